@@ -1,4 +1,4 @@
-//! What the command line may say.
+//! The definition of the command line.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -35,7 +35,7 @@ impl Cli {
         Self::try_parse()?.with_key()
     }
 
-    /// Takes the key of `run -- KEY -- COMMAND`, which is how a key begins with `-`, out of the
+    /// Moves the key of `run -- KEY -- COMMAND`, the form for keys that begin with `-`, out of the
     /// command.
     fn with_key(mut self) -> Result<Self, clap::Error> {
         if let Command::Run(run) = &mut self.command
@@ -65,7 +65,7 @@ fn max_width() -> usize {
     }
 }
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// Where the locks are, such as redis://host:6379 [default: $DISTLOCK_URL, with
@@ -92,13 +92,13 @@ pub(crate) struct Global {
     pub(crate) log: Option<LevelFilter>,
 }
 
-/// From which levels on the library's log can be shown.
+/// Returns the parser for the levels of the library's log.
 fn log_levels() -> impl TypedValueParser<Value = LevelFilter> {
     let levels = PossibleValuesParser::new(["error", "warn", "info", "debug"]);
     levels.try_map(|level| level.parse::<LevelFilter>())
 }
 
-/// What is to be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a command while a lock is held
@@ -142,7 +142,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What `run` is told.
+/// The options of `run`.
 #[derive(Debug, Args)]
 #[command(
     after_help = TABLE,
@@ -181,7 +181,7 @@ pub(crate) enum OnLost {
     Kill,
 }
 
-/// What `unlock` is told.
+/// The options of `unlock`.
 #[derive(Debug, Args)]
 #[command(after_help = TABLE)]
 pub(crate) struct Unlock {
@@ -200,7 +200,7 @@ pub(crate) struct Unlock {
     pub(crate) holder_is_gone: bool,
 }
 
-/// What `watch` is told.
+/// The options of `watch`.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
     /// Only keys that begin with this
@@ -214,7 +214,7 @@ pub(crate) struct Watch {
     pub(crate) plain: bool,
 }
 
-/// A duration as `500ms`, `15s`, `1m30s`; a plain `0` is none at all.
+/// Parses a duration such as `500ms`, `15s` or `1m30s`. A plain `0` is zero.
 fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! `distlock completions`: what a shell needs to complete the command line.
+//! `distlock completions`: writes the completions for a shell.
 
 use std::process::ExitCode;
 

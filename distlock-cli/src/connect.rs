@@ -1,4 +1,4 @@
-//! The way to the store: from the command line, else from the environment.
+//! The connection to the store named by the command line, otherwise by the environment.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ pub(crate) async fn connect(global: &Global) -> Result<LockManager, Failure> {
     Ok(builder(global)?.connect().await?)
 }
 
-/// The options of that store.
+/// Returns the options of that store.
 pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
     let url = match &global.url {
         Some(url) => url.clone(),
@@ -28,14 +28,14 @@ pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
         .namespace(&global.namespace)
         .connect_timeout(global.timeout.max(Duration::from_millis(1)))
         .url(&url)
-        // There is one call, and it may as well take the thread's way.
+        // A single call can as well be sent by the I/O thread.
         .lanes(0);
     if url.contains("+sentinel:")
         && let Some(credentials) = credentials("DISTLOCK_SENTINEL_")?
     {
         builder = builder.sentinel_credentials(credentials);
     }
-    // Who writes user and password on the command line means these.
+    // User and password on the command line take precedence over the environment.
     let has_some = global.url.is_some() && url.contains('@');
     if !has_some && let Some(credentials) = credentials("DISTLOCK_")? {
         builder = builder.credentials(move || std::future::ready(Ok(credentials.clone())));

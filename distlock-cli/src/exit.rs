@@ -1,4 +1,4 @@
-//! How the program ends: its exit codes, and what it says when something went wrong.
+//! The exit codes of the program, and its error messages.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::output::table::printable;
 
-/// Somebody else has the lock.
+/// Another client has the lock.
 pub(crate) const BUSY: u8 = 116;
 /// The store could not be used.
 pub(crate) const UNAVAILABLE: u8 = 117;
@@ -18,13 +18,13 @@ pub(crate) const LOST: u8 = 118;
 pub(crate) const MISCONFIGURED: u8 = 119;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;
-/// `doctor` has found something bad.
+/// `doctor` has found an error.
 pub(crate) const BAD: u8 = 1;
-/// The operating system refuses something.
+/// The operating system has refused an operation.
 pub(crate) const FAILED: u8 = 1;
 /// The command cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command.
+/// The command does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// The exit codes, for `--help`.
@@ -43,20 +43,19 @@ Exit codes:
 `run` ends with the code of its command, whatever that is. 116 to 119 are used by no \
 shell, by none of sysexits.h (64 to 78), and not by timeout, xargs, env or Python.";
 
-/// Why the program ends with something else than success.
+/// The reason for an exit without success.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The exit code.
     pub(crate) code: u8,
-    /// The lock that it is about.
+    /// The key of the lock, if the failure is about one.
     key: Option<String>,
-    /// What happened and what to do, in one line.
+    /// The failure and the remedy, in one line.
     message: String,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        // What servers say may have lines of its own.
+        // Messages of servers may contain line breaks.
         let message: String = message.into();
         let lines: Vec<_> = message.lines().map(str::trim).collect();
         Failure {
@@ -66,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// A process that could not be started: what went wrong, and why.
+    /// Returns the failure of a process that could not be started.
     pub(crate) fn not_executable(what: &str, error: &std::io::Error) -> Self {
         Failure::new(NOT_EXECUTABLE, format!("{what}: {error}"))
     }
@@ -76,7 +75,7 @@ impl Failure {
         self
     }
 
-    /// One word for programs.
+    /// Returns the failure as one word for programs.
     pub(crate) fn kind(&self) -> &'static str {
         match self.code {
             BUSY => "busy",
@@ -90,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// Tells stderr. Nothing can be told to who does not read it.
+    /// Writes the failure to stderr. A failed write is ignored, because it cannot be reported.
     pub(crate) fn tell(&self, as_json: bool) {
         let line = if as_json {
             self.as_json().to_string()
@@ -134,5 +133,5 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// How a command ends that did what it was asked to.
+/// The result of a command.
 pub(crate) type Ended = Result<ExitCode, Failure>;

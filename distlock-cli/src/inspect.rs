@@ -1,4 +1,4 @@
-//! `distlock inspect`: one lock, and all who want it.
+//! `distlock inspect`: shows one lock, its holder and its waiters.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::output::table::{Column, table, wrap};
 use crate::output::time::{ago, kept, millis, moment, short};
 use crate::output::{self, lock};
 
-/// Where what is said about it begins.
+/// The column at which the values begin.
 const INDENT: usize = 10;
 
 const WAITING: &[Column] = &[

@@ -1,4 +1,4 @@
-//! `distlock list`: the locks that are held.
+//! `distlock list`: lists the locks that are held.
 
 use std::process::ExitCode;
 

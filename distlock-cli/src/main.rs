@@ -1,5 +1,5 @@
-//! The command line of distlock. `distlock --help` explains it, docs/operations/command-line.md
-//! with examples.
+//! The command line of distlock. `distlock --help` explains it, and docs/operations/command-line.md
+//! has examples.
 
 mod cli;
 mod completions;
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Reports a wrong command line as JSON if it asks for JSON, otherwise as clap does. `--help` and
-/// `--version` are no errors.
+/// Reports a wrong command line as JSON if it requests JSON, otherwise as clap does. `--help` and
+/// `--version` are not errors.
 fn misused(error: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if error.use_stderr() && words.any(|word| word == "--json") {
@@ -58,14 +58,14 @@ fn misused(error: &clap::Error) -> ExitCode {
         let text = text.trim_start_matches("error: ");
         Failure::new(USAGE, text).tell(true);
     } else {
-        // The reader may be gone.
+        // The reader may have closed the pipe.
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
 }
 
-/// One thread: a command that is to die with the thread that started it must be started by one that
-/// lives for as long as the process does.
+/// Runs on one thread. A command that must die with the thread that started it needs a thread that
+/// lives as long as the process.
 fn on_runtime(work: impl Future<Output = Ended>) -> Ended {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

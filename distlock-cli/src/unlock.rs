@@ -1,4 +1,4 @@
-//! `distlock unlock`: takes a lock away from its holder.
+//! `distlock unlock`: revokes a lock.
 
 use std::process::ExitCode;
 
@@ -65,7 +65,7 @@ fn as_text(key: &str, unlocked: &Unlocked) -> String {
     text
 }
 
-/// It was still held when there was no more time.
+/// Returns the failure of a lock that was still held when the wait expired.
 fn still_held(error: &Error) -> Option<Failure> {
     let Error::Busy { key, holders, .. } = error else {
         return None;

@@ -1,7 +1,7 @@
 //! The attribute's arguments: `key = "...", lease = "15s", ...`.
 //!
-//! Two steps, so that one mistake does not hide the next: first the list of `name = value`, then
-//! the meaning of each value.
+//! The list of `name = value` is read first, then the meaning of each value, so that one mistake
+//! does not hide the next.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -13,7 +13,7 @@ use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, pa
 use crate::duration::{self, Range};
 use crate::mistakes::{Mistakes, list, nearest};
 
-/// Every argument with an example that can be pasted.
+/// Every argument, with an example that can be pasted.
 const LEGAL: [(&str, &str); 10] = [
     ("key", "key = \"inventory:<item_id>\""),
     ("lease", "lease = \"30s\""),
@@ -27,7 +27,7 @@ const LEGAL: [(&str, &str); 10] = [
     ("crate", "crate = ::distlock"),
 ];
 
-/// What other lock libraries call these arguments.
+/// The names of these arguments in other lock libraries.
 const ELSEWHERE: [(&str, &str); 14] = [
     ("name", "key"),
     ("resource", "key"),
@@ -45,10 +45,10 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("krate", "crate"),
 ];
 
-/// Former names of arguments, with the names that replace them.
+/// Former names of arguments, and their replacements.
 const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error")];
 
-/// The arguments; what was not given is `None`, so the runtime's defaults apply.
+/// The arguments. A missing argument is `None`, so the runtime's default applies.
 pub(crate) struct Args {
     pub(crate) key: Option<LitStr>,
     pub(crate) lease: Option<u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// `attribute` is where what is missing is reported.
+    /// Reads all arguments. Reports missing arguments at `attribute`.
     pub(crate) fn parse(tokens: TokenStream, attribute: Span, mistakes: &mut Mistakes) -> Args {
         let mut args = Args {
             key: None,
@@ -77,7 +77,7 @@ impl Args {
             on_error: None,
             krate: parse_quote!(::distlock),
         };
-        // A key with a mistake in it is not missing as well.
+        // A key with a mistake must not be reported as missing as well.
         let mut key_is_given = false;
         let mut seen: Vec<String> = Vec::new();
         let (mut min_hold_at, mut wait_at) = (attribute, attribute);
@@ -113,7 +113,7 @@ impl Args {
                 }
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
                 "on_error" => read_on_error(value).map(|on_error| args.on_error = Some(on_error)),
-                // `scan` lets no other name through than this one.
+                // `scan` accepts no other name.
                 _ => read_crate(value).map(|path| args.krate = path),
             };
             seen.push(text);
@@ -132,7 +132,7 @@ impl Args {
         args
     }
 
-    /// Reports durations that cannot work together.
+    /// Reports durations that contradict each other.
     fn check_durations(&self, min_hold_at: Span, wait_at: Span, mistakes: &mut Mistakes) {
         if let (Some(shortest), Some(longest)) = (self.min_hold, self.max_hold)
             && shortest > longest
@@ -155,7 +155,7 @@ impl Args {
     }
 }
 
-/// `name = value`; without a value when the value could not be read, which is already reported.
+/// An argument `name = value`, without a value if it could not be read, which is already reported.
 struct Argument {
     name: Ident,
     value: Option<Expr>,
@@ -190,7 +190,7 @@ fn scan(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
     arguments
 }
 
-/// Reads one argument; after a mistake the input stands at the comma before the next.
+/// Reads one argument. After a mistake, the input is at the comma before the next argument.
 fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument> {
     if input.peek(Lit) {
         let mistake = match input.parse::<Lit>() {
@@ -203,7 +203,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
         };
         mistakes.add(mistake);
         let _ = skip(input);
-        // Whatever it was, it stood for the key.
+        // Whatever the literal is, it was meant as the key.
         return Some(Argument {
             name: Ident::new("key", Span::call_site()),
             value: None,
@@ -259,7 +259,7 @@ fn starts_argument(input: ParseStream<'_>) -> bool {
     ahead.call(Ident::parse_any).is_ok() && ahead.peek(Token![=]) && !ahead.peek(Token![==])
 }
 
-/// Goes to the next comma behind which an argument starts.
+/// Skips to the next comma that an argument follows.
 fn skip(input: ParseStream<'_>) -> syn::Result<()> {
     while !input.is_empty() {
         if input.peek(Token![,]) {
@@ -314,7 +314,7 @@ fn legal() -> String {
     list(LEGAL.iter().map(|(legal, _)| *legal))
 }
 
-/// The expression without the invisible groups that `macro_rules!` puts around fragments.
+/// Removes the invisible groups that `macro_rules!` puts around fragments.
 fn bare(mut value: &Expr) -> &Expr {
     loop {
         value = match value {
@@ -374,8 +374,7 @@ fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64>
     Err(syn::Error::new_spanned(value, message))
 }
 
-/// The lines that do without the attribute what an option does whose value is known only at run
-/// time.
+/// Returns code without the attribute, for an option that is known only at run time.
 fn with_lock(option: &str, value: &Expr) -> String {
     let value = value.to_token_stream().to_string();
     let value = [" . ", " :: "]
@@ -431,7 +430,7 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
     }
 }
 
-/// Values that rustc checks: all we know is that a string is none.
+/// Reads a value that rustc checks. It must only not be a string.
 fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
     match string(&value) {
         Some(text) => Err(syn::Error::new(

@@ -1,4 +1,4 @@
-//! `on_error` is called when the body owns the parameters, so its closure cannot capture any.
+//! Finds captures in the closure of `on_error`. It cannot have any, because the body owns them.
 
 use proc_macro2::{Ident, Spacing, TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -7,8 +7,8 @@ use syn::{Expr, ExprClosure};
 
 use crate::function::bound_names;
 
-/// Where a closure mentions one of `parameters`. What may be a name of its own is left to the
-/// compiler.
+/// Returns the first of `parameters` that a closure mentions. A name that the closure itself may
+/// define is left to the compiler.
 pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<Ident> {
     let mut own = Vec::new();
     for input in &closure.inputs {
@@ -27,7 +27,7 @@ pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<I
     mentioned(body, &foreign)
 }
 
-/// The closure that an expression is, without the groups around it.
+/// Returns the closure of an expression, without the groups around it.
 pub(crate) fn closure(mut value: &Expr) -> Option<&ExprClosure> {
     loop {
         value = match value {
@@ -62,8 +62,8 @@ fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
         .find_map(|(at, token)| match token {
             TokenTree::Group(group) => mentioned(group.stream(), names),
             TokenTree::Ident(name) if names.contains(&&*name.unraw().to_string()) => {
-                // A field, a step of a path, a lifetime; the name of a field, a path's start, a
-                // macro.
+                // Not a variable: a field, a step of a path, a lifetime, a field's name, the start
+                // of a path, or a macro.
                 let before = at.checked_sub(1);
                 let part = is(before, '.') && !is(at.checked_sub(2), '.');
                 let part = part || is(before, ':') || is(before, '\'');
@@ -74,7 +74,7 @@ fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
         })
 }
 
-/// The `!` of `!=`.
+/// Returns true for the `!` of `!=`.
 fn is_joint(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(p)) if p.spacing() == Spacing::Joint)
 }

@@ -1,11 +1,11 @@
-//! Durations as people write them: `"15s"`, `"500ms"`, `"1m30s"`.
+//! Durations as users write them: `"15s"`, `"500ms"`, `"1m30s"`.
 
-/// Units from the largest to the smallest, in milliseconds.
+/// The units from the largest to the smallest, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 const DAY: u64 = 24 * 3_600_000;
 
-/// The milliseconds an argument may have, both ends included.
+/// The permitted milliseconds of an argument, both ends included.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
     least: u64,
@@ -29,7 +29,7 @@ pub(crate) const MIN_HOLD: Range = Range {
     most: DAY,
 };
 
-/// The milliseconds in `text`, or what to write instead.
+/// Returns the milliseconds in `text`, or the text of an error with a remedy.
 pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
     let millis = total(text)?;
     if millis < range.least {
@@ -76,7 +76,7 @@ fn total(text: &str) -> Result<u64, String> {
     }
     let mut rest = text;
     let mut millis: u64 = 0;
-    // The units still allowed; they go from large to small.
+    // The units still permitted, because units are ordered from large to small.
     let mut units = &UNITS[..];
     while !rest.is_empty() {
         let number = leading(&mut rest, |c| c.is_ascii_digit());
@@ -127,7 +127,7 @@ fn unknown_unit(text: &str, unit: &str) -> String {
     format!("unknown unit `{unit}`: {remedy}the units are h, m, s and ms")
 }
 
-/// Returns the duration that was meant, where spaces, long units or capitals are all that is wrong.
+/// Returns the intended duration if only spaces, long units or capitals are wrong.
 fn suggestion(text: &str) -> Option<String> {
     let text = text.to_lowercase().replace(" and ", " ").replace(',', " ");
     let mut rest = text.trim();
@@ -154,7 +154,7 @@ fn suggestion(text: &str) -> Option<String> {
     total(&meant).is_ok().then_some(meant)
 }
 
-/// Takes the characters off the front that `belong`.
+/// Splits off the leading characters for which `belong` is true.
 fn leading<'a>(rest: &mut &'a str, belong: impl Fn(char) -> bool) -> &'a str {
     let end = rest.find(|c| !belong(c)).unwrap_or(rest.len());
     let (taken, left) = rest.split_at(end);

@@ -1,4 +1,4 @@
-//! Puts the pieces together; the reason for each line stands beside it.
+//! Generates the code of the annotated function.
 
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -11,7 +11,7 @@ use crate::function::{Boxed, Form, Function};
 use crate::mistakes::Mistakes;
 use crate::template::{Part, Template};
 
-/// After a mistake the item is emitted as well, so that its callers still resolve.
+/// Also emits the item after a mistake, so that its callers still resolve.
 pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
     checked(args, item).unwrap_or_else(|error| {
         let error = error.into_compile_error();
@@ -63,7 +63,7 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     Ok(expand(&function, &lock))
 }
 
-/// For `!` the compiler's own message would be about an experimental type.
+/// Reports the return type `!`, for which the compiler's own message mentions an experimental type.
 fn must_return(function: &Function, mistakes: &mut Mistakes) {
     if let Some(never @ Type::Never(_)) = function.output() {
         mistakes.on(
@@ -74,8 +74,8 @@ fn must_return(function: &Function, mistakes: &mut Mistakes) {
     }
 }
 
-/// The place of the attribute with the user's hygiene, so that the message does not end in "this
-/// error originates in the attribute macro".
+/// Returns the attribute's position with the user's hygiene, so that the message does not end in
+/// "this error originates in the attribute macro".
 fn whole_attribute(item: &TokenStream) -> Span {
     let attribute = Span::call_site();
     match item.clone().into_iter().next() {
@@ -132,8 +132,8 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
     quote!(#(#attrs)* #vis #sig #body)
 }
 
-/// Resolves names like a macro, invisible to the user's code, but points errors at `place`. Lints
-/// about style stay silent there, as in any macro.
+/// Returns a span that hides names from the user's code, like a macro, but places errors at
+/// `place`. Lints about style are silent there, as in any macro.
 fn generated(place: Span) -> Span {
     Span::mixed_site().located_at(place)
 }
@@ -152,9 +152,9 @@ fn generated(place: Span) -> Span {
 //     )
 //     .lease(15000u64)
 //
-// `is_generic`: a value may have a type parameter's type. Without `KeyValue` in between, the
-// compiler asks for the missing bound by the name of `Display`; of a type that is known, `KeyValue`
-// says more.
+// `is_generic` means that a value may have a type parameter's type. `KeyValue` is then omitted, so
+// that the compiler reports the missing bound as `Display`. For a known type, `KeyValue` explains
+// more.
 fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> TokenStream {
     let krate = &args.krate;
     let site = Span::mixed_site();
@@ -166,8 +166,8 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
             expr,
             end,
         } => {
-            // A call by path, because a trait bound in a signature would add a note that shows
-            // the runtime's source to every "is not `Display`".
+            // A call by path, because a trait bound in a signature would add a note that shows the
+            // runtime's source to every "is not `Display`".
             let place = generated(expr.span());
             let display = if is_generic {
                 expr.clone()
@@ -208,8 +208,8 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
     }
 }
 
-/// `#[async_trait]` binds each parameter again, `let n = n;`, and that binding would be linted as
-/// unused if only the key mentions the parameter.
+/// Marks the key's parameters as used. `#[async_trait]` binds each parameter again, `let n = n;`,
+/// and a binding that only the key mentions would be linted as unused.
 //
 // Input: let n = n; BODY
 //
@@ -233,7 +233,7 @@ fn used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream 
     output
 }
 
-/// The name in `let n = n` and `let mut n = n`.
+/// Returns the name in `let n = n` or `let mut n = n`.
 fn bound_again(statement: &[TokenTree]) -> Option<&Ident> {
     let [
         before @ ..,
@@ -285,9 +285,9 @@ impl Lock<'_> {
         let request = &self.request;
         let place = generated(braces);
         let edge = self.return_edge();
-        // Nested, so that imports in the body do not reach the types above it. The braces are the
-        // user's, so errors about what the body evaluates to are those of the plain function; the
-        // constant keeps them from being linted as `unused_braces` around a single expression.
+        // Nested, so that imports in the body do not affect the types above it. The braces are the
+        // user's, so type errors of the body are those of the plain function. The constant avoids
+        // the lint `unused_braces` around a single expression.
         let body = quote_spanned!(place=> const _: () = (); #statements);
         let mut body = Group::new(Delimiter::Brace, body);
         body.set_span(braces);
@@ -296,12 +296,11 @@ impl Lock<'_> {
         let succeeded = self.succeeded();
         quote_spanned! {place=>
             #krate::__private::run(
-                // Alive across the await, and for that nothing but mutable will do: `run` says what
-                // for.
+                // These must live across the await and be mutable; `run` documents the reason.
                 &mut ::core::marker::PhantomData,
                 &mut ::core::marker::PhantomData,
-                // A statement of its own: what the key borrows must not live across the await. In
-                // a block, so that the body does not even see a name that it cannot use.
+                // A separate statement, because the key's borrows must not live across the await.
+                // The block hides the name from the body.
                 { let __request = #request; __request },
                 #body,
                 #on_error,
@@ -311,8 +310,8 @@ impl Lock<'_> {
         }
     }
 
-    /// Tells the compiler the type that the block returns. Never taken; this form needs no
-    /// `#[allow]`, which the caller may have forbidden.
+    /// Returns code that gives the compiler the block's return type, and is never executed. This
+    /// form needs no `#[allow]`, which the caller may have forbidden.
     fn return_edge(&self) -> TokenStream {
         let Output { ty, place } = &self.output;
         if matches!(ty, Type::Never(_)) {
@@ -335,10 +334,10 @@ impl Lock<'_> {
             Some(on_error) => {
                 let site = generated(on_error.span());
                 let pointer = if matches!(ty, Type::Never(_)) {
-                    // Stable only behind an arrow.
+                    // `!` is stable only behind an arrow.
                     quote_spanned!(site=> fn(#krate::Error) -> #ty)
                 } else {
-                    // An alias: behind an arrow, no lifetime may be left out.
+                    // An alias, because behind an arrow no lifetime may be omitted.
                     quote_spanned!(site=> #krate::__private::OnError<#ty>)
                 };
                 quote_spanned!(site=> { let __on_error: #pointer = #on_error; __on_error })
@@ -352,8 +351,8 @@ impl Lock<'_> {
         }
     }
 
-    /// Whether the body's result counts as success, on which `min_hold` depends. `Probe` tells a
-    /// `Result` from anything else by autoref specialisation, also behind an alias.
+    /// Returns the check for the body's success, on which `min_hold` depends. `Probe` distinguishes
+    /// a `Result` from other types by autoref specialization, also behind an alias.
     fn succeeded(&self) -> TokenStream {
         let krate = self.krate;
         let Output { ty, place } = &self.output;
@@ -371,9 +370,9 @@ impl Lock<'_> {
     }
 }
 
-/// What the annotated function returns.
+/// The return type of the annotated function.
 struct Output {
-    /// With `_` for each `impl Trait`, which cannot be named.
+    /// The type, with `_` for each `impl Trait`, which cannot be named.
     ty: Type,
     place: Span,
 }
@@ -383,7 +382,7 @@ impl Output {
         let name = function.sig.ident.span();
         match function.output() {
             None => Output::unit(name),
-            // `#[async_trait]` writes it where nobody has, with the span of itself.
+            // `#[async_trait]` adds a `()` that the user has not written, with its own span.
             Some(Type::Tuple(unit))
                 if unit.elems.is_empty() && matches!(function.form, Form::Boxed(_)) =>
             {
@@ -400,7 +399,7 @@ impl Output {
         }
     }
 
-    /// Errors about it underline `place`.
+    /// Returns `()`. Errors about it underline `place`.
     fn unit(place: Span) -> Output {
         Output {
             ty: parse_quote_spanned!(place=> ()),

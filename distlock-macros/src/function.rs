@@ -1,4 +1,4 @@
-//! The annotated function: its signature is parsed, its body stays as it was written.
+//! The annotated function. Its signature is parsed, its body remains as written.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -17,9 +17,9 @@ pub(crate) struct Function {
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) inner_attrs: Vec<Attribute>,
-    /// Between the braces, without the inner attributes.
+    /// The tokens between the braces, without the inner attributes.
     pub(crate) statements: TokenStream,
-    /// The place of the body's braces.
+    /// The position of the body's braces.
     pub(crate) braces: Span,
     pub(crate) form: Form,
 }
@@ -27,16 +27,16 @@ pub(crate) struct Function {
 pub(crate) enum Form {
     /// `async fn`
     Async,
-    /// What `#[async_trait]` makes of one, see [`Boxed`].
+    /// An `async fn` as rewritten by `#[async_trait]`, see [`Boxed`].
     Boxed(Box<Boxed>),
 }
 
 /// `fn f(..) -> Pin<Box<dyn Future<Output = T> + ..>> { before; Box::pin(async move { .. }) }`
 pub(crate) struct Boxed {
     pub(crate) output: Type,
-    /// All of the body up to the argument of `Box::pin`.
+    /// The body up to the argument of `Box::pin`.
     pub(crate) before: TokenStream,
-    /// The place of the argument's parentheses.
+    /// The position of the argument's parentheses.
     pub(crate) parens: Span,
     /// `async move`
     pub(crate) keywords: TokenStream,
@@ -45,7 +45,7 @@ pub(crate) struct Boxed {
 }
 
 impl Function {
-    /// `None` if there is no signature to check the key against.
+    /// Returns `None` if there is no signature to check the key against.
     pub(crate) fn parse(item: TokenStream, mistakes: &mut Mistakes) -> Option<Function> {
         match syn::parse2::<Item>(item) {
             Ok(Item::Function(parsed)) => parsed.understand(mistakes),
@@ -63,8 +63,8 @@ impl Function {
         }
     }
 
-    /// Returns true if a value of the key may be of a generic type. The generics of an `impl`
-    /// around a method are not seen.
+    /// Returns true if a value of the key may have a generic type. The generics of an `impl` around
+    /// a method are unknown here.
     pub(crate) fn may_be_generic(&self) -> bool {
         let has_type = self.sig.generics.type_params().next().is_some();
         let has_receiver = self.sig.receiver().is_some();
@@ -73,7 +73,7 @@ impl Function {
         has_type || has_receiver || has_impl
     }
 
-    /// What the key may mention.
+    /// Returns the names that the key may mention.
     pub(crate) fn scope(&self) -> Scope {
         let mut names = Vec::new();
         let mut patterns_are_hidden = false;
@@ -110,7 +110,7 @@ impl Function {
         }
     }
 
-    /// What the body owns.
+    /// Returns the names that the body owns.
     pub(crate) fn parameters(&self) -> Vec<String> {
         let scope = self.scope();
         let is_constant = |name: &Ident| {
@@ -126,7 +126,7 @@ impl Function {
             .collect()
     }
 
-    /// What the body evaluates to, `None` for `()` that nobody wrote.
+    /// Returns the type of the body's value, or `None` for an implicit `()`.
     pub(crate) fn output(&self) -> Option<&Type> {
         match (&self.form, &self.sig.output) {
             (Form::Boxed(boxed), _) => Some(&boxed.output),
@@ -136,7 +136,7 @@ impl Function {
     }
 }
 
-/// An item as far as we read it.
+/// An item, parsed only as far as needed.
 enum Item {
     Function(Box<Parsed>),
     Other {
@@ -168,7 +168,7 @@ impl Parse for Item {
             None
         } else {
             let inside;
-            // Also where a `macro_rules!` passes the body on as a fragment.
+            // Also accepts a body that a `macro_rules!` passes on as a fragment.
             let braces = syn::braced!(inside in input).span.join();
             let inner_attrs = inside.call(Attribute::parse_inner)?;
             let statements = inside.parse::<TokenStream>()?;
@@ -213,7 +213,7 @@ fn other_item(input: ParseStream<'_>) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Behind the `extern` of `extern "C" { ... }`.
+/// Returns true after the `extern` of `extern "C" { ... }`.
 fn is_block_of_declarations(behind: ParseStream<'_>) -> bool {
     let ahead = behind.fork();
     let _ = ahead.parse::<Option<LitStr>>();
@@ -239,7 +239,7 @@ impl Parsed {
             Form::Boxed(Box::new(boxed))
         } else {
             not_async(&self.sig, mistakes);
-            // Good enough to check the key.
+            // Sufficient to check the key.
             Form::Async
         };
         Some(Function {
@@ -284,7 +284,7 @@ fn not_async(sig: &Signature, mistakes: &mut Mistakes) {
     }
 }
 
-/// The future that a plain `fn` returns, and its output where the type shows it.
+/// Returns the future that a plain `fn` returns, and its output if the type shows it.
 fn returned_future(output: &ReturnType) -> Option<(&Type, Option<Type>)> {
     let ReturnType::Type(_, output) = output else {
         return None;
@@ -357,7 +357,7 @@ fn ends_with_box_pin(tokens: &[TokenTree]) -> bool {
     path == ["pin", ":", ":", "Box"]
 }
 
-/// The `T` of `Pin<Box<dyn Future<Output = T> + ..>>`.
+/// Returns the `T` of `Pin<Box<dyn Future<Output = T> + ..>>`.
 fn boxed_output(output: &Type) -> Option<&Type> {
     let pinned = only_argument(output, "Pin")?;
     let Type::TraitObject(future) = bare(only_argument(pinned, "Box")?) else {
@@ -366,7 +366,7 @@ fn boxed_output(output: &Type) -> Option<&Type> {
     output_type(future_arguments(&future.bounds)?)
 }
 
-/// The type argument of `name<..>`.
+/// Returns the type argument of `name<..>`.
 fn only_argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     let Type::Path(path) = bare(ty) else {
         return None;
@@ -392,7 +392,7 @@ fn type_arguments(arguments: &PathArguments) -> impl Iterator<Item = &Type> {
         })
 }
 
-/// What stands behind `Future` among the bounds.
+/// Returns the arguments of `Future` among the bounds.
 fn future_arguments<'a>(
     bounds: impl IntoIterator<Item = &'a TypeParamBound>,
 ) -> Option<&'a PathArguments> {
@@ -405,7 +405,7 @@ fn future_arguments<'a>(
     })
 }
 
-/// The `T` of `<Output = T>`.
+/// Returns the `T` of `<Output = T>`.
 fn output_type(arguments: &PathArguments) -> Option<&Type> {
     let PathArguments::AngleBracketed(angle) = arguments else {
         return None;
@@ -416,7 +416,7 @@ fn output_type(arguments: &PathArguments) -> Option<&Type> {
     })
 }
 
-/// The type without the invisible groups that `macro_rules!` puts around fragments.
+/// Removes the invisible groups that `macro_rules!` puts around fragments.
 fn bare(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
@@ -427,7 +427,7 @@ fn bare(mut ty: &Type) -> &Type {
     }
 }
 
-/// A type as a person would write it.
+/// Returns a type with the usual spacing.
 fn readable(ty: &Type) -> String {
     let mut text = ty.to_token_stream().to_string();
     for (spaced, tight) in [
@@ -446,7 +446,7 @@ fn readable(ty: &Type) -> String {
     text
 }
 
-/// The names that a parameter's pattern brings into scope.
+/// Collects the names that a parameter's pattern brings into scope.
 pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
     match pattern {
         Pat::Ident(name) => {
@@ -465,18 +465,18 @@ pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
         Pat::Reference(reference) => bound_names(&reference.pat, names),
         Pat::Paren(paren) => bound_names(&paren.pat, names),
         Pat::Type(typed) => bound_names(&typed.pat, names),
-        // The alternatives bind the same names.
+        // All alternatives bind the same names.
         Pat::Or(or) => or.cases.iter().take(1).for_each(|p| bound_names(p, names)),
         _ => {}
     }
 }
 
-/// How `#[async_trait]` calls a parameter that has a pattern.
+/// Returns true for a name that `#[async_trait]` gives to a parameter with a pattern.
 fn is_invented(name: &Ident) -> bool {
     name.to_string().starts_with("__arg")
 }
 
-/// The names bound by `let PATTERN = { __arg1 };`, however deep `#[async_trait]` has put it.
+/// Collects the names bound by `let PATTERN = { __arg1 };`, however deep `#[async_trait]` put it.
 fn hidden_names(statements: &TokenStream, names: &mut Vec<Ident>) {
     let tokens: Vec<TokenTree> = statements.clone().into_iter().collect();
     for token in &tokens {

@@ -1,4 +1,4 @@
-//! Mistakes are collected and reported at once; names that are nearly right are proposed.
+//! Collects mistakes to report them all at once, and proposes names that are nearly right.
 
 use std::fmt::Display;
 
@@ -21,7 +21,7 @@ impl Mistakes {
         self.add(syn::Error::new(span, message));
     }
 
-    /// Underlines all of `tokens`.
+    /// Adds a mistake that underlines all of `tokens`.
     pub(crate) fn on(&mut self, tokens: impl ToTokens, message: impl Display) {
         self.add(syn::Error::new_spanned(tokens, message));
     }
@@ -31,7 +31,7 @@ impl Mistakes {
     }
 }
 
-/// The candidate that `word` most likely was meant to be.
+/// Returns the candidate that `word` most likely stands for.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -52,12 +52,12 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// The same for `item_id`, `itemId` and `ITEM_ID`.
+/// Returns the same text for `item_id`, `itemId` and `ITEM_ID`.
 fn folded(name: &str) -> String {
     name.replace('_', "").to_lowercase()
 }
 
-/// "`a`, `b` and `c`".
+/// Returns the words as "`a`, `b` and `c`".
 pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
@@ -67,7 +67,7 @@ pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Edits between two words; a swap of neighbours is one edit.
+/// Returns the number of edits between two words. A swap of neighbors is one edit.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();

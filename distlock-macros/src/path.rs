@@ -1,10 +1,10 @@
-//! What stands between the angle brackets of a placeholder.
+//! The text between the angle brackets of a placeholder.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::parse::Parser as _;
 
-/// `root.field.0.method()`
+/// A path such as `root.field.0.method()`.
 pub(crate) struct Path {
     pub(crate) root: String,
     pub(crate) steps: Vec<Step>,
@@ -16,11 +16,11 @@ pub(crate) enum Step {
     Call(String),
 }
 
-/// Why a text is not a [`Path`].
+/// The reason why a text is not a [`Path`].
 pub(crate) enum NotAPath {
     Empty,
     Position,
-    /// With a format after the path.
+    /// A path, followed by a format.
     Format(String),
     Other,
 }
@@ -63,20 +63,20 @@ impl Path {
     }
 }
 
-/// As Rust writes it: `.007` is no field.
+/// Parses an index as Rust does: `.007` is not a field.
 fn index(text: &str) -> Option<u32> {
     let index: u32 = text.parse().ok()?;
     (index.to_string() == text).then_some(index)
 }
 
-/// Keywords may be parameters and fields (`r#type`), and nobody should have to write `<r#type>`.
+/// Accepts keywords, because `<type>` is enough for a parameter or field named `r#type`.
 fn is_root(text: &str) -> bool {
     let name = Ident::parse_any.parse_str(text);
     text != "_" && name.is_ok_and(|name| name == text)
 }
 
-/// `.await` is something else than a field, and these keywords have no raw form, so nothing can be
-/// called like them.
+/// Excludes `.await`, which is not a field, and the keywords without a raw form, which cannot be
+/// names.
 fn is_name(text: &str) -> bool {
     is_root(text) && !["await", "self", "Self", "super", "crate"].contains(&text)
 }

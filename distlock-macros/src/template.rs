@@ -11,43 +11,43 @@ use syn::{Index, LitStr, Token};
 use crate::mistakes::{Mistakes, list, nearest};
 use crate::path::{NotAPath, Path, Step};
 
-/// The runtime's limit for a whole key.
+/// The runtime's limit for a whole key, in bytes.
 const LONGEST_KEY: usize = 512;
 
-/// What a placeholder may start with.
+/// The names with which a placeholder may start.
 pub(crate) struct Scope {
     /// The function's name, for messages.
     pub(crate) function: Ident,
     /// Parameters, names bound by their patterns, const generics.
     pub(crate) names: Vec<Ident>,
     pub(crate) receiver: Option<Token![self]>,
-    /// `#[async_trait]` has taken patterns apart, so names bound by them are not in `names`.
+    /// `#[async_trait]` has replaced patterns, so the names that they bind are not in `names`.
     pub(crate) patterns_are_hidden: bool,
-    /// Those names, as far as they can be found.
+    /// The names that those patterns bind, as far as they can be found.
     pub(crate) hidden: Vec<Ident>,
 }
 
-/// How to build the key.
+/// The parts of a key.
 pub(crate) struct Template {
     pub(crate) parts: Vec<Part>,
-    /// Enough for every legal key, so that building one allocates once, whatever the values are.
+    /// Enough for every legal key, so that building a key allocates once, whatever its values are.
     pub(crate) capacity: usize,
 }
 
 pub(crate) enum Part {
     Literal(String),
     Value {
-        /// As written, without its angle brackets.
+        /// The text between the angle brackets, as written.
         placeholder: String,
         expr: TokenStream,
-        /// What the value must not contain, because with it the text before the next value begins.
-        /// `None` where every value is free of it.
+        /// The first character of the text before the next value. The written value must not
+        /// contain it. `None` if no written value contains it anyway.
         end: Option<char>,
     },
 }
 
 impl Template {
-    /// Whether the key needs this parameter.
+    /// Returns true if the key needs this parameter.
     pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
         let plain = unraw(parameter);
         self.parts.iter().any(|part| match part {
@@ -70,7 +70,7 @@ impl Template {
         let pieces = parser.pieces();
         parser.check_length(&pieces);
         parser.check_characters(&pieces);
-        // With a stray angle bracket, nobody knows what is text and what a placeholder.
+        // After an unmatched angle bracket, text and placeholders cannot be distinguished.
         if !parser.broken {
             parser.check_braces(&pieces);
             parser.check_signs(&pieces);
@@ -80,16 +80,16 @@ impl Template {
     }
 }
 
-/// A stretch of the template, `at` its bytes in the text.
+/// A section of the template, with its byte range in the text.
 struct Piece {
     at: Range<usize>,
     kind: Kind,
 }
 
 enum Kind {
-    /// Unescaped.
+    /// Literal text after unescaping.
     Literal(String),
-    /// What stands between the angle brackets.
+    /// The text between the angle brackets.
     Placeholder(String),
 }
 
@@ -98,12 +98,12 @@ struct Parser<'a> {
     text: &'a str,
     scope: &'a Scope,
     mistakes: &'a mut Mistakes,
-    /// An angle bracket without its partner was found.
+    /// An unmatched angle bracket was found.
     broken: bool,
 }
 
 impl Parser<'_> {
-    /// `at` inside the literal where the compiler can tell (nightly), else the whole literal.
+    /// Returns the span of `at` in the literal (nightly), otherwise that of the whole literal.
     fn span(&self, at: Range<usize>) -> Span {
         let token = self.key.token();
         let quoted_verbatim = token.to_string() == format!("\"{}\"", self.text);
@@ -118,7 +118,7 @@ impl Parser<'_> {
         self.mistakes.at(span, message);
     }
 
-    /// Splits at placeholders and resolves `<<` and `>>`.
+    /// Splits the text at placeholders and resolves `<<` and `>>`.
     fn pieces(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -215,7 +215,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Where a value ends must be seen, or two lists of values could share a key.
+    /// Checks that the end of each value is visible, or two lists of values could share a key.
     fn check_ends(&mut self, pieces: &[Piece]) {
         for pair in pieces.windows(2) {
             let [value, next] = pair else { continue };
@@ -246,7 +246,7 @@ impl Parser<'_> {
     }
 
     fn plan(&mut self, pieces: Vec<Piece>) -> Template {
-        // How long a value is, and how much of it is escaped, is known only when it is written.
+        // The length of a value and of its escapes is known only when it is written.
         let capacity = match pieces.as_slice() {
             [] => 0,
             [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.least_length(),
@@ -274,13 +274,13 @@ impl Parser<'_> {
         Template { parts, capacity }
     }
 
-    /// The expression that a placeholder stands for.
+    /// Returns the expression for a placeholder.
     fn resolve(&self, inside: &str, at: Range<usize>) -> Result<TokenStream, String> {
         let path = Path::parse(inside).map_err(|mistake| self.explain(inside, &mistake))?;
         let span = self.span(at);
         let root = if path.root == "self" {
             let receiver = self.scope.receiver.ok_or_else(|| self.no_self(inside))?;
-            // Hygiene of the parameter, place of the placeholder: also right when a
+            // The parameter's hygiene with the placeholder's position also works if a
             // `macro_rules!` wrote the function.
             Token![self](span.resolved_at(receiver.span)).into_token_stream()
         } else {
@@ -295,8 +295,8 @@ impl Parser<'_> {
         for step in path.steps {
             expr.extend(match step {
                 Step::Field(name) => {
-                    // The user's span, so that rustc lists the fields there are, and does not end
-                    // in "this error originates in the attribute macro".
+                    // With the user's span, rustc lists the available fields, and the message does
+                    // not end in "this error originates in the attribute macro".
                     let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name)
                 }
@@ -310,12 +310,12 @@ impl Parser<'_> {
                 }
             });
         }
-        // The operator takes the placeholder's place too, so that errors underline the literal.
+        // The operator has the placeholder's position too, so that errors underline the literal.
         let reference = Token![&](span);
         Ok(quote!(#reference #expr))
     }
 
-    /// The parameter of that name, raw or not.
+    /// Returns the parameter of that name, raw or not.
     fn find(&self, name: &str) -> Option<&Ident> {
         let plain = name.strip_prefix("r#").unwrap_or(name);
         self.scope.names.iter().find(|known| unraw(known) == plain)
@@ -329,20 +329,20 @@ impl Parser<'_> {
         self.known(word).is_some()
     }
 
-    /// What a placeholder could start with, and what it could if no pattern hid it.
+    /// Returns the names with which a placeholder can start, including those that a pattern hides.
     fn names(&self) -> Vec<String> {
         let receiver = self.scope.receiver.map(|_| "self".to_owned());
         let names = self.scope.names.iter().chain(&self.scope.hidden);
         receiver.into_iter().chain(names.map(unraw)).collect()
     }
 
-    /// The name that `word` is.
+    /// Returns the name that equals `word`.
     fn known(&self, word: &str) -> Option<String> {
         let plain = word.strip_prefix("r#").unwrap_or(word);
         self.names().into_iter().find(|name| name == plain)
     }
 
-    /// The name that `word` is, or nearly is.
+    /// Returns the name that equals `word`, or is close to it.
     fn meant(&self, word: &str) -> Option<String> {
         self.known(word).or_else(|| {
             let names = self.names();
@@ -423,7 +423,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A placeholder that would be right here.
+    /// Returns a placeholder that would be correct here.
     fn example(&self) -> String {
         match self.scope.names.first() {
             Some(name) => format!("<{}>", unraw(name)),
@@ -432,7 +432,7 @@ impl Parser<'_> {
     }
 }
 
-/// What ends the value that `pieces` start with, unless that is never in a value.
+/// Returns the first character after the leading value of `pieces`, unless no value contains it.
 fn end(pieces: &[Piece]) -> Option<char> {
     match pieces {
         [_, text, _, ..] => match &text.kind {
@@ -445,7 +445,7 @@ fn end(pieces: &[Piece]) -> Option<char> {
 }
 
 impl Kind {
-    /// A value has at least one byte.
+    /// Returns the minimum length in bytes. A value has at least one byte.
     fn least_length(&self) -> usize {
         match self {
             Kind::Literal(text) => text.len(),

@@ -1,4 +1,4 @@
-//! What a handler of axum answers when it has no lock.
+//! Conversion of an [`Error`] into a response of axum.
 
 use axum_core::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -6,33 +6,34 @@ use http::status::StatusCode;
 
 use crate::error::Error;
 
-/// With the feature `axum`, for axum 0.8: a handler may return `Result<_, distlock::Error>`.
+/// With the feature `axum`, a handler of axum 0.8 may return `Result<_, distlock::Error>`.
 ///
-/// The status says whether the body under the lock has begun, for that decides who may repeat the
-/// request. An error knows of its own lock alone, so the table is for handlers that make one locked
-/// call:
+/// The status shows whether the body under the lock has started, because that decides whether a
+/// client may repeat the request. An error describes only its own lock, so the table applies to
+/// handlers that make one locked call:
 ///
 /// | error | status | `code` | `Retry-After` | |
 /// |---|---|---|---|---|
-/// | [`Busy`](Error::Busy) | 423 Locked | `lock-busy` | 1 | somebody else has it; this lock was not taken |
-/// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless it cannot pass by itself ([`is_retryable`](Error::is_retryable)) | this lock was not taken |
-/// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not taken |
-/// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | it was done, in whole or in part: look before you repeat it |
+/// | [`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull) | 423 Locked | `lock-busy` | 1 | other calls hold the lock or wait for it; this lock was not acquired |
+/// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless the outage cannot end by itself ([`is_retryable`](Error::is_retryable)) | this lock was not acquired |
+/// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not acquired |
+/// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | the work was done, in whole or in part: check its effects before you repeat it |
 /// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
-/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | a mistake of the service; this lock was not taken |
+/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired, unless the error is [`Released`](Error::Released) |
 ///
-/// With a second locked call, after the first or within it, half of the work may be done when that
-/// one is [`Busy`](Error::Busy): the answer is 423 all the same, and a client that repeats the
-/// request does that half twice. Map such errors yourself, or make the half one that may be
-/// repeated. So it is with what [`LockManager::unlock`](crate::LockManager::unlock) returns: its
-/// [`Unavailable`](Error::Unavailable) does not tell whether the lock was taken away.
+/// A handler may make a second locked call, after the first one or within it. If the second call
+/// fails with [`Busy`](Error::Busy), half of the work may be done. The status is nevertheless 423,
+/// and a client that repeats the request does that half twice. Map such errors yourself, or make
+/// that half safe to repeat. The same applies to errors of
+/// [`LockManager::unlock`](crate::LockManager::unlock): its [`Unavailable`](Error::Unavailable)
+/// does not show whether the lock was revoked.
 ///
-/// `Retry-After` is in seconds, and only keeps clients from asking at once: nobody knows when a
-/// lock will be free.
+/// `Retry-After` is in seconds. It only keeps clients from retrying at once, because the time at
+/// which a lock becomes free is unknown.
 ///
-/// The body is `application/problem+json` (RFC 9457) and constant for each line of the table: no
-/// key, holder, address or message of the store is in it. For a log the error itself is among the
-/// response's extensions:
+/// The response body is `application/problem+json` (RFC 9457) and constant for each row of the
+/// table. It contains no key, holder, address or message of the store. For logging, the error
+/// itself is stored in the extensions of the response:
 ///
 /// ```
 /// # use axum_core as axum;
@@ -74,8 +75,8 @@ impl IntoResponse for Error {
     }
 }
 
-/// What the client is told of an error: nothing that was not known when this was compiled, and
-/// nothing to escape.
+/// Returns the status and the body for an error. The body contains only text that is known at
+/// compile time, so nothing needs escaping.
 fn problem(error: &Error) -> (StatusCode, String) {
     let (status, code, detail) = match error {
         Error::Busy { .. } | Error::QueueFull { .. } => (
@@ -131,7 +132,7 @@ mod tests {
     use crate::fencing::FencingToken;
     use crate::loss::LossReason;
 
-    /// What no answer may have in it.
+    /// A text that no response may contain.
     const SECRET: &str = "tenant-7";
 
     fn secret() -> String {
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Status, `Retry-After` and body of the answer to an error.
+    /// Returns the status, `Retry-After` and body of the response to an error.
     fn answer(error: Error) -> (u16, Option<String>, String) {
         let (_, body) = problem(&error);
         let response = error.into_response();
@@ -219,11 +220,11 @@ mod tests {
             assert!(body.contains(&format!(r#""code":"{code}""#)), "{body}");
             assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
             assert!(!body.contains(SECRET), "{told}: {body}");
-            // A handler may have done much before, and under other locks.
+            // A handler may have done work before this call, and under other locks.
             assert!(!body.contains("nothing was done"), "{told}: {body}");
             let is_begun = !body.contains("was not taken");
             assert_eq!(is_begun, status == 409, "{told}: {body}");
-            // Never to be repeated blindly.
+            // After the work has begun, a request must not be repeated without a check.
             let warns = body.contains("look at what was done");
             assert_eq!(warns, is_begun, "{told}: {body}");
         }

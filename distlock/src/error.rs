@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of locks, and their remedies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::util::visible::Visible;
 
-/// Why a lock was not acquired, or did not last.
+/// The reason why a lock was not acquired, or did not last.
 ///
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
 /// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)) and misuse (all others).
-/// Each message names the key and a remedy.
+/// Each message names a remedy, and the key if the error has one.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
@@ -35,7 +35,7 @@ use crate::util::visible::Visible;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// // No manager is installed: a mistake of the program.
+/// // No manager is installed, which is a programming error.
 /// assert_eq!(handler().await, 500);
 ///
 /// let locks = LockManager::memory();
@@ -47,20 +47,20 @@ use crate::util::visible::Visible;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another call held the lock for all of this call's `wait`.
+    /// For all of this call's `wait`, other calls held the lock or were ahead in its queue.
     #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, .holders))]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
         key: String,
-        /// How long the call waited.
+        /// The time for which the call waited.
         waited: Duration,
         /// The last known holders; empty if they are unknown.
         holders: Vec<Holder>,
     },
 
-    /// The queue of the lock already had
-    /// [`max_waiters`](crate::LockManagerBuilder::max_waiters).
+    /// The queue of the lock already had [`max_waiters`](crate::LockManagerBuilder::max_waiters)
+    /// calls.
     #[error(
         "lock `{}` is busy: {}its queue is full ({max_waiters} waiters); raise `max_waiters` of \
          `LockManagerBuilder`, or try again later",
@@ -83,7 +83,7 @@ pub enum Error {
     Unavailable {
         /// The key, or `None` while connecting.
         key: Option<String>,
-        /// How long the call tried.
+        /// The time for which the call tried.
         waited: Duration,
         /// The kind of outage.
         outage: Outage,
@@ -93,7 +93,7 @@ pub enum Error {
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The lock was lost while it was held. Another process may have run since.
+    /// The lock was lost while it was held. Another holder may have run since.
     #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), Token(*.fencing_token))]
     #[non_exhaustive]
     Lost {
@@ -101,15 +101,15 @@ pub enum Error {
         key: String,
         /// The token of the hold.
         fencing_token: Option<FencingToken>,
-        /// What happened to the work under the lock.
+        /// The state of the work under the lock.
         body: BodyState,
-        /// How the lock was lost.
+        /// The reason for the loss.
         reason: LossReason,
     },
 
-    /// The hold reached its `max_hold`. A body was stopped and the lock released. A guard is no
-    /// longer held; code that has it runs on, and the lock is free once the guard is dropped or the
-    /// lease ends.
+    /// The hold reached its `max_hold`. A body was stopped and the lock released. Code with a
+    /// guard, or a body with `on_lost = "finish"`, runs on without the lock. The lock is then free
+    /// once the guard is dropped, the body ends, or the lease ends.
     #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), Token(*.fencing_token))]
     #[non_exhaustive]
     MaxHoldExceeded {
@@ -119,11 +119,11 @@ pub enum Error {
         fencing_token: Option<FencingToken>,
         /// The limit that was reached.
         max_hold: Duration,
-        /// What happened to the work under the lock.
+        /// The state of the work under the lock.
         body: BodyState,
     },
 
-    /// The hold had been released before this was asked of it. Nothing is lost.
+    /// The hold was used after its release. No lock was lost.
     #[error(
         "lock `{}` is no longer held: it was released{}; end all work under the lock before its release",
         Visible(.key),
@@ -141,13 +141,13 @@ pub enum Error {
     #[error("`{key}` is not a lock key: {detail}")]
     #[non_exhaustive]
     InvalidKey {
-        /// The key, or as much of it as there was; shortened when it is long.
+        /// The key, or the part of it that was built; shortened if it is long.
         key: String,
-        /// What is wrong with it, and the remedy.
+        /// The mistake, and the remedy.
         detail: String,
     },
 
-    /// A value that distlock did not write is stored at one of the lock's keys. It was left
+    /// One of the lock's keys contains a value that distlock did not write. The value was left
     /// unchanged.
     #[error(
         "lock `{}`: {detail}; remove the conflicting key, or use another namespace or lock key",
@@ -162,11 +162,11 @@ pub enum Error {
     },
 
     /// The configuration cannot work: a URL, a credential, a right or an option is wrong. While
-    /// connecting this includes a server of another kind than the URL says.
+    /// connecting, this includes a server of another kind than the URL names.
     #[error("distlock is misconfigured: {}", Visible(.detail))]
     #[non_exhaustive]
     Config {
-        /// What is wrong, and what to set.
+        /// The mistake, and what to set.
         detail: String,
     },
 
@@ -185,17 +185,17 @@ pub enum Error {
     )]
     AlreadyInstalled,
 
-    /// The manager was shut down, or its I/O thread is gone.
+    /// The manager was shut down, or its I/O thread has ended.
     #[error("the lock manager was shut down: {detail}")]
     #[non_exhaustive]
     ShutDown {
-        /// What ended it, and what to do.
+        /// The cause, and the remedy.
         detail: String,
     },
 }
 
 impl Error {
-    /// Returns true if another call holds the lock, or the lock's queue is full.
+    /// Returns true if other calls hold the lock or wait for it, or if its queue is full.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -213,7 +213,7 @@ impl Error {
         matches!(self, Error::Busy { .. } | Error::QueueFull { .. })
     }
 
-    /// Returns true if the lock was held and then lost, or held for longer than its `max_hold`.
+    /// Returns true if the lock was held and then lost, or reached its `max_hold`.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -299,8 +299,8 @@ impl Error {
         }
     }
 
-    /// Returns the last known holders of a busy lock. Empty for other errors, and if they are
-    /// unknown.
+    /// Returns the last known holders of a busy lock. Empty for other errors, and if the holders
+    /// are unknown.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -356,12 +356,12 @@ impl Error {
     }
 }
 
-/// What happened to the work under a lock that was lost or reached its `max_hold`.
+/// The state of the work under a lock that was lost or reached its `max_hold`.
 ///
 /// ```
 /// use distlock::{BodyState, Error};
 ///
-/// // The effects of these calls need a look before they are repeated.
+/// // Check the effects of these calls before you repeat them.
 /// fn is_doubtful(error: &Error) -> bool {
 ///     matches!(error, Error::Lost { body: BodyState::Stopped | BodyState::Completed, .. })
 /// }
@@ -369,11 +369,11 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BodyState {
-    /// The code that has the guard, or a body with `on_lost = "finish"`, still runs.
+    /// Code that uses the guard, or a body with `on_lost = "finish"`, still runs.
     Running,
-    /// The body was dropped at an await.
+    /// The body was dropped at an await, or before it started.
     Stopped,
-    /// The work had been done when the loss was found.
+    /// The work was already done when the loss was found.
     Completed,
 }
 
@@ -412,12 +412,12 @@ impl fmt::Display for BodyState {
 pub struct Holder {
     /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
     pub client: String,
-    /// When it acquired the lock, by the store's clock.
+    /// The time at which the holder acquired the lock, by the store's clock.
     pub held_since: SystemTime,
-    /// Until when [`min_hold`](crate::Lock::min_hold) keeps the key although the work is finished,
-    /// by the store's clock; `None` while the lock is held.
+    /// The time until which [`min_hold`](crate::Lock::min_hold) keeps the key although the work is
+    /// finished, by the store's clock; `None` while the lock is held.
     pub kept_until: Option<SystemTime>,
-    /// Whether the holder is this process. Then a call may wait for itself.
+    /// True if the holder is this process. A call may then be waiting for itself.
     pub this_process: bool,
 }
 
@@ -444,7 +444,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Hours, minutes and seconds of a moment, in UTC.
+/// A point in time, shown as hours, minutes and seconds in UTC.
 struct TimeOfDay(SystemTime);
 
 impl fmt::Display for TimeOfDay {
@@ -481,20 +481,20 @@ pub enum Outage {
     OutOfMemory,
     /// The server rejects writes (`MISCONF`, `NOREPLICAS`).
     WritesRejected,
-    /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in
+    /// Fewer replicas than `min_replicas` requires acknowledged the lock in time, or no disk did in
     /// time (`fsync`).
     TooFewReplicas,
-    /// The server is loading, busy with a script, or has lost its master.
+    /// The server is loading, busy with a script, or has lost its primary.
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
-    /// The server is of another kind than the URL says: another protocol, a node of a cluster, a
-    /// sentinel, or a version that is too old. The detail names what to write. While connecting
+    /// The server is of another kind than the URL names: another protocol, a cluster node, a
+    /// sentinel, or a version that is too old. The detail names what to write. While connecting,
     /// this is [`Error::Config`].
     Misconfigured,
     /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
     Tls,
-    /// The server cannot do what a setting asks for, such as `fsync`.
+    /// The server does not support a setting, such as `fsync`.
     Unsupported,
     /// The sentinels do not know the service that the URL names.
     NoSuchService,
@@ -503,7 +503,7 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// Whether the server answers, and refuses what it is asked.
+    /// Returns true if the server responds, but rejects the command.
     pub(crate) fn is_refusal(self) -> bool {
         matches!(
             self,
@@ -560,7 +560,7 @@ impl fmt::Display for Outage {
     }
 }
 
-/// Why a call did not get the lock, and the remedy.
+/// The part of a message that explains contention and names the remedy.
 struct Contention<'a>(Duration, &'a [Holder]);
 
 impl fmt::Display for Contention<'_> {
@@ -616,7 +616,7 @@ impl fmt::Display for Prefix<'_> {
     }
 }
 
-/// How long a call tried.
+/// The time for which a call tried.
 struct Tried(Duration);
 
 impl fmt::Display for Tried {

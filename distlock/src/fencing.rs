@@ -6,20 +6,19 @@ use std::str::FromStr;
 
 /// A number that is greater for every later acquisition of the same key.
 ///
-/// Pass it to the resource that the lock protects, and let the resource refuse any access with a
-/// token lower than the highest it has seen. This is what protects data when a process was paused
-/// for longer than its lease and does not know it yet.
+/// Pass it to the resource that the lock protects. Let the resource reject every access with a
+/// token lower than the highest it has seen. This protects the data when a process was paused for
+/// longer than its lease and has not noticed that yet.
 ///
-/// Tokens are made from the server's time in microseconds and the previous token, so they keep
-/// rising after `FLUSHALL` or a restart without persistence, and while the previous one is
-/// remembered whatever the server's clock does. Renewal and re-entry keep the token; each new
-/// acquisition has a new one.
+/// Tokens are made from the server's time in microseconds and the previous token. They therefore
+/// keep rising after `FLUSHALL` or a restart without persistence. While the previous token is
+/// remembered, they rise whatever the server's clock does. Renewal and re-entry keep the token;
+/// every new acquisition has a new one.
 ///
-/// The limit: the previous token is remembered for the
-/// [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its acquisition. If a key is not
-/// acquired for that long (or the server loses its data), and the server's clock is meanwhile set
-/// back by more than that pause, because it had been ahead, then the next token is lower than the
-/// last.
+/// The previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl)
+/// after its acquisition. If the key is not acquired for that long, or the server loses its data,
+/// the next token depends on the clock alone. If the clock was ahead at the last acquisition, and
+/// has been set back by more than the time since, the next token is lower.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -38,8 +37,8 @@ use std::str::FromStr;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token that was written down before: what a resource remembers, to compare the next one
-    /// with.
+    /// Creates a token from a stored number, so that a resource can compare the next token with the
+    /// highest it has seen.
     ///
     /// ```
     /// # use distlock::FencingToken;
@@ -54,8 +53,8 @@ impl FencingToken {
         FencingToken(token)
     }
 
-    /// The token as a number. Those that a lock gives are below 2^63, so they fit a signed SQL
-    /// `BIGINT`.
+    /// Returns the token as a number. Tokens of acquired locks are below 2^63, so they fit a signed
+    /// SQL `BIGINT`.
     ///
     /// ```
     /// let token = distlock::FencingToken::new(1_790_000_000_000_000);
@@ -80,7 +79,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// Fails only for a number that no lock gave.
+/// Fails only for a number that no lock has issued.
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 

@@ -1,11 +1,11 @@
-//! Which strings name a lock, and how values are escaped so that they cannot change that name.
+//! Lock keys, and the escaping that keeps values from changing them.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::error::Error;
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub(crate) const MAX_KEY: usize = 512;
 
 /// A checked lock key.
@@ -48,7 +48,7 @@ impl LockKey {
         Ok(LockKey(key.into()))
     }
 
-    /// A key as the store names it: with its hash tag.
+    /// Creates a key from its name in the store, which includes the hash tag.
     pub(crate) fn from_tagged(tagged: &str) -> Self {
         LockKey(tagged.into())
     }
@@ -61,14 +61,14 @@ impl LockKey {
         self.0.clone()
     }
 
-    /// The key with exactly one hash tag, so that all that belongs to a lock lies in one slot.
+    /// Returns the key with exactly one hash tag, so that all data of a lock is in one slot.
     ///
-    /// Braces only steer the slot: `{a}` and `a` are the same lock.
+    /// Braces only select the slot: `{a}` and `a` are the same lock.
     pub(crate) fn tagged(&self) -> Tagged<'_> {
         Tagged(&self.0)
     }
 
-    /// What makes two keys the same lock.
+    /// Returns true if both keys name the same lock.
     pub(crate) fn same_lock(&self, other: &LockKey) -> bool {
         self.0 == other.0 || self.tagged().to_string() == other.tagged().to_string()
     }
@@ -80,11 +80,11 @@ impl fmt::Display for LockKey {
     }
 }
 
-/// See [`LockKey::tagged`].
+/// A key with exactly one hash tag, see [`LockKey::tagged`].
 pub(crate) struct Tagged<'a>(&'a str);
 
 impl<'a> Tagged<'a> {
-    /// Returns the text, in three parts.
+    /// Returns the text in three parts.
     pub(crate) fn parts(&self) -> [&'a str; 3] {
         if self.0.contains('{') {
             ["", self.0, ""]
@@ -100,14 +100,15 @@ impl fmt::Display for Tagged<'_> {
     }
 }
 
-/// What Redis Cluster hashes: between the first `{` and the first `}` behind it, if not empty.
+/// Returns the text that Redis Cluster hashes, between the first `{` and the first `}` behind it,
+/// unless it is empty.
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let start = key.find('{')? + 1;
     let length = key[start..].find('}')?;
     (length > 0).then(|| &key[start..start + length])
 }
 
-/// A key as an error shows it.
+/// Returns a key as an error shows it: escaped, and at most its first 80 bytes.
 pub(crate) fn shortened(key: &str) -> String {
     const SHOWN: usize = 80;
     if key.len() <= SHOWN {
@@ -120,13 +121,12 @@ pub(crate) fn shortened(key: &str) -> String {
     format!("{}...", key[..end].escape_debug())
 }
 
-/// Escapes a value so that it is one part of a key and nothing else: `%`, `:`, `{`, `}`, white
-/// space and control characters are percent-encoded, as `#[distributed_lock]` does with every
-/// `<...>`.
+/// Escapes a value so that it forms exactly one part of a key. Percent-encodes `%`, `:`, `{`, `}`,
+/// white space and control characters, as `#[distributed_lock]` does with every `<...>`.
 ///
-/// Two different values never have the same escaped form. Behind a value of a key that is put
-/// together by hand, write one of these characters before the next value: `format!("{}:{}",
-/// escape(a), escape(b))`.
+/// Two different values never have the same escaped form. In a key that you build by hand, separate
+/// values by one of these characters other than `%`, such as `format!("{}:{}", escape(a),
+/// escape(b))`.
 ///
 /// ```
 /// assert_eq!(distlock::escape("a:b {c}"), "a%3Ab%20%7Bc%7D");
@@ -139,17 +139,18 @@ pub fn escape(value: impl fmt::Display) -> String {
     out
 }
 
-/// A writer that escapes.
+/// A writer that escapes a value and appends it to a key.
 pub(crate) struct Escaped<'a> {
     out: &'a mut String,
     end: char,
 }
 
 impl<'a> Escaped<'a> {
-    /// Escapes `end`, too, because it stands behind the value.
+    /// Creates a writer that also escapes `end`, the character behind the value.
     ///
-    /// What is read from left to right, `%` and its two digits as one unit, then ends at the first
-    /// unit that is `end`, also where `end` is a digit of an escape. Only `%` can end nothing.
+    /// A reader from left to right takes `%` and its two digits as one unit. The value ends at the
+    /// first unit that is `end`, even if `end` is a digit of an escape. Only `%` cannot end a
+    /// value.
     pub(crate) fn before(out: &'a mut String, end: char) -> Self {
         Escaped { out, end }
     }

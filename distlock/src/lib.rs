@@ -21,15 +21,15 @@ mod store;
 pub mod testing;
 mod util;
 
-/// What the proofs of this project see of the inside, and its tests that need to be there. They
-/// live below `tests/`, and the published package has none of it.
+/// Internals for the proofs of this project, and for its tests that need access to them. They are
+/// below `tests/`, and the published package does not contain them.
 #[cfg(distlock_inside)]
 #[doc(hidden)]
 #[allow(missing_docs)]
 #[path = "../../tests/inside/mod.rs"]
 pub mod __inside;
 
-/// What generated code calls.
+/// The items that generated code calls.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::attribute::*;

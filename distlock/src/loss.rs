@@ -1,10 +1,10 @@
-//! Why a hold ended too early.
+//! The reasons for a lost lock.
 
 use std::fmt;
 
 use crate::util::visible::Visible;
 
-/// Why a lock was lost.
+/// The reason why a lock was lost.
 ///
 /// ```
 /// # use distlock::{Error, LockManager, LossReason};

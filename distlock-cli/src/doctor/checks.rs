@@ -1,4 +1,4 @@
-//! What the facts about a server mean for locks.
+//! Judges the facts about a server by their effect on locks.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use distlock::__doctor::Part;
 use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Verdict};
 
-/// The lease of a lock for which none is set.
+/// The default lease of a lock.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// Older servers lack what the scripts need.
+/// The oldest supported server. Older ones lack features that the scripts need.
 const OLDEST: (u32, u32) = (6, 2);
-/// Sharded channels came with it.
+/// The oldest supported cluster, because it introduced sharded channels.
 const OLDEST_CLUSTER: (u32, u32) = (7, 0);
-/// A clock that is further away shows wrong times.
+/// Maximum clock skew. With more, the displayed times are wrong.
 const CLOCK: Duration = Duration::from_secs(1);
-/// A memory that is fuller may soon refuse writes.
+/// The percentage of used memory from which the server may soon refuse writes.
 const FULL_PERCENT: u64 = 90;
-/// Round trips of a store that is near, and one that stalls.
+/// The round trips of a nearby store, and of one that stalls.
 const NEAR: Duration = Duration::from_millis(5);
 const STALLED: Duration = Duration::from_millis(250);
-/// Messages of this size wait for a client at times: a grant has some 200 bytes.
+/// Minimum output buffer. Messages of this size may wait for a client: a grant has some 200 bytes.
 const LEAST_BUFFER: u64 = 1 << 20;
-/// The shortest lease that people use is not much longer.
+/// Upper limit of a failover (ms). The shortest leases in use are not much longer.
 const LONG_FAILOVER: u64 = 15_000;
 
-/// The findings about one server.
+/// Returns the findings about one server.
 pub(super) fn of(facts: &Facts) -> Vec<Finding> {
     let mut judge = Judge {
         facts,
@@ -81,7 +81,7 @@ impl<'a> Judge<'a> {
         });
     }
 
-    /// Adds a finding that is to be minded if it is not good, with the advice for that case.
+    /// Adds a finding that is `Good` or `Mind`; in the second case, with the advice.
     fn expect(&mut self, is_good: bool, check: &'static str, found: String, advice: &str) {
         if is_good {
             self.say(check, Verdict::Good, found, "");
@@ -104,7 +104,7 @@ impl<'a> Judge<'a> {
         settings.get(name).map(String::as_str)
     }
 
-    /// What could not be asked for, which is told once for all (`rights`).
+    /// Adds a finding about a missing fact. `rights` reports the reason once for all of them.
     fn unknown(&mut self, check: &'static str, wanted: &str) {
         self.say(
             check,
@@ -328,7 +328,7 @@ impl<'a> Judge<'a> {
         );
     }
 
-    /// A lock is renewed at every third of its lease, so it survives an outage of two thirds of it.
+    /// A lock survives an outage of two thirds of its lease, because it is renewed at every third.
     fn sentinel(&mut self) {
         let (Some(down_after), Some(quorum), Some(others)) = (
             self.number("down-after-milliseconds"),
@@ -403,7 +403,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// A size as people read it.
+/// Returns a size in a readable form.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if count < 1024 {

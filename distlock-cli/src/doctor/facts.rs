@@ -1,4 +1,4 @@
-//! What a server says about itself, and how it answers: nothing of it is judged here.
+//! Collects the data that a server reports, and its response times, without judging them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,44 +6,43 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use distlock::__doctor::{Part, Server, ServerConnection};
 use distlock::Error;
 
-/// How many round trips are measured.
+/// Number of round trips that are measured.
 const ROUNDS: usize = 20;
 
-/// The settings that matter to locks, and are not in `INFO`. Before Redis 7 each has to be asked
-/// for by itself.
+/// The settings that matter to locks and are not in `INFO`. Before Redis 7, each must be requested
+/// separately.
 const SETTINGS: &[&str] = &["appendfsync", "save", "client-output-buffer-limit"];
 
-/// The same, of the nodes of a cluster.
+/// The additional settings of a cluster's primaries.
 const CLUSTER_SETTINGS: &[&str] = &[
     "cluster-require-full-coverage",
     "cluster-allow-pubsubshard-when-down",
     "cluster-node-timeout",
 ];
 
-/// Fields by their names, or why they are not known.
+/// Fields by their names, or why they are unknown.
 type Fields = Result<BTreeMap<String, String>, String>;
 
-/// What one server says about itself. Locks need none of it, so a server may keep it back.
+/// The data that a server reports about itself. Locks need none of it, so a server may withhold it.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Its address.
     pub(super) server: String,
-    /// Its part in the store.
+    /// The role of the server in the store.
     pub(super) part: Part,
-    /// Why it cannot be asked anything.
+    /// Why the server cannot be queried.
     pub(super) outage: Option<String>,
-    /// The fields of `INFO`; of a sentinel those of `SENTINEL MASTER`.
+    /// The fields of `INFO`, or of `SENTINEL MASTER` for a sentinel.
     pub(super) info: Fields,
-    /// What `CONFIG GET` shows. A setting that the server does not have is missing.
+    /// The reply to `CONFIG GET`. A setting that the server does not have is missing.
     pub(super) settings: Fields,
-    /// How long round trips took.
+    /// The durations of the round trips.
     pub(super) rounds: Vec<Duration>,
-    /// How many microseconds its clock is ahead of ours, and how much of that may be the way there.
+    /// How many microseconds its clock is ahead of ours, and how much of that may be latency.
     pub(super) clock: Option<(i64, Duration)>,
 }
 
 impl Facts {
-    /// Asks a server about itself.
+    /// Queries a server about itself.
     pub(super) async fn of(server: &Server) -> Self {
         let mut facts = Facts {
             server: server.address.clone(),
@@ -79,7 +78,7 @@ impl Facts {
         }
         for _ in 0..ROUNDS {
             let (took, ahead) = round(&connection).await?;
-            // The fastest answer tells the time best.
+            // The fastest reply has the most accurate time.
             if self.rounds.iter().all(|other| took < *other) {
                 self.clock = Some((ahead, took / 2));
             }
@@ -110,7 +109,7 @@ async fn settings(
     Ok(settings)
 }
 
-/// How long a round trip takes, and how many microseconds the server's clock is ahead of ours.
+/// Returns the duration of a round trip, and how many microseconds the server's clock is ahead.
 async fn round(connection: &ServerConnection) -> Result<(Duration, i64), Error> {
     let (sent, wall) = (Instant::now(), SystemTime::now());
     let (seconds, micros) = connection.send(&["TIME"]).await?;

@@ -1,31 +1,31 @@
-//! What the doctor finds.
+//! The findings of the doctor.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
-    /// The server, by its address; the whole store where it is not about one of its servers.
+    /// The address of the server, or of the whole store if the check is not about one server.
     pub(super) server: String,
-    /// What was looked at, in a word: `version`, `eviction`, `persistence`, `clock` and so on.
+    /// The check in one word: `version`, `eviction`, `persistence`, `clock` and so on.
     pub(super) check: &'static str,
-    /// What that means for locks.
+    /// The effect on locks.
     pub(super) verdict: Verdict,
-    /// What was found there.
+    /// The state that was found.
     pub(super) found: String,
-    /// What to do, or to know; empty where all is well.
+    /// What to do or to know. Empty if all is well.
     pub(super) advice: String,
 }
 
-/// What a finding means for locks.
+/// The effect of a finding on locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     /// As it should be.
     Good,
-    /// It works, and there is something to know about it, or it could not be looked at.
+    /// It works, but there is something to know about it, or it could not be checked.
     Mind,
     /// Locks fail, or may be held twice.
     Bad,

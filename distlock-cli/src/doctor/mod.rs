@@ -1,4 +1,4 @@
-//! `distlock doctor`: whether a store is set up as locks need it.
+//! `distlock doctor`: checks whether a store is set up as locks need it.
 
 mod checks;
 mod facts;
@@ -19,7 +19,7 @@ use crate::exit::{BAD, Ended};
 use crate::output;
 use crate::output::table::wrap;
 
-/// Where what was found begins.
+/// The column at which the text of a finding begins.
 const INDENT: usize = 28;
 
 pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
@@ -37,8 +37,8 @@ pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
     Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
 }
 
-/// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary
-/// and each sentinel how it is set up. A server that cannot be reached is a finding.
+/// Tries out a lock, and checks the settings of every primary of a cluster, every server of a
+/// quorum, or the primary and each sentinel. An unreachable server is a finding.
 async fn findings(
     manager: &LockManager,
     builder: &LockManagerBuilder,
@@ -50,7 +50,7 @@ async fn findings(
     Ok(findings)
 }
 
-/// The findings, by server.
+/// Returns the findings as text, by server.
 fn as_text(findings: &[Finding]) -> String {
     let mut text = String::new();
     let mut server = None;
@@ -60,7 +60,7 @@ fn as_text(findings: &[Finding]) -> String {
         }
         let found = wrap(&finding.found, INDENT);
         let (verdict, check) = (finding.verdict, finding.check);
-        // Two spaces, four of the verdict, two more, and the check.
+        // Two spaces, four columns for the verdict, two spaces, and the check.
         let _ = writeln!(text, "  {verdict:<4}  {check:<18}  {found}");
         if !finding.advice.is_empty() {
             let _ = writeln!(

@@ -1,4 +1,4 @@
-//! A lock that one call holds and another waits for, with the rights of the user who asks.
+//! A trial lock that one call holds and another waits for, with the rights of the configured user.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use distlock::{__doctor, Error, LockManager, Outage};
 
 use crate::doctor::finding::{Finding, Verdict};
 
-/// The lock that is tried out.
+/// The key of the trial lock.
 const KEY: &str = "distlock-doctor";
 
-/// How long another doctor is waited for, and a hand-off.
+/// How long to wait for another doctor, and for a hand-off.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// A hand-off that takes longer was found by polling, and not announced.
+/// A slower hand-off was found by polling, not by a notification.
 const PROMPT: Duration = Duration::from_millis(40);
 
-/// The pause before the queue of the trial is looked at again.
+/// The pause between two checks of the trial's queue.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Acquires a lock, has a second call wait for it, hands it over, and releases it.
+/// Acquires a lock, lets a second call wait for it, hands it over, and releases it.
 pub(super) async fn of(manager: &LockManager) -> Finding {
     let handed_on = hand_off(manager).await;
     let (verdict, advice) = match &handed_on {
@@ -61,7 +61,7 @@ pub(super) async fn of(manager: &LockManager) -> Finding {
     }
 }
 
-/// How long the lock takes from one call to the next.
+/// Returns the duration of a hand-off from one call to the next.
 async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
     let lock = manager.lock(KEY).wait(WAIT).lease(WAIT * 2);
     let first = lock.acquire().await?;

@@ -1,11 +1,11 @@
-//! A lock, as JSON: the same object wherever one is shown.
+//! A lock as JSON: the same object wherever a lock is shown.
 
 use distlock::{Holder, KeyState};
 use serde_json::{Value, json};
 
 use crate::output::time::{ago, millis, moment};
 
-/// What is known of a lock.
+/// Returns a lock as JSON.
 pub(crate) fn as_json(lock: &KeyState) -> Value {
     let holders: Vec<_> = lock.holders().iter().map(holder).collect();
     json!({
@@ -17,7 +17,7 @@ pub(crate) fn as_json(lock: &KeyState) -> Value {
     })
 }
 
-/// Who holds it.
+/// Returns a holder as JSON.
 pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "client": holder.client,

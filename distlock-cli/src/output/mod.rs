@@ -1,4 +1,4 @@
-//! What goes to stdout.
+//! The output to stdout.
 
 use std::io::{self, ErrorKind, Write as _};
 
@@ -11,8 +11,8 @@ pub(crate) mod time;
 use crate::cli::Global;
 use crate::exit::{FAILED, Failure};
 
-/// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and
-/// there is nobody to tell more to, so the process ends.
+/// Writes bytes. A reader such as `head` may close the pipe when it has seen enough. That is no
+/// error, so the process ends.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -22,7 +22,7 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes what a command has to say, as it was asked to.
+/// Writes the result of a command, in the requested format.
 pub(crate) fn show(
     global: &Global,
     object: impl FnOnce() -> Value,
@@ -35,7 +35,7 @@ pub(crate) fn show(
     }
 }
 
-/// Writes an object in a line of its own.
+/// Writes an object on its own line.
 pub(crate) fn json(value: &Value) -> Result<(), Failure> {
     write(format!("{value}\n").as_bytes())
 }

@@ -1,22 +1,22 @@
-//! Tables that fit a terminal of 80 columns, whatever is in them.
+//! Tables that fit a terminal of 80 columns, whatever their contents are.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// How wide what is written may be.
+/// Maximum width of a line.
 pub(crate) const WIDTH: usize = 80;
 
-/// What stands between two columns.
+/// The text between two columns.
 const GAP: &str = "  ";
 
-/// A column that is shortened keeps at least this.
+/// Minimum width of a shortened column.
 const LEAST: usize = 8;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// It is shortened, in the middle, where there is no room for all of it.
+    /// A text, shortened in the middle if there is not enough room.
     Text(&'static str),
-    /// It is short by itself, and stands at the right.
+    /// A short value, aligned to the right.
     Number(&'static str),
 }
 
@@ -28,7 +28,7 @@ impl Column {
     }
 }
 
-/// Writes a table: a line of titles, then a line for each row.
+/// Returns a table: a line of titles, then a line for each row.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let widths = widths(columns, rows);
     let titles = columns.iter().map(|column| column.title().to_owned());
@@ -39,7 +39,7 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// As wide as what stands there, but for texts that have to give way: the widest first.
+/// Returns the width of each column. Texts are shortened if necessary, the widest first.
 fn widths(columns: &[Column], rows: &[Vec<String>]) -> Vec<usize> {
     let widest = |(place, column): (usize, &Column)| {
         let cells = rows.iter().filter_map(|row| row.get(place));
@@ -79,8 +79,8 @@ fn line(columns: &[Column], widths: &[usize], cells: &[String]) -> String {
     line
 }
 
-/// The text, without its middle if it is too long: keys begin with what they are, and end with
-/// which.
+/// Removes the middle of a text that is too long, because keys begin with the kind of a resource
+/// and end with its id.
 pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -103,8 +103,7 @@ fn up_to(chars: impl Iterator<Item = char>, width: usize) -> String {
 }
 
 /// Returns the text with `?` in place of control characters, and of those that set the direction of
-/// the text around them. Text of a server must neither control the terminal nor pass for something
-/// else.
+/// the text around them. A server's text must neither control the terminal nor pass for other text.
 pub(crate) fn printable(text: &str) -> String {
     let is_hidden = |char: char| {
         char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -113,12 +112,12 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The words in lines of at most this width, each after the first behind `indent` spaces.
+/// Wraps the words at the width of a line. Lines after the first begin with `indent` spaces.
 pub(crate) fn wrap(text: &str, indent: usize) -> String {
     let width = WIDTH.saturating_sub(indent).max(LEAST);
     let mut lines = vec![String::new()];
     for word in printable(text).split_whitespace() {
-        // A word of its own may be too long for any line.
+        // A single word may be too long for any line.
         let word = shorten(word, width);
         let last = lines.len() - 1;
         let line = &mut lines[last];

@@ -1,37 +1,37 @@
-//! Times and durations, for people and for programs.
+//! Times and durations, for users and for programs.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-/// A moment that nobody means: the year 9999.
+/// The latest time that is shown, in the year 9999.
 const LATEST: Duration = Duration::from_secs(253_402_300_799);
 
-/// A moment, as RFC 3339 has it, in UTC. Clocks of servers may say anything.
+/// Returns a time as in RFC 3339, in UTC. Clocks of servers may return any value.
 pub(crate) fn moment(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     let since = since.unwrap_or_default().min(LATEST);
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
-/// The state of a lock whose work is finished, while `min_hold` keeps the key.
+/// Returns the state of a lock after its work is finished, while `min_hold` keeps the key.
 pub(crate) fn kept(until: SystemTime) -> String {
     format!("kept {}", kept_until(until))
 }
 
-/// The same without its first word.
+/// Returns the same text without its first word.
 pub(crate) fn kept_until(until: SystemTime) -> String {
     let moment = moment(until);
     let time = moment.get(11..19).unwrap_or(&moment);
     format!("until {time}Z, work finished")
 }
 
-/// How long ago, by our clock.
+/// Returns the time since then, by our clock.
 pub(crate) fn ago(time: SystemTime) -> Duration {
     time.elapsed().unwrap_or_default()
 }
 
-/// A duration in at most two units, such as `0.4s`, `45s`, `3m12s`, `2h05m`, `3d04h`.
+/// Returns a duration in at most two units, such as `0.4s`, `45s`, `3m12s`, `2h05m`, `3d04h`.
 pub(crate) fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -48,7 +48,7 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
-/// Whole milliseconds, or nothing.
+/// Returns whole milliseconds, or null.
 pub(crate) fn millis(duration: Option<Duration>) -> Value {
     duration.map_or(Value::Null, |duration| {
         u64::try_from(duration.as_millis()).map_or(Value::Null, Value::from)

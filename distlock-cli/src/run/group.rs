@@ -1,4 +1,4 @@
-//! The process group of a command: what lives in it, and signals to all of it.
+//! The process group of a command: its members, and signals to all of them.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// How often a group is looked at whose members are not all our children.
+/// Interval between checks of a group that has members other than our children.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A process group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group(Pid);
 
-/// How a process has ended.
+/// The exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     Code(u8),
@@ -22,7 +22,7 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// As shells tell it.
+    /// Returns the exit code as shells report it.
     pub(super) fn code(self) -> u8 {
         match self {
             Exit::Code(code) => code,
@@ -31,18 +31,18 @@ impl Exit {
     }
 }
 
-/// What became of a child.
+/// A change in the state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Ended(Pid, Exit),
-    /// It stands still, by this signal.
+    /// The child was stopped by this signal.
     Stopped(Pid, Signal),
 }
 
 impl Group {
-    /// The group that this process leads.
+    /// Returns the group that this process leads.
     pub(super) fn of(leader: u32) -> Option<Self> {
-        // 0 and 1 would mean other groups than one of ours.
+        // 0 and 1 would mean groups that are not ours.
         let id = i32::try_from(leader).ok().filter(|id| *id > 1)?;
         Some(Group(Pid::from_raw(id)))
     }
@@ -51,26 +51,26 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all of it.
+    /// Sends a signal to all processes of the group.
     pub(super) fn signal(self, signal: Signal) {
-        // Who has ended needs none.
+        // A process that has ended needs no signal.
         let _ = killpg(self.0, signal);
     }
 
-    /// Sends a signal to all of it, also to what stands still.
+    /// Sends a signal to all processes of the group, and resumes the stopped ones.
     pub(super) fn stop(self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::SIGCONT);
     }
 
-    /// Whether nobody is left in it.
+    /// Returns true if no process is left in the group.
     pub(super) fn is_gone(self) -> bool {
         killpg(self.0, None) == Err(Errno::ESRCH)
     }
 }
 
-/// Has orphans of the command become children of this process, so that none of them stays unseen,
-/// or a zombie, where nobody else reaps them, as in a container.
+/// Makes orphans of the command children of this process. So none of them stays unnoticed, or
+/// remains a zombie if no other process reaps it, as in a container.
 pub(super) fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
@@ -78,7 +78,7 @@ pub(super) fn adopt_orphans() {
     }
 }
 
-/// What became of the children of this process since it was asked last.
+/// Returns the changes in the state of this process's children since the last call.
 pub(super) fn news() -> Vec<News> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     let mut news = Vec::new();

@@ -1,8 +1,8 @@
-//! A dead man's switch beside `run`: a process that is told until when the lock is believed, and
-//! kills the command's group when that moment passes, or when `run` is gone.
+//! A dead man's switch for `run`: a process that receives the lock's deadline. It kills the
+//! command's group when the deadline passes, or when `run` is gone.
 //!
-//! So the command does not outlive the lock when `run` is killed with SIGKILL, or stands still
-//! (SIGSTOP). What it cannot outlive is that both are killed at the same moment; then the kernel
+//! So the command does not outlive the lock when `run` is killed with SIGKILL, or stopped
+//! (SIGSTOP). The exception is that both are killed at the same moment. In that case the kernel
 //! still kills the command itself, where it can (`program`).
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -20,13 +20,13 @@ use crate::exit::Failure;
 use crate::run::group::Group;
 use crate::run::program::this_program;
 
-/// A timer may sleep through a suspend of the machine: the clock is looked at as often as this.
+/// Maximum interval between checks of the clock, because a timer may miss a suspend of the machine.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The size of a deadline: its group in the upper half, and its moment in the lower.
+/// The size of a deadline: its group in the upper half, and its time in the lower.
 const WORD: usize = 16;
 
-/// The end of the switch that `run` holds.
+/// The handle of `run` for the keeper.
 #[derive(Debug)]
 pub(super) struct Keeper {
     line: UnixStream,
@@ -34,12 +34,11 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it, in a process group of its own, so that what the terminal sends does not reach it.
-    /// A deadline that is already known is there before the keeper is: this process may be stopped
-    /// in between.
+    /// Starts the keeper in its own process group, so that the terminal's signals do not reach it.
+    /// A known deadline is sent before the start, because this process may be stopped in between.
     pub(super) fn start(deadline: Option<Deadline>) -> Result<Self, Failure> {
         let (mut line, other) = UnixStream::pair()?;
-        // A keeper that does not read is not waited for.
+        // Never wait for a keeper that does not read.
         line.set_nonblocking(true)?;
         if let Some(deadline) = deadline {
             line.write_all(&deadline.to_word())?;
@@ -61,20 +60,20 @@ impl Keeper {
         })
     }
 
-    /// Sends it a new deadline.
+    /// Sends a new deadline to the keeper.
     pub(super) fn extend(&mut self, deadline: Deadline) {
-        // The next one is sent soon, and a keeper that is dead is replaced.
+        // On failure, the next deadline follows soon, and a dead keeper is replaced.
         let _ = self.line.write_all(&deadline.to_word());
     }
 
-    /// Ends it. The group must be gone.
+    /// Ends the keeper. The group must be gone.
     pub(super) fn end(self) {
         let _ = kill(self.process, Signal::SIGKILL);
         let _ = nix::sys::wait::waitpid(self.process, None);
     }
 }
 
-/// Until when a group may live, by the keeper's clock.
+/// The time until which a group may live, by the keeper's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     pub(super) group: Group,
@@ -98,13 +97,13 @@ impl Deadline {
     }
 }
 
-/// The keeper's process: its stdin is the line to `run`.
+/// Runs the keeper's process. Its stdin is the connection to `run`.
 pub(crate) fn main() -> Result<ExitCode, Failure> {
     let stdin = std::io::stdin();
     let mut line = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
     let mut heard = Heard::default();
     loop {
-        // All of it: a keeper that stood still itself must not judge by what it was told first.
+        // Read everything: a keeper that was stopped itself must not act on an old deadline.
         line.set_nonblocking(true)?;
         while heard.read(&mut line)? {}
         match heard.deadline {
@@ -130,19 +129,19 @@ pub(crate) fn main() -> Result<ExitCode, Failure> {
     }
 }
 
-/// What has come over the line.
+/// The data received from `run`.
 #[derive(Debug, Default)]
 struct Heard {
-    /// The last one that was received.
+    /// The last deadline that was received.
     deadline: Option<Deadline>,
-    /// Nobody is at the other end.
+    /// The other end is closed.
     is_over: bool,
     word: [u8; WORD],
     filled: usize,
 }
 
 impl Heard {
-    /// Reads on; whether there may be more.
+    /// Reads more data. Returns true if there may be more.
     fn read(&mut self, line: &mut UnixStream) -> Result<bool, Failure> {
         match line.read(&mut self.word[self.filled..]) {
             Ok(0) => {
@@ -160,7 +159,7 @@ impl Heard {
             Err(error) => match error.kind() {
                 ErrorKind::Interrupted => Ok(true),
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
-                // `run` was killed before all that it was told was read.
+                // `run` was killed before all data was read.
                 ErrorKind::ConnectionReset => {
                     self.is_over = true;
                     Ok(false)
@@ -176,14 +175,14 @@ fn ended(why: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The time since the machine was started, suspends included, which is the clock by which leases
-/// are believed.
+/// Returns the time since the machine was started, suspends included. The validity of leases is
+/// measured by the same clock.
 pub(super) fn now() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-    // On a Mac this one counts suspends.
+    // On a Mac, this clock includes suspends.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
-    // A machine without a clock has no leases: nothing is believed there.
+    // Without a clock, no lease is valid.
     clock_gettime(CLOCK).map_or(Duration::MAX, Duration::from)
 }

@@ -1,8 +1,8 @@
-//! `distlock run`: a command that runs while a lock is held, and not a moment longer.
+//! `distlock run`: runs a command while a lock is held, and not a moment longer.
 //!
 //! `supervisor` has the lock and follows the command, which is a `group` of processes that
-//! `program` starts; `keeper` is a second process for when this one cannot do anything. `signals`
-//! are what this process is told, `terminal` who may read.
+//! `program` starts. `keeper` is a second process for the case that this one cannot act. `signals`
+//! receives this process's signals, and `terminal` controls which group may read.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ mod terminal;
 
 pub(crate) async fn main(global: Global, options: Run) -> Ended {
     let grace = grace(&options)?;
-    // From here on a signal is an event, and never ends this process by itself.
+    // From now on, a signal is an event, and never ends this process by itself.
     let mut signals = Signals::listen()?;
     let started = Instant::now();
     let manager = tokio::select! {
@@ -37,7 +37,7 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
         .wait(options.wait);
     let acquire = async {
         let guard = lock.acquire().await?;
-        // A lock that was handed over is granted for a second at most, which is less than the
+        // A lock that was handed over is granted for at most a second, which may be less than the
         // grace.
         match guard.confirmed().await {
             Ok(()) => Ok(guard),
@@ -47,7 +47,7 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
     let acquired = tokio::select! {
         acquired = acquire => acquired,
         exit = signals.ending() => {
-            // The call was dropped: its place in the queue, or its lock, is given back.
+            // The call was dropped, so the shutdown releases its place in the queue, or its lock.
             manager.shutdown().await;
             return Ok(ExitCode::from(exit.code()));
         }
@@ -92,7 +92,7 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
     Ok(ExitCode::from(finished?.code()))
 }
 
-/// How long before the loss the command is told.
+/// Returns how long before the loss the command gets SIGTERM.
 fn grace(options: &Run) -> Result<Duration, Failure> {
     let grace = options.grace.unwrap_or(options.lease / 3);
     if options.on_lost == OnLost::Signal && grace > options.lease / 2 {

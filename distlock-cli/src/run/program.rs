@@ -1,8 +1,7 @@
-//! The command of `run`: how it is started, and becomes what the user wrote.
+//! The command of `run`: how it is started, and how a process becomes it.
 //!
-//! Between the two stands this program itself, as `distlock become`: it asks the kernel to be
-//! killed when its parent dies, which only a process can ask for itself, and then becomes the
-//! command.
+//! `run` starts this program as `distlock become`. That process asks the kernel to kill it when its
+//! parent dies, which a process can only request for itself. Then it becomes the command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -16,7 +15,7 @@ use nix::unistd::{Pid, getppid};
 use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::run::terminal;
 
-/// Starts the command in a process group of its own, which has the number of the process.
+/// Starts the command in its own process group, which has the number of the process.
 pub(super) fn start(
     command: &[OsString],
     key: &str,
@@ -34,12 +33,12 @@ pub(super) fn start(
         .map_err(|error| Failure::not_executable("the command could not be started", &error))
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failure> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
         .map_err(std::io::Error::from)?;
-    // It may have died before the kernel was asked.
+    // The parent may have died before the request to the kernel.
     if getppid() != Pid::from_raw(parent) {
         return Err(Failure::new(
             NOT_EXECUTABLE,
@@ -61,7 +60,7 @@ pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failur
     })
 }
 
-/// The file of this program. Where an update has replaced it, the one that runs is meant.
+/// Returns the file of this program; on Linux the running one, even if an update has replaced it.
 pub(super) fn this_program() -> Result<PathBuf, Failure> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());

@@ -1,4 +1,4 @@
-//! What this process is told by signals.
+//! The signals that this process receives.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal as listen};
 
 use crate::run::group::Exit;
 
-/// The signals that are meant for the command.
+/// The signals that are forwarded to the command.
 const FORWARDED: [signal::Signal; 6] = [
     signal::Signal::SIGINT,
     signal::Signal::SIGTERM,
@@ -19,18 +19,18 @@ const FORWARDED: [signal::Signal; 6] = [
     signal::Signal::SIGUSR2,
 ];
 
-/// What a signal means here.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A child has ended, or stands still.
+    /// A child has ended, or was stopped.
     Child,
-    /// This process, which stood still, goes on.
+    /// This process was stopped, and has been resumed.
     GoesOn,
-    /// It is meant for the command.
+    /// The signal is for the command.
     ForCommand(signal::Signal),
 }
 
-/// The signals that this process listens to, from the moment on in which this was made.
+/// The signals that this process listens for, from the creation of this value on.
 #[derive(Debug)]
 pub(super) struct Signals(Vec<(Signal, Event)>);
 
@@ -48,11 +48,11 @@ impl Signals {
         Ok(Signals(signals.collect::<io::Result<_>>()?))
     }
 
-    /// What comes next.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     ///
-    /// No signal is lost by dropping the future.
+    /// Dropping the future loses no signal.
     pub(super) async fn next(&mut self) -> Event {
         poll_fn(|context| {
             let mut signals = self.0.iter_mut();
@@ -62,7 +62,7 @@ impl Signals {
         .await
     }
 
-    /// How this process is to end, once it is told to while there is no command.
+    /// Waits for a signal that ends this process while there is no command.
     pub(super) async fn ending(&mut self) -> Exit {
         loop {
             if let Event::ForCommand(signal) = self.next().await {

@@ -1,9 +1,8 @@
-//! Who has the lock and follows the command.
+//! Holds the lock and follows the command.
 //!
-//! The lock is believed for `remaining`, and each renewal extends that; what is left then, the
-//! store keeps the lock for a while longer. So there are two moments: when less than the grace is
-//! left the command gets SIGTERM, and when nothing is left SIGKILL. The lock is released when
-//! nobody of the command's group is left, and not before.
+//! The lock is valid for `remaining`, and each renewal extends that time. The store keeps the lock
+//! for a while longer. The command gets SIGTERM when less than the grace is left, and SIGKILL when
+//! nothing is left. The lock is released only once no process of the command's group is left.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -19,10 +18,10 @@ use crate::run::keeper::{self, Deadline, Keeper};
 use crate::run::signals::{Event, Signals};
 use crate::run::{program, terminal};
 
-/// The keeper is told how long the lock is believed this often, at least.
+/// Maximum interval at which the keeper gets the lock's deadline.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// The store keeps a lock for at least this long after the moment until which it is believed.
+/// The store keeps a lock for at least this long after the lock's safe deadline.
 const MIN_STORE_GRACE: Duration = Duration::from_millis(250);
 
 /// A lock, and the command that runs under it.
@@ -34,24 +33,24 @@ pub(super) struct Supervisor {
     pub(super) signals: Signals,
 }
 
-/// A command of which no process is left.
+/// A command without remaining processes.
 #[derive(Debug)]
 struct Gone {
     exit: Exit,
     why: Option<Why>,
-    /// Another client may have had the lock before.
+    /// Another client may have had the lock before the command ended.
     is_late: bool,
 }
 
-/// How far the end of the command has come.
+/// The progress of stopping the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Runs,
-    /// It was sent SIGTERM, and is killed at this moment of the keeper's clock.
+    /// SIGTERM was sent. SIGKILL follows at this time of the keeper's clock.
     Told {
         kill_at: Duration,
     },
-    /// It was sent SIGKILL.
+    /// SIGKILL was sent.
     Killed,
 }
 
@@ -63,24 +62,24 @@ enum Why {
     Lost(Box<Error>),
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 struct Running {
     group: Group,
-    /// `None` while there is none: it has ended, and could not be replaced yet.
+    /// `None` if the keeper has ended and could not be replaced yet.
     keeper: Option<Keeper>,
-    /// It was told once that there is none.
+    /// The missing keeper was reported once.
     is_told_of: bool,
-    /// How its first process has ended.
+    /// The exit of the command's first process.
     exit: Option<Exit>,
     stage: Stage,
     why: Option<Why>,
-    /// Until when the lock is believed, or was when that was asked last.
+    /// The time until which the lock is valid, or was at the last check.
     until: Duration,
 }
 
 impl Supervisor {
-    /// Runs the command, releases the lock, and tells how the command ended.
+    /// Runs the command, releases the lock, and returns how the command ended.
     pub(super) async fn run(mut self, command: &[OsString]) -> Result<Exit, Failure> {
         let key = self.guard.key().to_owned();
         let running = match self.start(command, &key) {
@@ -108,8 +107,8 @@ impl Supervisor {
         };
         match (why, ended) {
             (Some(Why::Lost(error)), _) => stopped(&error),
-            // The renewals failed until it was lost, or this process was stopped before it could
-            // kill the command.
+            // The renewals failed until the lock was lost, or this process was stopped before it
+            // could kill the command.
             (Some(Why::Failing), Some(error)) => stopped(&error),
             (Some(Why::Failing), None) => lost(
                 "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
@@ -154,13 +153,13 @@ impl Supervisor {
         })
     }
 
-    /// Until when the lock is believed, by the keeper's clock; never later than it really is.
+    /// Returns the lock's deadline by the keeper's clock, which is never later than the real one.
     fn believed_until(&self) -> Duration {
         let now = keeper::now();
         now.saturating_add(self.guard.remaining())
     }
 
-    /// Follows the command until nobody of its group is left.
+    /// Follows the command until no process of its group is left.
     async fn follow(&mut self, mut running: Running) -> Gone {
         let held = self.guard.held();
         loop {
@@ -168,7 +167,7 @@ impl Supervisor {
             if let Some(exit) = running.exit {
                 if running.group.is_gone() {
                     if exit == Exit::Signal(Signal::SIGKILL as i32) && !held.is_held() {
-                        // The keeper was faster.
+                        // The keeper has already killed the command.
                         let error = held.lost().await;
                         running.why.get_or_insert(Why::Lost(error.into()));
                     }
@@ -182,7 +181,7 @@ impl Supervisor {
                         is_late: keeper::now() > running.until.saturating_add(MIN_STORE_GRACE),
                     };
                 }
-                // Others of its group have not ended.
+                // Other processes of the group have not ended.
                 if running.stage == Stage::Runs {
                     running.terminate(keeper::now().saturating_add(self.grace));
                 }
@@ -203,12 +202,12 @@ impl Supervisor {
         }
     }
 
-    /// Stops the command if it is time to.
+    /// Stops the command if a deadline requires it.
     fn judge(&self, running: &mut Running) {
         let left = running.until.saturating_sub(keeper::now());
         let is_failing = self.on_lost == OnLost::Signal && left < self.grace;
         match running.stage {
-            // What was being forked then may have got away.
+            // A process that was just being forked may have escaped.
             Stage::Killed => running.kill(),
             _ if left.is_zero() => {
                 running.why.get_or_insert(Why::Failing);
@@ -223,7 +222,7 @@ impl Supervisor {
         }
     }
 
-    /// How long nothing has to be done.
+    /// Returns how long no action is necessary.
     fn pause(&self, running: &Running) -> Duration {
         let now = keeper::now();
         let left = running.until.saturating_sub(now);
@@ -236,10 +235,10 @@ impl Supervisor {
             },
         };
         let longest = if running.exit.is_some() {
-            // Others than our children are in the group, perhaps.
+            // The group may have members that are not our children.
             LOOK_EVERY
         } else {
-            // The belief is told on at least ten times before it ends.
+            // The keeper gets the deadline several times before it expires.
             TELL_EVERY.min(self.grace / 4).max(Duration::from_millis(5))
         };
         pause.clamp(Duration::from_millis(1), longest)
@@ -256,20 +255,20 @@ impl Running {
                 News::Ended(process, _)
                     if self.keeper.as_ref().map(|keeper| keeper.process) == Some(process) =>
                 {
-                    // Its number may be another's from now on.
+                    // From now on, its process id may belong to another process.
                     self.keeper = None;
                     self.watch();
                 }
                 News::Stopped(process, signal) if process == self.group.leader() => {
                     self.stopped(process, signal);
                 }
-                // An orphan that the command has left behind, or one of its processes stands still.
+                // An orphan that the command has left behind, or one of its processes was stopped.
                 News::Ended(..) | News::Stopped(..) => {}
             }
         }
     }
 
-    /// Sends the deadline to the keeper. Where there is none, each call tries to start another one.
+    /// Sends the deadline to the keeper. Without a keeper, each call tries to start one.
     fn watch(&mut self) {
         let deadline = Deadline {
             group: self.group,
@@ -290,7 +289,7 @@ impl Running {
         }
     }
 
-    /// The command stands still by a key (Ctrl-Z), or because it wants the terminal.
+    /// Handles a stop of the command, by a key (Ctrl-Z) or because the command uses the terminal.
     fn stopped(&self, leader: Pid, signal: Signal) {
         match signal {
             Signal::SIGTSTP => {
@@ -300,7 +299,7 @@ impl Running {
             Signal::SIGTTIN | Signal::SIGTTOU if terminal::lend(leader) => {
                 self.group.signal(Signal::SIGCONT);
             }
-            // As a job in the background does, or as somebody wants it to.
+            // It stays stopped, like a background job, or as the sender of the signal intends.
             _ => {}
         }
     }
@@ -308,18 +307,18 @@ impl Running {
     fn heed(&self, event: Event) {
         match event {
             Event::ForCommand(signal) => self.group.signal(signal),
-            // The shell has put this job into the foreground, or lets it go on in the background.
+            // The shell has resumed this job, in the foreground or in the background.
             Event::GoesOn => {
                 terminal::lend(self.group.leader());
                 self.group.signal(Signal::SIGCONT);
             }
-            // It is looked at in each round.
+            // Each round checks the children.
             Event::Child => {}
         }
     }
 
-    /// A lock that was taken away is nobody else's before it is released, or its time is over:
-    /// there is some of it left. What was lost otherwise may be another's.
+    /// Stops the command. No other client gets a revoked lock before it is released or expires,
+    /// so there is some time left. A lock that was lost otherwise may already have another holder.
     fn lose(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
         let revoked = matches!(
             &error,
@@ -348,7 +347,7 @@ impl Running {
     }
 }
 
-/// The failure of a lock that was granted, and lost before it was confirmed.
+/// Returns the failure of a lock that was granted, but lost before it was confirmed.
 pub(super) fn not_started(key: &str, error: &Error) -> Failure {
     let reason = reason(error);
     let text = format!(
@@ -357,7 +356,7 @@ pub(super) fn not_started(key: &str, error: &Error) -> Failure {
     Failure::new(LOST, text).about(key)
 }
 
-/// How a lock was lost, without what the library advises to code.
+/// Returns how a lock was lost, without the library's advice for code.
 fn reason(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => reason.to_string(),

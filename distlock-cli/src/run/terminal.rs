@@ -1,13 +1,13 @@
-//! The terminal: a command that runs in the foreground may read from it, though it has a process
-//! group of its own.
+//! The terminal: a command in the foreground may read from it, although the command has its own
+//! process group.
 
 use std::io::{self, IsTerminal as _, Stdin};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// Takes the terminal for this process's group, if it is the parent's: called in the child, so that
-/// it has it before it reads.
+/// Takes the terminal for this process's group, if the parent's group has it. Called in the child,
+/// so that the child has the terminal before it reads.
 pub(super) fn take_from(parent: Pid) {
     let Some(stdin) = terminal() else { return };
     if getpgid(Some(parent)).is_ok_and(|group| tcgetpgrp(&stdin) == Ok(group)) {
@@ -15,7 +15,7 @@ pub(super) fn take_from(parent: Pid) {
     }
 }
 
-/// Gives the terminal to a group, if it is this process's.
+/// Gives the terminal to a group, if this process's group has it. Returns true if it was given.
 pub(super) fn lend(to: Pid) -> bool {
     let Some(stdin) = terminal() else {
         return false;
@@ -24,7 +24,7 @@ pub(super) fn lend(to: Pid) -> bool {
     is_ours && give(&stdin, to)
 }
 
-/// Takes it back from a group that has ended.
+/// Takes the terminal back from a group that has ended.
 pub(super) fn take_back(from: Pid) {
     if let Some(stdin) = terminal()
         && tcgetpgrp(&stdin) == Ok(from)
@@ -38,7 +38,7 @@ fn terminal() -> Option<Stdin> {
 }
 
 fn give(stdin: &Stdin, to: Pid) -> bool {
-    // Who is in the background is stopped for this, unless it blocks the signal.
+    // The kernel stops a background process that does this, unless the process blocks the signal.
     let signal = SigSet::from(Signal::SIGTTOU);
     let blocked = signal.thread_block();
     let given = tcsetpgrp(stdin, to);

@@ -1,6 +1,6 @@
-//! `distlock watch`: the locks, while they change.
+//! `distlock watch`: shows the locks while they change.
 //!
-//! `model` is what was seen, look after look, `view` shows it on a terminal, `plain` in lines;
+//! `model` has the results of the queries, `view` shows them on a terminal, and `plain` as lines.
 //! `screen` is the terminal and its keys.
 
 use std::io::IsTerminal as _;
@@ -25,7 +25,7 @@ mod plain;
 mod screen;
 mod view;
 
-/// A store is not asked more often.
+/// Minimum interval between two queries of the store.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) async fn main(global: Global, options: Watch) -> Ended {
@@ -59,8 +59,8 @@ struct Watching {
 }
 
 impl Watching {
-    /// Looks once, and returns what has changed, or why the store cannot be used if that is news.
-    /// What stays wrong by itself ends it.
+    /// Queries the store once. Returns the changes, and the error of an unavailable store if it is
+    /// new. An error that does not pass by itself ends the watch.
     async fn look(&mut self) -> Result<(Vec<Change>, Option<Error>), Failure> {
         let listed = self.manager.list(&self.prefix).await;
         let after = self.looked.elapsed();
@@ -78,7 +78,7 @@ impl Watching {
         }
     }
 
-    /// A line for each change, until somebody ends it.
+    /// Writes a line for each change until the process ends.
     async fn in_lines(&mut self, as_json: bool) -> Result<(), Failure> {
         loop {
             let (changes, outage) = self.look().await?;
@@ -104,7 +104,7 @@ impl Watching {
         }
     }
 
-    /// The terminal, until somebody quits.
+    /// Shows the locks on the terminal until the user quits.
     async fn on_screen(&mut self, title: &str) -> Result<(), Failure> {
         let mut screen = Screen::open()?;
         let mut table = TableState::default();

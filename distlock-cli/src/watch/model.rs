@@ -1,15 +1,14 @@
-//! What has been seen of the locks, look after look: what changes from one to the next, and how
-//! fast.
+//! The locks as seen by successive queries: what changes from one to the next, and how fast.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use distlock::KeyState;
 
-/// Rates are those of the last so many looks.
+/// Number of the last queries that count for rates.
 const LOOKS: usize = 10;
 
-/// A lock that is held, as one look saw it.
+/// A held lock, as seen by one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) key: String,
@@ -23,7 +22,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `None` for a lock that was free by the time it was looked at.
+    /// Returns `None` for a lock that was free by the time it was queried.
     pub(crate) fn of(lock: &KeyState) -> Option<Self> {
         let holder = lock.holders().first()?;
         Some(Seen {
@@ -37,40 +36,40 @@ impl Seen {
         })
     }
 
-    /// Whether it is the same hold.
+    /// Returns true if it is the same hold.
     fn is_same(&self, other: &Seen) -> bool {
         (self.token, self.since, &self.holder) == (other.token, other.since, &other.holder)
     }
 }
 
-/// Something that changed between two looks.
+/// A change between two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is held, and was not, or by another hold.
+    /// A new hold has begun.
     Acquired(Seen),
-    /// Its work is finished, and `min_hold` keeps the key.
+    /// The work is finished, and `min_hold` keeps the key.
     Kept(Seen),
-    /// It is held no more.
+    /// The lock is no longer held.
     Freed(Seen),
-    /// Others wait than before.
+    /// The number of waiters has changed.
     Queue(Seen),
 }
 
-/// All that has been seen.
+/// The results of all queries.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     locks: BTreeMap<String, Seen>,
-    /// For each of the last looks how long it lasted, and how many acquisitions it saw.
+    /// For each of the last queries, the time since the previous one, and the acquisitions seen.
     lately: VecDeque<(Duration, u32)>,
-    /// How often each lock that is held changed hands while it was watched.
+    /// How often each held lock changed hands while it was watched.
     hands: BTreeMap<String, u32>,
     has_looked: bool,
-    /// Why the last look failed.
+    /// Why the last query failed.
     trouble: Option<String>,
 }
 
 impl Model {
-    /// What a look saw, so long after the one before. What changed since is returned.
+    /// Records the result of a query, `after` the previous one. Returns the changes.
     pub(crate) fn look(&mut self, seen: Vec<Seen>, after: Duration) -> Vec<Change> {
         self.trouble = None;
         let seen: BTreeMap<_, _> = seen
@@ -97,7 +96,7 @@ impl Model {
             }
             if before.is_none() {
                 acquired += 1;
-                // What stood there before the first look was not seen to change.
+                // The holds of the first query began before the watch.
                 if self.has_looked {
                     *self.hands.entry(lock.key.clone()).or_default() += 1;
                 }
@@ -115,7 +114,7 @@ impl Model {
         changes
     }
 
-    /// A look has failed; what was seen before is shown on. Whether that is news.
+    /// Records a failed query and keeps the last result. Returns true if the failure is new.
     pub(crate) fn fail(&mut self, trouble: String) -> bool {
         self.trouble.replace(trouble).is_none()
     }
@@ -124,7 +123,7 @@ impl Model {
         self.trouble.as_deref()
     }
 
-    /// Those with the longest queues first.
+    /// Returns the locks, those with the longest queues first.
     pub(crate) fn locks(&self) -> Vec<&Seen> {
         let mut locks: Vec<_> = self.locks.values().collect();
         locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiters));
@@ -140,12 +139,12 @@ impl Model {
         waiters.fold(0, u64::saturating_add)
     }
 
-    /// How often this lock changed hands.
+    /// Returns how often this lock changed hands.
     pub(crate) fn hands(&self, key: &str) -> u32 {
         self.hands.get(key).copied().unwrap_or(0)
     }
 
-    /// Acquisitions a second that the last looks saw. There may have been more between them.
+    /// Returns the acquisitions per second that the last queries saw. More may be between them.
     pub(crate) fn rate(&self) -> f64 {
         let time: Duration = self.lately.iter().map(|(after, _)| *after).sum();
         let count: u32 = self.lately.iter().map(|(_, acquired)| acquired).sum();

@@ -1,4 +1,4 @@
-//! Changes as lines, for those who read them without a terminal.
+//! Changes as lines, for output without a terminal.
 
 use std::time::SystemTime;
 
@@ -8,19 +8,19 @@ use crate::output::table::{printable, shorten};
 use crate::output::time::{kept_until, moment};
 use crate::watch::model::{Change, Seen};
 
-/// Where a key is shortened: what stands before and behind it shall fit beside it.
+/// The width to which a key is shortened, so that the rest of the line fits.
 const KEY: usize = 19;
 
-/// The same in the line of a lock that is kept.
+/// The same for a lock that `min_hold` keeps.
 const KEPT_KEY: usize = 16;
 
-/// Where a client's name is shortened.
+/// The width to which a client's name is shortened.
 const CLIENT: usize = 15;
 
-/// A change in a line of its own.
+/// Returns a change as a line.
 pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     let at = moment(at);
-    // Without its milliseconds.
+    // Cuts off the milliseconds.
     let at = at.get(..19).unwrap_or(&at);
     let (word, lock) = words(change);
     let holder = shorten(&printable(&lock.holder), CLIENT);
@@ -36,7 +36,7 @@ pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     format!("{at}Z  {word:<8}  {key}  {what}")
 }
 
-/// The same as an object.
+/// Returns a change as an object.
 pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
     let (word, lock) = words(change);
     json!({

@@ -1,4 +1,4 @@
-//! The terminal: it is taken over, and given back however the watch ends.
+//! The terminal: it is taken over, and restored however the watch ends.
 
 use std::io;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How soon the thread that reads keys notices that nobody wants them any more.
+/// How soon the thread that reads keys notices that they are no longer needed.
 const NOTICE: Duration = Duration::from_millis(100);
 
-/// What somebody wants.
+/// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Quit,
     Up,
     Down,
-    /// Nothing, but all is to be drawn anew.
+    /// No request, but the screen must be redrawn.
     Resized,
 }
 
-/// The terminal while it is ours.
+/// The terminal while this program owns it.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
     keys: mpsc::Receiver<Key>,
@@ -30,13 +30,13 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     pub(crate) fn open() -> io::Result<Self> {
         let (terminate, hang_up) = (
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
         );
-        // It also gives the terminal back when something panics.
+        // Also restores the terminal on a panic.
         let terminal = ratatui::try_init()?;
         let (sender, keys) = mpsc::channel(16);
         std::thread::spawn(move || read(&sender));
@@ -52,14 +52,14 @@ impl Screen {
         self.terminal.draw(draw).map(|_| ())
     }
 
-    /// The next key that means something.
+    /// Waits for the next key that has a meaning.
     ///
     /// # Cancel safety
     ///
-    /// No key is lost by dropping the future.
+    /// Dropping the future loses no key.
     pub(crate) async fn key(&mut self) -> Key {
         tokio::select! {
-            // Without keys there is nobody who could quit.
+            // Without keys, the user could not quit.
             key = self.keys.recv() => key.unwrap_or(Key::Quit),
             _ = self.terminate.recv() => Key::Quit,
             _ = self.hang_up.recv() => Key::Quit,
@@ -73,7 +73,7 @@ impl Drop for Screen {
     }
 }
 
-/// Reads keys until nobody wants them.
+/// Reads keys until they are no longer needed.
 fn read(keys: &mpsc::Sender<Key>) {
     while !keys.is_closed() {
         let event = match event::poll(NOTICE) {

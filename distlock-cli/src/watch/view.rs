@@ -1,4 +1,4 @@
-//! What a terminal shows of the locks.
+//! The terminal view of the locks.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -10,10 +10,10 @@ use crate::output::table::{printable, shorten};
 use crate::output::time::{ago, kept, short};
 use crate::watch::model::{Model, Seen};
 
-/// A queue of this length is worth a look.
+/// The length from which on a queue is noteworthy.
 const LONG_QUEUE: u64 = 10;
 
-/// Draws all of it: a line about the whole, the locks, and what can be done.
+/// Draws the title, a summary, the locks, and the footer.
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, title: &str, table: &mut TableState) {
     let areas = Layout::vertical([
         Constraint::Length(1),
@@ -48,7 +48,7 @@ fn footer(model: &Model) -> String {
 
 fn locks(model: &Model, width: usize) -> Table<'static> {
     const NUMBERS: [usize; 4] = [7, 7, 8, 6];
-    // Two more columns than numbers, and a space after each but the last.
+    // There are two more columns than numbers, with a space after each except the last.
     let others: usize = NUMBERS.iter().sum();
     let texts = width.saturating_sub(others + NUMBERS.len() + 1);
     let key = texts.saturating_mul(3) / 5;
@@ -72,7 +72,7 @@ fn row(lock: &Seen, hands: u32, key: usize, width: usize) -> Row<'static> {
     let (holder, held) = match lock.kept_until {
         None => (printable(&lock.holder), short(ago(lock.since))),
         Some(until) if kept(until).len() <= width => (kept(until), "-".into()),
-        // LEFT says until when.
+        // The column LEFT shows until when.
         Some(_) => ("kept, work finished".into(), "-".into()),
     };
     Row::new([

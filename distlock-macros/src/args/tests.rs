@@ -90,7 +90,7 @@ fn each_mistake_has_its_own_message() {
     }
 }
 
-/// Where users of an editor look, and to which the documents point.
+/// Editors show this documentation, and the documents refer to it.
 #[test]
 fn the_documentation_has_a_row_for_each_argument() {
     let lines = include_str!("../lib.rs").lines();

@@ -1,4 +1,4 @@
-//! Any text is a duration by the grammar of the documentation, or a message.
+//! Checks that any text is either a duration by the documented grammar, or gives a message.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -6,15 +6,15 @@ use proptest::strategy::ValueTree as _;
 
 use super::*;
 
-/// What the documentation says: whole numbers with units, from large to small, each at most once.
-/// Counted in 128 bits, so that only the last step can be too much.
+/// Parses the documented grammar: whole numbers with units, from large to small, each at most once.
+/// Counts in 128 bits, so that only the last step can overflow.
 fn reference(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut sum: u128 = 0;
     for (unit, factor) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1u128)] {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, tail) = rest.split_at(digits);
-        // The unit ends where the next number begins, or with the text.
+        // The unit ends at the next number, or at the end of the text.
         let Some(tail) = tail.strip_prefix(unit) else {
             continue;
         };
@@ -33,7 +33,7 @@ fn reference(text: &str) -> Option<u64> {
     whole.then(|| u64::try_from(sum).ok()).flatten()
 }
 
-/// Milliseconds as people write them.
+/// Returns milliseconds in the form that users write.
 fn print(millis: u64) -> String {
     let mut left = millis;
     let mut text = String::new();
@@ -46,7 +46,7 @@ fn print(millis: u64) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// Texts that are nearly durations.
+/// Generates texts that are nearly durations.
 fn soup() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         6 => (0..100u64).prop_map(|number| number.to_string()),
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// The soup is of use only if enough of it is accepted.
+/// The generated texts are useful only if enough of them are accepted.
 #[test]
 fn both_verdicts_are_common() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -1,22 +1,22 @@
-//! Braces mark what Redis Cluster hashes; in most other languages they insert a value, and a key
-//! that was written so would be the same for every call.
+//! Checks braces. They mark the hash tag for Redis Cluster, but insert a value in most other
+//! languages. A key written that way would be the same for every call.
 
 use crate::path::{NotAPath, Path};
 
 use super::{Kind, Parser, Piece};
 
-/// Between a `{` and its `}`.
+/// The text between a `{` and its `}`.
 struct Group {
     /// The byte at which its piece starts.
     start: usize,
     text: String,
     has_value: bool,
-    /// What stands before it, if it is `#` or `$`.
+    /// The character before the brace, if it is `#` or `$`.
     sign: Option<char>,
 }
 
 impl Parser<'_> {
-    /// At most one pair, with something in it that is not meant to be a value.
+    /// Allows at most one pair, with contents that are not meant to be a value.
     pub(super) fn check_braces(&mut self, pieces: &[Piece]) {
         let mut groups = 0;
         let mut broken = false;
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What to write instead of braces that are no hash tag. `has_values` of the whole template.
+    /// Returns an error for braces that are no hash tag. `has_values` is for the whole template.
     fn misread(&self, group: &Group, has_values: bool) -> Option<String> {
         let Group {
             text,
@@ -102,7 +102,7 @@ impl Parser<'_> {
             ));
         }
         let is_signed = sign.is_some() && self.meant(leading_word(text)).is_some();
-        // A colon at the end says that a tag is meant.
+        // A trailing colon means that a tag is intended.
         let on_purpose = text.strip_suffix(':').is_some_and(is_tag);
         let is_plain = has_values && is_tag(text) && !self.may_be_a_value(text);
         if !is_signed && (on_purpose || is_plain) {
@@ -117,7 +117,7 @@ impl Parser<'_> {
         ))
     }
 
-    /// Whether a text that could be a tag could as well be a value.
+    /// Returns true if a text that could be a tag could also be a value.
     fn may_be_a_value(&self, text: &str) -> bool {
         let word = leading_word(text);
         let behind = &text[word.len()..];
@@ -129,7 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What to write instead of `{text}`; `tag` is the text where a hash tag may be meant.
+    /// Returns the remedy for `{text}`. `tag` is the text if a hash tag may be meant.
     fn instead_of(&self, text: &str, tag: Option<&str>) -> String {
         if let Some(hidden) = words(text).find(|word| self.is_hidden(word)) {
             return self.unhide(hidden);
@@ -192,7 +192,7 @@ pub(super) fn has_values(pieces: &[Piece]) -> bool {
         .any(|piece| matches!(piece.kind, Kind::Placeholder(_)))
 }
 
-/// What hash tags are made of, and code is not.
+/// Returns true if the text has only characters of hash tags, which code does not.
 fn is_tag(text: &str) -> bool {
     let of_tags = |c: char| match c {
         '_' | '-' | '/' | ':' | '@' | '%' => true,
@@ -202,7 +202,7 @@ fn is_tag(text: &str) -> bool {
     !text.contains("::") && text.contains(char::is_alphanumeric) && text.chars().all(of_tags)
 }
 
-/// `name:04`, `name:x`: the formats that consist of what tags are made of.
+/// Returns true for `name:04` and `name:x`, the formats made of characters that tags may have.
 fn is_formatted(text: &str) -> bool {
     text.split_once(':').is_some_and(|(_, format)| {
         let format = format.strip_prefix('-').unwrap_or(format);
@@ -211,7 +211,7 @@ fn is_formatted(text: &str) -> bool {
     })
 }
 
-/// The identifier that `text` starts with, or nothing.
+/// Returns the identifier that `text` starts with, or an empty text.
 pub(super) fn leading_word(text: &str) -> &str {
     let inside = text.strip_prefix("r#").unwrap_or(text);
     let behind = inside.find(|c: char| !is_of_words(c));

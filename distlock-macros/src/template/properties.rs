@@ -1,4 +1,4 @@
-//! Any text is a template by the grammar of the documentation, or a list of messages.
+//! Checks that any text is either a template by the documented grammar, or gives messages.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -37,7 +37,7 @@ fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
         Part::Value {
             placeholder, expr, ..
         } => {
-            // What the placeholder says is what is inserted, by reference.
+            // A placeholder inserts exactly what it names, by reference.
             let expr = expr.to_string().replace([' ', '&'], "").replace("r#", "");
             assert_eq!(expr, placeholder.replace("r#", ""));
             Seen::Value(placeholder)
@@ -54,7 +54,7 @@ fn print(parts: &[Seen]) -> String {
     parts.iter().map(print).collect()
 }
 
-/// The documentation's grammar, from left to right with nothing but `strip_prefix`.
+/// Parses by the documented grammar, from left to right, with nothing but `strip_prefix`.
 fn reference(text: &str) -> Option<Vec<Seen>> {
     let mut parts: Vec<Seen> = Vec::new();
     let mut rest = text;
@@ -84,7 +84,7 @@ fn reference(text: &str) -> Option<Vec<Seen>> {
     (is_legal(&parts) && values_have_ends(&parts)).then_some(parts)
 }
 
-/// Text between two values, and no `%` at its start.
+/// Returns true if there is text between two values, without `%` at its start.
 fn values_have_ends(parts: &[Seen]) -> bool {
     let between: Vec<&Seen> = (parts.iter())
         .skip_while(|part| matches!(part, Seen::Text(_)))
@@ -96,8 +96,8 @@ fn values_have_ends(parts: &[Seen]) -> bool {
     })
 }
 
-/// Not empty, not too long, no braces or one pair around what is a hash tag, and no other
-/// language's placeholders.
+/// Returns true if the template is not empty or too long, and has no other language's placeholders.
+/// It may have one pair of braces, around a hash tag.
 fn is_legal(parts: &[Seen]) -> bool {
     let least: usize = parts
         .iter()
@@ -109,7 +109,7 @@ fn is_legal(parts: &[Seen]) -> bool {
             }
         })
         .sum();
-    // A value has no braces; this stands for it.
+    // Stands for a value, which contains no braces.
     let key: String = parts
         .iter()
         .map(|part| {
@@ -133,7 +133,7 @@ fn is_legal(parts: &[Seen]) -> bool {
             let others = if tag.contains('\0') {
                 has_signs(&key)
             } else {
-                // The brace in between is no start of a key, and no part of a word.
+                // The brace in between is not the start of a key, and not part of a word.
                 has_signs(before) || has_signs(&format!("}}{behind}"))
             };
             is_tag && !others
@@ -164,7 +164,7 @@ fn is_text_of_tags(text: &str) -> bool {
     text.contains(char::is_alphanumeric) && !text.contains(strange) && !text.contains("::")
 }
 
-/// Of what a tag could be made of: a parameter's name, an index, or something with a format.
+/// Returns true for a possible tag that is a parameter's name, an index, or has a format.
 fn may_be_code(tag: &str) -> bool {
     let word = first_word(tag);
     match tag[word.len()..].strip_prefix(':') {
@@ -193,7 +193,7 @@ fn may_be_code(tag: &str) -> bool {
     }
 }
 
-/// `#name`, `$name`, `/:name`, and `:name` at the start.
+/// Returns true for `#name`, `$name`, `/:name`, and `:name` at the start.
 fn has_signs(text: &str) -> bool {
     text.char_indices().any(|(at, c)| {
         let word = first_word(&text[at + c.len_utf8()..]);
@@ -231,14 +231,14 @@ fn is_step(step: &str) -> bool {
     }
     let name = step.strip_suffix("()").unwrap_or(step);
     let plain = name.strip_prefix("r#").unwrap_or(name);
-    // The soup and the shrunk texts know no other letters.
+    // The generated and the shrunk texts contain no other letters.
     let is_word = plain.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && plain.chars().all(|c| c.is_alphanumeric() || c == '_');
     let never_raw = ["self", "Self", "super", "crate", "_"].contains(&plain);
     is_word && !never_raw && name != "await"
 }
 
-/// Texts that are nearly templates.
+/// Generates texts that are nearly templates.
 fn soup() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => select(vec!["<item_id>", "<order.id>", "<self.tenant()>", "<type>", "<r#type>", "<N>", "<order.0.1>"]),
@@ -254,7 +254,7 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat())
 }
 
-/// Templates that are right, as a list of parts.
+/// Generates correct templates, as lists of parts.
 fn right() -> impl Strategy<Value = Vec<Seen>> {
     let text = prop_oneof![
         "[a-z:<>% /é-]{1,8}".prop_map(Seen::Text),
@@ -340,7 +340,7 @@ proptest! {
     }
 }
 
-/// The soup is of use only if enough of it is accepted.
+/// The generated texts are useful only if enough of them are accepted.
 #[test]
 fn both_verdicts_are_common() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

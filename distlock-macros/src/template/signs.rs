@@ -1,10 +1,10 @@
-//! `#name`, `$name` and `:name` insert a value elsewhere; here they would be text.
+//! Checks for `#name`, `$name` and `:name`, which insert a value elsewhere, but are text here.
 
 use super::braces::leading_word;
 use super::{Kind, Parser, Piece};
 
 impl Parser<'_> {
-    /// `#name`, `$name` and what is nearly one; `/:name`, and `:name` at the key's start.
+    /// Reports `#name`, `$name` and close misspellings; `/:name`, and `:name` at the key's start.
     pub(super) fn check_signs(&mut self, pieces: &[Piece]) {
         for (nth, piece) in pieces.iter().enumerate() {
             let Kind::Literal(text) = &piece.kind else {
@@ -13,7 +13,7 @@ impl Parser<'_> {
             let mut at = 0;
             while let Some(c) = text[at..].chars().next() {
                 let behind = &text[at + c.len_utf8()..];
-                // What stands in braces without a value has been looked at.
+                // `check_braces` has already checked text in braces without a value.
                 if c == '{'
                     && let Some(length) = behind.find(['{', '}'])
                     && behind[length..].starts_with('}')
@@ -48,7 +48,7 @@ impl Parser<'_> {
         format!("`{sign}{path}` inserts nothing: {instead}")
     }
 
-    /// What to do about a name that a pattern binds.
+    /// Returns the remedy for a name that a pattern binds.
     pub(super) fn unhide(&self, name: &str) -> String {
         format!(
             "`#[async_trait]` hides `{name}`, because a pattern binds it: give the parameter a \
@@ -57,7 +57,7 @@ impl Parser<'_> {
     }
 }
 
-/// How far `name.field.method()` goes.
+/// Returns the length of the leading `name.field.method()`.
 fn path_length(text: &str) -> usize {
     let mut length = leading_word(text).len();
     while let Some(step) = text[length..].strip_prefix('.') {

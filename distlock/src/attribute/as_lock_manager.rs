@@ -6,7 +6,7 @@ use crate::manager::LockManager;
 
 /// A type that `manager = ...` on the attribute accepts, because it contains a [`LockManager`].
 ///
-/// Implement it for the state of your application. It is implemented for [`LockManager`] and
+/// Implement it for the state of your application. It is implemented for [`LockManager`], for
 /// `TestLocks`, and for references, `Box` and `Arc` of every type that implements it.
 ///
 /// ```

@@ -1,11 +1,11 @@
-//! How a failed lock becomes what a function returns.
+//! Conversion of a lock error into the return value of a function.
 
 use crate::error::Error;
 
-/// How a failed lock becomes the return value of an annotated function.
+/// Conversion of a lock error into the return value of an annotated function.
 ///
-/// It is implemented for every `Result<T, E>` where `E: From<distlock::Error>`. Implement it for a
-/// response type of your own, or choose the value with `on_error = ...` on the attribute.
+/// Every `Result<T, E>` where `E: From<distlock::Error>` implements it. Implement it for your own
+/// response type, or choose the value with `on_error = ...` on the attribute.
 ///
 /// ```
 /// use distlock::{Error, FromLockError, distributed_lock};
@@ -25,7 +25,7 @@ use crate::error::Error;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// // There is no manager, so there is no lock, and the body does not run.
+/// // Without a manager there is no lock, and the body does not run.
 /// assert_eq!(reserve().await.0, 503);
 /// # Ok(()) }
 /// ```
@@ -35,7 +35,7 @@ use crate::error::Error;
     note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_error = ...`"
 )]
 pub trait FromLockError: Sized {
-    /// The value to return when the lock could not be acquired, or was lost.
+    /// Returns the value for a lock that could not be acquired, or was lost.
     ///
     /// ```
     /// use distlock::{Error, FromLockError};

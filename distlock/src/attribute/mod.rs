@@ -1,4 +1,4 @@
-//! What generated code calls. Not public API: it changes without notice.
+//! Items that generated code calls. They are not public API and change without notice.
 
 pub(crate) mod as_lock_manager;
 pub(crate) mod from_lock_error;
@@ -23,8 +23,8 @@ use crate::lock::scope;
 use crate::manager::LockManager;
 use crate::manager::telemetry::span::RunSpan;
 
-/// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest
-/// legal key wherever a value's length is not known at compile time.
+/// A builder that joins the parts of a template into a key, in one allocation. Where the length of
+/// a value is unknown at compile time, `capacity` has room for the longest legal key.
 #[derive(Debug)]
 pub struct KeyBuilder {
     template: &'static str,
@@ -50,12 +50,12 @@ impl KeyBuilder {
 
     #[must_use]
     pub fn value(self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
-        // Nothing more to escape: a colon is escaped anyway.
+        // A colon is always escaped, so this escapes nothing more.
         self.value_before(placeholder, value, ':')
     }
 
-    /// A value with text behind it that begins with `end`, and another value behind that: escaped
-    /// in the value, `end` is where the value ends.
+    /// Appends a value that is followed by text that begins with `end`, and then by another value.
+    /// Because `end` is escaped in the value, it marks where the value ends.
     #[must_use]
     pub fn value_before(
         mut self,
@@ -64,7 +64,7 @@ impl KeyBuilder {
         end: char,
     ) -> Self {
         let before = self.key.len();
-        // A Display that fails has written what it could; an empty part is an error below.
+        // A failing `Display` has written what it could; `finish` rejects an empty value.
         let _ = write!(Escaped::before(&mut self.key, end), "{value}");
         if self.key.len() == before {
             self.empty.get_or_insert(placeholder);
@@ -87,7 +87,7 @@ impl KeyBuilder {
     }
 }
 
-/// Values that may stand in a key.
+/// A value that may be part of a key.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "this placeholder's type does not implement `Display`",
@@ -105,7 +105,7 @@ impl<T: fmt::Display> KeyValue for T {
     }
 }
 
-/// The type of `on_error`; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
+/// The type of `on_error`; an alias, because in `fn(..) -> R` no lifetime of `R` may be omitted.
 pub type OnError<R> = fn(Error) -> R;
 
 /// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
@@ -125,7 +125,7 @@ impl<T: FromLockError> FromLockErrorBehindImpl for T {
     }
 }
 
-/// What an annotated function asks for.
+/// The lock request of an annotated function.
 #[derive(Debug)]
 #[must_use]
 pub struct Request {
@@ -184,7 +184,7 @@ impl Request {
         self
     }
 
-    /// Everything up to the body.
+    /// Builds the key, selects the manager and acquires the lock.
     async fn acquire(self) -> Result<(LockGuard, RunSpan), Error> {
         let template = self.key.template;
         let key = self.key.finish()?;
@@ -203,21 +203,22 @@ impl Request {
     }
 }
 
-/// Tells the compiler the return type of a body, in code that is never run.
+/// Gives the compiler the return type of a body, in code that never runs.
 #[must_use]
 pub const fn returns<T>() -> Option<T> {
     None
 }
 
-/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin.
+/// Acquires the lock, runs the body and releases the lock. Instantiated once per annotated
+/// function, so it is kept small.
 ///
-/// How deep annotated functions nest is decided here, for the compiler follows a chain of calls
-/// only as far as its `recursion_limit`. When it lays the futures out it stops at a box, so the
-/// body is in one. When it proves them `Send` it goes on through boxes, and through a caller's
-/// variables one after the other. The first two arguments are temporaries of the caller that live
-/// as long as this future: they make it prove first what is deep in the runtime, which is then
-/// known wherever the chain ends, and next the body, with nothing between it and its caller. What
-/// is erased stops it altogether.
+/// The compiler follows a chain of calls only up to its `recursion_limit`, so this function decides
+/// how deep annotated functions can nest. Layout computation stops at a box, so the body is boxed.
+/// A `Send` proof continues through boxes, and through a caller's variables in their order. The
+/// first two arguments are temporaries of the caller that live as long as this future. Because of
+/// them, the compiler first proves the deep types of the runtime, which are then known wherever the
+/// chain ends. Next it proves the body, with nothing between it and its caller. A type-erased
+/// future stops the compiler in both cases.
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,
@@ -234,14 +235,14 @@ pub fn run<F: Future>(
     }
 }
 
-/// The future of [`run`]. It has a type of its own, because each adapter of the standard library
-/// would be compiled once per annotated function.
+/// The future of [`run`]. It has its own type, because every adapter of the standard library would
+/// be compiled once per annotated function.
 struct Locked<F: Future> {
     run: Run<F>,
     on_error: OnError<F::Output>,
 }
 
-/// Nothing in it is pinned in place: the body is in a box.
+/// No field is pinned in place, because the body is boxed.
 impl<F: Future> Unpin for Locked<F> {}
 
 impl<F: Future> Future for Locked<F> {
@@ -256,12 +257,12 @@ impl<F: Future> Future for Locked<F> {
     }
 }
 
-/// `succeeded` of a function without `min_hold`: nobody asks.
+/// The `succeeded` function without `min_hold`, where the result is not used.
 pub fn always<T>(_: &T) -> bool {
     true
 }
 
-/// Asks a `Result` whether it is `Ok`, and takes anything else for a success, by autoref.
+/// A probe for success, by autoref: a `Result` must be `Ok`, and any other value is a success.
 #[derive(Debug)]
 pub struct Probe<'a, T>(pub &'a T);
 

@@ -1,5 +1,5 @@
-//! Which servers a template is locked on. A service that installs a manager and gives one of its
-//! calls another manager has two locks of one name, which exclude nobody from each other.
+//! The servers on which each template is locked. If a service installs a manager and passes another
+//! one to one of its calls, it has two locks with one name. These do not exclude each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use crate::manager::LockManager;
 use crate::manager::telemetry::report;
 
-/// By template.
+/// The servers of each template.
 static SEEN: Mutex<BTreeMap<&'static str, Seen>> = Mutex::new(BTreeMap::new());
 
-/// Whether any function ever used another server than the installed one. Few processes do, and the
-/// others have nothing to note.
+/// True once any function has used another server than the installed one. Few processes do that,
+/// and the others have nothing to record.
 static ANY_OTHER: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
@@ -22,11 +22,11 @@ struct Seen {
     is_logged: bool,
 }
 
-/// Notes that an annotated function locks with this manager, while that one is installed. Logged
-/// once for each template, when it was locked on two servers.
+/// Records that an annotated function locks with the manager `used` while `installed` is installed.
+/// Logs each template once, when it has been locked on two servers.
 pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockManager) {
     let (Some(used), Some(installed)) = (used.address(), installed.address()) else {
-        // A store inside this process is for tests.
+        // A store without an address is in this process, and for tests.
         return;
     };
     let is_other = used != installed;
@@ -35,7 +35,7 @@ pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockM
     } else if !ANY_OTHER.load(Ordering::Relaxed) {
         return;
     }
-    // Another thread notes something: this is noted another time.
+    // Another thread is recording, so a later call records this use.
     let Ok(mut all) = SEEN.try_lock() else {
         return;
     };

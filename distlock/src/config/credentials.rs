@@ -1,4 +1,4 @@
-//! Who we are to the server.
+//! Credentials for the server, and their source.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How often a source is asked while connections live, unless set.
+/// Default interval at which the source is queried for open connections.
 const EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// A user of the server, and its password or token.
 ///
-/// Its `Debug` does not show the password.
+/// The `Debug` output does not contain the password.
 ///
 /// ```
 /// let credentials = distlock::Credentials::new("shop", "secret");
@@ -26,12 +26,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// An ACL user.
+    /// Creates the credentials of an ACL user.
     ///
     /// ```
     /// use distlock::Credentials;
     ///
-    /// // What a mounted secret says, whose password may have a colon.
+    /// // The content of a mounted secret. The password may contain a colon.
     /// let mounted = "shop:s3c:ret";
     /// let credentials = mounted.split_once(':').map(|(user, password)| Credentials::new(user, password));
     /// assert_eq!(credentials, Some(Credentials::new("shop", "s3c:ret")));
@@ -43,7 +43,7 @@ impl Credentials {
         }
     }
 
-    /// The default user (`requirepass`).
+    /// Creates the credentials of the default user (`requirepass`).
     ///
     /// ```
     /// let credentials = distlock::Credentials::password("secret");
@@ -78,11 +78,11 @@ type Asked = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>;
 
 type Ask = dyn Fn() -> Pin<Box<dyn Future<Output = Asked> + Send>> + Send + Sync;
 
-/// Where the credentials of the moment come from.
+/// The source of the current credentials.
 #[derive(Clone)]
 pub(crate) struct Source {
     ask: Arc<Ask>,
-    /// How often live connections are told them.
+    /// Interval at which open connections re-authenticate.
     pub(crate) every: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Source {
         Source { every, ..self }
     }
 
-    /// Asks it. Where it panics, whoever keeps a connection open goes on.
+    /// Fetches the credentials. A panic of the source becomes an error, so the caller continues.
     pub(crate) async fn ask(&self) -> Asked {
         let panicked = |_| Err("it panicked".into());
         let mut asking = match catch_unwind(AssertUnwindSafe(|| (self.ask)())) {

@@ -1,4 +1,4 @@
-//! What a store cannot give, whatever its locks ask for.
+//! Limits that a store sets to the options of its locks.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::config::options::{Durability, Options};
 pub(crate) struct Limits {
     /// Upper limit of leases and of `min_hold`.
     pub(crate) max_lease: Option<Duration>,
-    /// Why `min_replicas` and `fsync` cannot be had; `None` if they can.
+    /// The reason why `min_replicas` and `fsync` are not available; `None` if they are.
     pub(crate) no_replicas: Option<&'static str>,
 }
 
 impl Limits {
-    /// Those of the memory store.
+    /// The limits of the memory store.
     pub(crate) const MEMORY: Limits = Limits {
         max_lease: None,
         no_replicas: Some("the memory store has neither replicas nor a disk"),
     };
 
-    /// Those of a quorum. A server that may have forgotten a longer lease would grant the lock to
-    /// another client.
+    /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
+    /// the lock to another client.
     pub(crate) fn of_quorum(max_lease: Duration) -> Self {
         Limits {
             max_lease: Some(max_lease),
@@ -31,7 +31,7 @@ impl Limits {
         }
     }
 
-    /// Checks the options of a lock; an error says what to change.
+    /// Checks the options of a lock. The error says what to change.
     pub(crate) fn check(&self, options: &Options) -> Result<(), String> {
         self.check_durability(options.durability())?;
         let Some(longest) = self.max_lease else {
@@ -52,7 +52,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Checks what a lock, or every lock of a manager, needs besides the server's reply.
+    /// Checks the durability that a lock, or every lock of a manager, requires.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<(), String> {
         match self.no_replicas {
             Some(reason) if !durability.is_none() => Err(format!(

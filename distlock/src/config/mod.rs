@@ -1,9 +1,9 @@
-//! What users set: options of a lock, credentials, servers, certificates.
+//! Settings of users: options of a lock, credentials, servers, certificates.
 
 pub(crate) mod credentials;
 pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod quorum;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
-// A URL that needs it is refused.
+// Without the feature, a URL that needs TLS is rejected.
 pub(crate) mod tls;

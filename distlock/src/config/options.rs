@@ -1,4 +1,4 @@
-//! What a lock is asked for.
+//! Options of a lock.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -11,22 +11,22 @@ pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(50);
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a token is remembered, unless set.
+/// Default time for which the last token of a key is remembered.
 pub(crate) const FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 pub(crate) const FENCE_TTLS: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
 
-/// What has to have a write, beside the server's memory, before a hold counts.
+/// The copies of a write, besides the server's memory, that a hold requires before it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Durability {
-    /// How many replicas.
+    /// Number of replicas.
     pub(crate) replicas: u32,
-    /// The disk: the server's own, and that of each of these replicas.
+    /// True if the write must be on the server's disk, and on the disk of each of these replicas.
     pub(crate) fsync: bool,
 }
 
 impl Durability {
-    /// The server's word is enough.
+    /// The server's reply is enough.
     pub(crate) const NONE: Durability = Durability {
         replicas: 0,
         fsync: false,
@@ -36,7 +36,7 @@ impl Durability {
         self == Self::NONE
     }
 
-    /// What is enough for both.
+    /// Returns the durability that satisfies both.
     pub(crate) fn and(self, other: Durability) -> Durability {
         Durability {
             replicas: self.replicas.max(other.replicas),
@@ -50,16 +50,16 @@ impl Durability {
 pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) wait: Duration,
-    /// The caller has set `wait`.
+    /// True if the caller set `wait`.
     pub(crate) is_wait_set: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
-    /// Of the manager, unless set.
+    /// `None` for the manager's default.
     pub(crate) min_replicas: Option<u32>,
-    /// Of the manager, unless set.
+    /// `None` for the manager's default.
     pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
-    /// Which scripted outcome the call meets, see `testing`.
+    /// The id of the scripted outcome of the call, see `testing`.
     #[cfg(feature = "testing")]
     pub(crate) scripted: Option<usize>,
 }
@@ -82,7 +82,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// With a manager's defaults for what was not set.
+    /// Fills unset options with a manager's defaults.
     pub(crate) fn or(self, defaults: Durability) -> Self {
         Options {
             min_replicas: self.min_replicas.or(Some(defaults.replicas)),
@@ -126,8 +126,8 @@ impl Options {
             let bound = format!("at most the max_hold of {longest:?}, or raise that");
             return refuse("min_hold", shortest, &bound);
         }
-        // By then the key is free, and the call runs the job that `min_hold` keeps from running
-        // twice.
+        // At the end of `min_hold` the key is free, and such a call would run the job a second
+        // time.
         if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest {
             let bound =
                 format!("less than the min_hold of {shortest:?} (0s tries once), or raise that");

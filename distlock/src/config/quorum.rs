@@ -1,12 +1,12 @@
-//! What the clients of several independent servers agree on.
+//! Settings of a quorum of independent servers.
 
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// What all clients of a `redis+quorum://` URL must agree on: how many servers a lock needs, and
-/// when a server that may have forgotten a lock votes again. Clients that differ do not exclude
-/// each other.
+/// The settings on which all clients of a `redis+quorum://` URL must agree. They define how many
+/// servers a lock needs, and when a server that may have forgotten a lock votes again. Clients with
+/// different settings do not exclude each other.
 ///
 /// ```
 /// use distlock::{LockManager, Quorum};
@@ -27,7 +27,7 @@ pub struct Quorum {
 }
 
 impl Default for Quorum {
-    /// A majority, leases of up to a minute, and servers that forget.
+    /// Returns the default settings: a majority, leases of up to a minute, and servers that forget.
     fn default() -> Self {
         Quorum {
             size: None,
@@ -38,9 +38,9 @@ impl Default for Quorum {
 }
 
 impl Quorum {
-    /// How many servers have to vote for a holder; default: more than half of them. With more than
-    /// that, up to `2 * size - servers - 1` of them may even forget a lock that they had, and vote
-    /// again at once.
+    /// Sets how many servers have to vote for a holder; default: more than half of them. With a
+    /// greater size, up to `2 * size - servers - 1` servers may even forget a lock and vote again
+    /// at once.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -57,10 +57,10 @@ impl Quorum {
         self
     }
 
-    /// The longest lease that any client takes; default a minute. A server that was restarted, was
-    /// flushed, or is used for the first time does not vote for so long (and a grace of up to ten
-    /// seconds), for it may have forgotten a lock. A lock with a longer lease, or a longer
-    /// [`min_hold`](crate::Lock::min_hold), is refused.
+    /// Sets the longest lease of any client; default: 1 minute. A server that was restarted, was
+    /// flushed, or is new may have forgotten a lock. It does not vote for `longest`, plus a grace
+    /// period of up to ten seconds. A lock with a longer lease, or a longer
+    /// [`min_hold`](crate::Lock::min_hold), is rejected.
     ///
     /// ```
     /// # use distlock::{Error, LockManager, Quorum};
@@ -81,10 +81,11 @@ impl Quorum {
         self
     }
 
-    /// Says that a server which is restarted has forgotten nothing that it ever answered: it has
-    /// `appendonly yes` and `appendfsync always`, and its disk keeps what it was told to. Then it
-    /// votes as soon as it is back. Nobody checks this, and if it is not so, two may hold a lock;
-    /// only a server that comes back with nothing at all is found out. Default `false`.
+    /// Sets whether a restarted server votes as soon as it is back, because it has forgotten no
+    /// write that it ever acknowledged; default `false`. Every server then needs `appendonly yes`,
+    /// `appendfsync always` and a disk that keeps all data that was flushed to it. The client
+    /// detects only a server that comes back without any data. If another server has forgotten a
+    /// lock, two clients may hold that lock.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -101,7 +102,7 @@ impl Quorum {
         self
     }
 
-    /// Whether so many servers can agree on that.
+    /// Checks that `servers` servers can form this quorum.
     pub(crate) fn check(&self, servers: usize) -> Result<(), Error> {
         let is_majority = |size: usize| size > servers / 2 && size <= servers;
         if let Some(size) = self.size.filter(|size| !is_majority(*size)) {

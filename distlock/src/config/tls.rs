@@ -1,13 +1,13 @@
-//! What a TLS connection needs beside the URL.
+//! Settings of a TLS connection besides the URL.
 
 use std::path::{Path, PathBuf};
 
-/// How the certificate of a `rediss://` server is checked, and what is shown to it.
+/// The TLS settings of a `rediss://` connection: trusted roots, client certificate and server name.
 ///
-/// Without any of this the server's certificate must be signed by one of the roots that the build
-/// trusts: the system's (feature `tls-native-roots`), or else Mozilla's (feature
-/// `tls-webpki-roots`). Files are PEM, and are read again whenever a connection is opened: a
-/// certificate that was renewed is taken up without a restart.
+/// By default, the server's certificate must be signed by a root that the build trusts: the
+/// system's (feature `tls-native-roots`), otherwise Mozilla's (feature `tls-webpki-roots`). Files
+/// are PEM and are read again for every new connection, so a renewed certificate takes effect
+/// without a restart.
 ///
 /// ```
 /// use distlock::{LockManager, Tls};
@@ -27,7 +27,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The build's roots, no client certificate, and the name in the URL.
+    /// Creates the default settings: the build's roots, no client certificate, the name in the URL.
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -39,7 +39,8 @@ impl Tls {
         Tls::default()
     }
 
-    /// Trusts who is signed by one of the certificates in this file, and nobody else.
+    /// Sets the file of trusted certificates. Only a server certificate that is signed by one of
+    /// them is accepted.
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -53,8 +54,8 @@ impl Tls {
         self
     }
 
-    /// Shows the server this certificate, with its chain, and proves with the key that it is ours
-    /// (Redis: `tls-auth-clients`).
+    /// Sets the certificate, with its chain, that the client presents to the server, and its
+    /// private key (Redis: `tls-auth-clients`).
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -73,12 +74,12 @@ impl Tls {
         self
     }
 
-    /// The name, or address, that must stand in the server's certificate; without it the URL's
-    /// host. For a server that is reached through a tunnel, or by another name than its own.
+    /// Sets the name or address that the server's certificate must contain; default: the URL's
+    /// host. Use it for a server that is reached through a tunnel, or by another name than its own.
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
-    /// // Through a tunnel, whose near end has no certificate.
+    /// // Through a tunnel: the certificate does not contain the address of its near end.
     /// let tls = Tls::new().ca_file("/etc/redis/ca.crt").server_name("redis.internal");
     /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
     /// # Ok::<(), distlock::Error>(())

@@ -1,4 +1,4 @@
-//! What the holder of a lock sees.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::future::Future;
@@ -20,13 +20,13 @@ use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
 use crate::protocol::outcome::End;
 
-/// A held lock. The watchdog renews it until it is released, dropped, or lost.
+/// A held lock. The watchdog renews it until the guard is released or dropped, or the lock is lost.
 ///
-/// Call [`release`](LockGuard::release) when the work is done. Dropping the guard releases in the
-/// background, also outside of a runtime; when the process exits before, the key stays until its
-/// lease ends, unless [`LockManager::shutdown`] is awaited.
+/// Call [`release`](LockGuard::release) when the work is done. Dropping the guard releases the lock
+/// in the background, also outside of a runtime. If the process exits before that, the key stays
+/// until its lease ends, unless [`LockManager::shutdown`] is awaited.
 ///
-/// A guard cannot stop the code that holds it: ask [`is_held`](LockGuard::is_held), race
+/// A guard cannot stop the code that uses it. Check [`is_held`](LockGuard::is_held), race
 /// [`lost`](LockGuard::lost), or use [`Lock::run`](crate::Lock::run), which stops its body.
 ///
 /// ```
@@ -44,18 +44,18 @@ use crate::protocol::outcome::End;
 pub struct LockGuard {
     manager: LockManager,
     pub(crate) held: Held,
-    /// Whose turn it is among the branches inside of this hold.
+    /// The mutex by which branches that re-enter this hold take turns.
     children: OnceCell<Children>,
     kind: Kind,
 }
 
-/// What ending this guard means.
+/// The role of a guard, which decides what its release does.
 enum Kind {
-    /// It owns the hold.
+    /// The guard owns the hold.
     Owner,
-    /// It re-entered a hold that an outer guard owns; the turn passes to its siblings.
+    /// The guard re-entered the hold of an outer guard. Its release passes the turn to a sibling.
     Reentered { _turn: OwnedMutexGuard<()> },
-    /// It has been released.
+    /// The guard has been released.
     Spent,
 }
 
@@ -78,8 +78,8 @@ impl LockGuard {
         }
     }
 
-    /// What code that works under the lock may have of it: cheap to clone, for tasks and helpers.
-    /// The lock stays this guard's.
+    /// Returns a handle for code that works under the lock, such as tasks and helpers. It is cheap
+    /// to clone; the lock stays with this guard.
     ///
     /// ```
     /// # use distlock::{LockManager, Error};
@@ -97,7 +97,7 @@ impl LockGuard {
         self.held.clone()
     }
 
-    /// The same as [`Held::fencing_token`].
+    /// Returns the fencing token of this acquisition, see [`Held::fencing_token`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -115,7 +115,7 @@ impl LockGuard {
         self.held.fencing_token()
     }
 
-    /// The same as [`Held::key`].
+    /// Returns the key of the lock, see [`Held::key`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -131,7 +131,7 @@ impl LockGuard {
         self.held.key()
     }
 
-    /// The same as [`Held::is_held`].
+    /// Returns true if the lock is provably held at this moment, see [`Held::is_held`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -149,7 +149,7 @@ impl LockGuard {
         self.held.is_held()
     }
 
-    /// The same as [`Held::confirmed`].
+    /// Waits until the store has confirmed the full lease, see [`Held::confirmed`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -165,7 +165,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when the lock is lost before it is confirmed.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] if the lock is lost before it is confirmed, or
+    /// [`Error::Released`] if this guard re-entered a hold that has been released.
     ///
     /// # Cancel safety
     ///
@@ -174,7 +175,7 @@ impl LockGuard {
         self.held.confirmed().await
     }
 
-    /// The same as [`Held::remaining`].
+    /// Returns for how long the lock stays held without a further renewal, see [`Held::remaining`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -192,7 +193,7 @@ impl LockGuard {
         self.held.remaining()
     }
 
-    /// The same as [`Held::check`].
+    /// Returns an error if the lock is no longer held, see [`Held::check`].
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};
@@ -210,12 +211,13 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when it is over.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] if the hold has ended, or [`Error::Released`]
+    /// if this guard re-entered a hold that has been released.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
 
-    /// The same as [`Held::lost`].
+    /// Waits until the lock is lost, and returns the error, see [`Held::lost`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -235,14 +237,15 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future.
+    /// Dropping the future has no effect on the lock.
     pub async fn lost(&self) -> Error {
         self.held.lost().await
     }
 
-    /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
-    /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered);
-    /// after that it goes on in the background until it is answered, or the lease has ended.
+    /// Releases the lock, and waits for the store's response for about one command timeout. That is
+    /// a tenth of the lease, 50 ms to 1 s, but at most a fifth of the lease. If an acquire command
+    /// of this call got no response, the wait is up to three command timeouts. After that, the
+    /// release continues in the background until the store responds, or the lease has ended.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};
@@ -262,8 +265,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold had
-    /// ended before, or if the store no longer had this lock: the last work may have overlapped
-    /// with another holder. A release without a reply is no error; it is logged.
+    /// already ended, or if the store no longer had this lock. The last work may then have
+    /// overlapped with another holder. [`Error::Released`] if this guard re-entered a hold that has
+    /// been released. A release without a response is not an error; it is logged.
     ///
     /// # Cancel safety
     ///
@@ -280,9 +284,9 @@ impl LockGuard {
         }
     }
 
-    /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is
-    /// this hold, and calls that need the same key re-enter it. The future is *not* stopped when
-    /// the lock is lost; [`Lock::run`](crate::Lock::run) does that.
+    /// Runs a future with this hold on the re-entry stack. Inside, [`current`](crate::current)
+    /// returns this hold, and calls that need the same key re-enter it. The future is *not* stopped
+    /// when the lock is lost; [`Lock::run`](crate::Lock::run) does that.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -291,7 +295,7 @@ impl LockGuard {
     /// # let locks = LockManager::memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// guard.scope(async {
-    ///     // Outside of the scope this would wait for the guard in vain.
+    ///     // Outside of the scope this call would wait for `guard` in vain.
     ///     let inner = locks.lock("report").acquire().await?;
     ///     assert_eq!(inner.fencing_token(), guard.fencing_token());
     ///     inner.release().await
@@ -302,13 +306,13 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// That of the future itself.
+    /// The same as that of the future.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         let _body = self.held.entry.body();
         scope::within(self.frame(), future).await
     }
 
-    /// How it came to its call.
+    /// Returns how the call got this hold.
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
             Kind::Reentered { .. } => AcquirePath::Reentered,
@@ -322,8 +326,9 @@ impl LockGuard {
         Frame::push(self.held(), store, children.clone())
     }
 
-    /// Releases after a body. A release that fails changes nothing, but one that shows that the
-    /// lock had been lost is the error of the call: the body ran without it.
+    /// Releases the lock after the work. A failed release is not an error. If the release shows
+    /// that the lock had already been lost, returns that error, because the work ran without the
+    /// lock.
     pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
             Answered::NotOurs => Some(self.held.ended_by(&End::NotOurs)),
@@ -331,7 +336,8 @@ impl LockGuard {
         }
     }
 
-    /// With `awaited`, its answer is waited for, and it stands behind no other release.
+    /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
+    /// response, and the release does not queue behind others.
     fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Spent) else {
             return None;

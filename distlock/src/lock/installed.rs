@@ -1,4 +1,4 @@
-//! The manager that annotated functions use when nothing else was said.
+//! The default manager of annotated functions.
 
 use once_cell::sync::OnceCell;
 
@@ -7,7 +7,7 @@ use crate::manager::LockManager;
 
 static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 
-/// Makes a manager the default of this process: the one that annotated functions use.
+/// Installs the default manager of this process, which annotated functions use.
 ///
 /// ```
 /// use distlock::{Error, LockManager};
@@ -18,12 +18,12 @@ static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInstalled`] the second time, also after [`shutdown`].
+/// [`Error::AlreadyInstalled`] on every further call, also after [`shutdown`].
 pub fn install(manager: LockManager) -> Result<(), Error> {
     INSTALLED.set(manager).map_err(|_| Error::AlreadyInstalled)
 }
 
-/// The default manager of this process, if one was [installed](install).
+/// Returns the default manager of this process, if one was [installed](install).
 ///
 /// ```
 /// assert!(distlock::installed().is_none());
@@ -36,7 +36,7 @@ pub fn installed() -> Option<LockManager> {
     INSTALLED.get().cloned()
 }
 
-/// Shuts the installed manager down, see [`LockManager::shutdown`]; does nothing without one.
+/// Shuts down the installed manager, see [`LockManager::shutdown`]. Does nothing without one.
 ///
 /// ```
 /// # use distlock::LockManager;

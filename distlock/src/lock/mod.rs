@@ -1,4 +1,4 @@
-//! A lock: what to acquire, and how.
+//! The description of a lock, and the calls that acquire it.
 
 pub(crate) mod guard;
 pub(crate) mod installed;
@@ -25,8 +25,8 @@ use crate::manager::telemetry::span::{self, RunSpan};
 use crate::observer::event::AcquirePath;
 use crate::protocol::request::Request;
 
-/// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to
-/// clone, reusable, and it holds nothing by itself.
+/// A description of a lock: a key, and how to hold it. [`LockManager::lock`] creates it. It is
+/// cheap to clone and reusable, and holds nothing by itself.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -36,7 +36,7 @@ use crate::protocol::request::Request;
 /// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
 ///
 /// let guard = lock.acquire().await?;
-/// // ... exclusive work; pass `guard.fencing_token()` to what you write to ...
+/// // ... exclusive work; pass `guard.fencing_token()` to the resource ...
 /// guard.release().await?;
 /// # Ok(()) }
 /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
@@ -50,11 +50,10 @@ pub struct Lock {
 }
 
 impl LockManager {
-    /// Describes a lock. Nothing is checked, and nobody asked, before it is acquired.
+    /// Creates the description of a lock. Performs no validation and no I/O until it is acquired.
     ///
-    /// Keys are at most 512 bytes, without control characters, and with at most one non-empty
-    /// `{...}`, which is a Redis Cluster hash tag. Pass foreign values through
-    /// [`escape`](crate::escape).
+    /// A key has 1 to 512 bytes, no control characters, and at most one non-empty `{...}`, which is
+    /// a Redis Cluster hash tag. Pass untrusted values through [`escape`](crate::escape).
     ///
     /// ```
     /// # let locks = distlock::LockManager::memory();
@@ -72,11 +71,12 @@ impl LockManager {
 }
 
 impl Lock {
-    /// How long the lock outlives the last renewal: 50 ms to 24 h, default 30 s.
+    /// Sets how long the lock outlives its last renewal: 50 ms to 24 h, default 30 s.
     ///
-    /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held.
-    /// It is how long others wait when this process dies, and how long an outage of the store is
-    /// survived. A shorter lease frees the lock of a crashed process sooner and is lost sooner.
+    /// The lease does not limit the work, because the watchdog renews the lock for as long as it is
+    /// held. The lease is how long other callers wait when this process dies, and how long the lock
+    /// survives an outage of the store. A shorter lease frees the lock of a crashed process sooner,
+    /// and is lost sooner.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -96,9 +96,9 @@ impl Lock {
         self
     }
 
-    /// How long to wait for the lock: at most 24 h, default 10 s; zero tries once.
+    /// Sets how long to wait for the lock: at most 24 h, default 10 s, zero for one attempt.
     ///
-    /// It bounds everything, outages of the store included.
+    /// The limit covers everything, including outages of the store.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -117,9 +117,9 @@ impl Lock {
         self
     }
 
-    /// The longest time to hold the lock; by default there is no limit.
+    /// Sets the longest time for which the lock may be held; by default there is no limit.
     ///
-    /// At the limit renewals stop, a body under [`run`](Lock::run) is stopped with
+    /// At the limit, renewals stop, a body under [`run`](Lock::run) is stopped with
     /// [`Error::MaxHoldExceeded`], and a guard is no longer held.
     ///
     /// ```
@@ -138,15 +138,15 @@ impl Lock {
         self
     }
 
-    /// Keeps a job from running twice within a period, when several replicas start it a moment
-    /// apart: after a success the key stays taken until `shortest` after the acquisition, at most
-    /// 24 h; by default it does not.
+    /// Sets how long the key stays taken after the acquisition, even if the work succeeds sooner:
+    /// at most 24 h, by default not at all. This keeps a job from running twice within a period
+    /// when several replicas start it a moment apart.
     ///
-    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end;
-    /// a guard that is dropped, a panic and a loss free the key at once. While the key is only
-    /// kept, [`Holder::kept_until`](crate::Holder::kept_until) says until when. A
-    /// [`wait`](Lock::wait) that is set and not shorter is refused with [`Error::Config`]: the call
-    /// would get the key at the end of that time, and run the job a second time.
+    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end.
+    /// A dropped guard, a panic and a loss free the key at once. While only `min_hold` keeps the
+    /// key, [`Holder::kept_until`](crate::Holder::kept_until) says until when. A
+    /// [`wait`](Lock::wait) that is set and not shorter is rejected with [`Error::Config`]. Such a
+    /// call would get the key at the end of that time, and run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -156,7 +156,7 @@ impl Lock {
     /// # let locks = LockManager::memory();
     /// let lock = locks.lock("jobs:nightly-report").min_hold(Duration::from_secs(10 * 60));
     /// lock.run(async |_| { /* the report */ }).await?;
-    /// // The replica that fires a moment later.
+    /// // Another replica starts the job a moment later.
     /// assert!(lock.try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
@@ -165,20 +165,22 @@ impl Lock {
         self
     }
 
-    /// How many replicas of the server must have acknowledged the lock before it counts as held,
-    /// and each of its renewals before it counts; default: the manager's
-    /// ([`LockManagerBuilder::min_replicas`](crate::LockManagerBuilder::min_replicas)), which is 0.
+    /// Sets how many replicas of the server must have acknowledged the lock before it counts as
+    /// held, and each of its renewals before it counts. Default: the setting of the manager
+    /// ([`LockManagerBuilder::min_replicas`](crate::LockManagerBuilder::min_replicas)), 0 unless
+    /// set.
     ///
-    /// Redis replicates after it has answered, so a master that dies may take with it a lock that
-    /// it had granted. With this the holder waits for the replicas (`WAIT`), for at most a tenth of
-    /// the lease and a second; when too few have answered by then the call tries again, for as long
-    /// as its `wait`, and fails with [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). A
-    /// hold whose renewals are not acknowledged is lost at its safe deadline. It costs one round
-    /// trip to the server and one from there to its replicas; calls at the same time share them.
+    /// Redis replicates after it has replied, so a primary that fails may lose a lock that it had
+    /// granted. With this option, the holder waits for the replicas (`WAIT`), for at most one
+    /// [command timeout](LockGuard::release). If too few have acknowledged by then, the call
+    /// retries for as long as its `wait`, and then fails with
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). If renewals are not acknowledged,
+    /// the hold is lost at its safe deadline. The option costs one round trip to the server and one
+    /// from there to its replicas; concurrent calls share them.
     ///
-    /// It does not make a failover safe: a replica that has *not* acknowledged may be promoted all
-    /// the same. Choose `n` as large as the number of replicas that can be promoted, and give the
-    /// data its [fencing token](LockGuard::fencing_token).
+    /// It does not make a failover safe: a replica that has *not* acknowledged the lock may be
+    /// promoted nevertheless. Set `n` to the number of replicas that can be promoted, and protect
+    /// the data with the [fencing token](LockGuard::fencing_token).
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -187,7 +189,7 @@ impl Lock {
     /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
     /// let lock = locks.lock("ledger:close").min_replicas(1);
     ///
-    /// // A store that has no replicas refuses it; it is not left out.
+    /// // A store without replicas rejects the option instead of ignoring it.
     /// let refused = LockManager::memory().lock("ledger:close").min_replicas(1).acquire().await;
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok(()) }
@@ -197,15 +199,15 @@ impl Lock {
         self
     }
 
-    /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and
-    /// on those of its [`min_replicas`](Lock::min_replicas); default: the manager's, which is
-    /// `false`.
+    /// Sets whether the lock, and each of its renewals, counts only once it is on the disk of the
+    /// server and of its [`min_replicas`](Lock::min_replicas). Default: the setting of the manager,
+    /// `false` unless set.
     ///
-    /// A server that is started again then still has the lock, and so has a replica. It needs a
-    /// server with `WAITAOF` (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at
-    /// once with [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync
-    /// always`, on these replicas as well: with `everysec` a server may take a second, which is
-    /// longer than a command may take, and calls fail with
+    /// A restarted server then still has the lock, and so do the replicas that acknowledged it. The
+    /// option requires a server with `WAITAOF` (Redis 7.2, Valkey 8) and `appendonly yes`;
+    /// otherwise calls fail at once with [`Outage::Unsupported`](crate::Outage::Unsupported). It
+    /// also requires `appendfsync always`, on these replicas as well. With `everysec`, a write may
+    /// take a second, which is longer than a command may take, and calls fail with
     /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
     ///
     /// ```
@@ -215,7 +217,7 @@ impl Lock {
     /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
     /// let lock = locks.lock("ledger:close").fsync(true);
     ///
-    /// // A store that has no disk refuses it; it is not left out.
+    /// // A store without a disk rejects the option instead of ignoring it.
     /// let refused = LockManager::memory().lock("ledger:close").fsync(true).acquire().await;
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok(()) }
@@ -225,8 +227,8 @@ impl Lock {
         self
     }
 
-    /// The name of this lock in logs and metrics: the template of the key, such as
-    /// `inventory:<item_id>`, so that there is one name and not one for each key.
+    /// Sets the name of this lock in logs and metrics. Use the template of the key, such as
+    /// `inventory:<item_id>`, so that there is one name instead of one per key.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -235,7 +237,7 @@ impl Lock {
     /// # let locks = LockManager::memory();
     /// let labelled = locks.lock("inventory:7").label("inventory:<item_id>");
     /// let _held = labelled.acquire().await?;
-    /// // What is locked is the key.
+    /// // The lock is on the key, not on the label.
     /// assert!(locks.lock("inventory:7").try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
@@ -244,7 +246,7 @@ impl Lock {
         self
     }
 
-    /// The key, as it was given.
+    /// Returns the key as it was passed.
     ///
     /// ```
     /// # let locks = distlock::LockManager::memory();
@@ -257,9 +259,10 @@ impl Lock {
 
     /// Acquires the lock, waiting in its queue for at most `wait`.
     ///
-    /// Who asks first is served first, across all processes. A caller whose own call tree holds the
-    /// same lock already re-enters it without touching the store; sibling branches of one body
-    /// exclude each other. Then the outer hold's options rule, and of this call's only `wait`.
+    /// First come, first served, across all processes. If the caller's own call tree already holds
+    /// the lock, the call re-enters it without accessing the store. The options of the outer hold
+    /// then apply, and only `wait` is taken from this call. Sibling branches of one body exclude
+    /// each other.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -279,33 +282,34 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the
-    /// store could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the
-    /// errors of misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`],
-    /// [`Error::ShutDown`].
+    /// [`Error::Busy`] if other calls held the lock or were ahead in its queue for all of `wait`.
+    /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
+    /// could not be used. [`Error::Lost`] or [`Error::MaxHoldExceeded`] if the hold to re-enter had
+    /// ended. The errors of misuse: [`Error::InvalidKey`], [`Error::Config`],
+    /// [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Panics
     ///
     /// With a manager of
-    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if it
-    /// has to wait in a tokio runtime that was built without its time driver (`enable_time`).
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if the
+    /// call has to wait in a tokio runtime that was built without its time driver (`enable_time`).
     ///
     /// # Paused time
     ///
     /// A manager of
     /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes
-    /// part in `tokio::time::pause`. The others run on a thread of their own: their leases and
-    /// waits last as long as ever, and a timeout around a call may end at once.
+    /// part in `tokio::time::pause`. Other managers run on their own thread: their leases and waits
+    /// take real time, and a timeout around a call may end at once.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, at any await, leaves neither a lock nor a place in the queue behind.
+    /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         self.enter(self.options.wait).await
     }
 
-    /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder
-    /// and never passes a queue; it takes one command's time.
+    /// Acquires the lock if it is free and no other call waits for it. The call never waits for
+    /// another holder and never overtakes the queue; it takes the time of one command.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -323,11 +327,12 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Lock::acquire) without [`Error::Busy`], for which it returns `None`.
+    /// The errors of [`acquire`](Lock::acquire), except [`Error::Busy`] and [`Error::QueueFull`],
+    /// for which it returns `None`.
     ///
     /// # Cancel safety
     ///
-    /// As for [`acquire`](Lock::acquire).
+    /// The same as that of [`acquire`](Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         match self.enter(Duration::ZERO).await {
             Ok(guard) => Ok(Some(guard)),
@@ -336,12 +341,12 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock, runs `body` under the watchdog, and releases.
+    /// Acquires the lock, runs `body` under the watchdog, and releases the lock.
     ///
-    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A
-    /// body that ended after its hold gives an error with `BodyState::Completed`, never its result.
-    /// Inside, [`current`](crate::current) is this hold. Whatever `body` returns counts as a
-    /// success for `min_hold`.
+    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. If
+    /// the body ends after its hold, the call returns an error with `BodyState::Completed`, never
+    /// the body's result. Inside, [`current`](crate::current) returns this hold. Any return value
+    /// of `body` counts as a success for `min_hold`.
     ///
     /// ```
     /// # use distlock::{LockManager, Error};
@@ -355,7 +360,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Lock::acquire), then [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    /// The errors of [`acquire`](Lock::acquire), and [`Error::Lost`] and
+    /// [`Error::MaxHoldExceeded`].
     ///
     /// # Cancel safety
     ///
@@ -368,7 +374,7 @@ impl Lock {
         poll_fn(|context| run.poll(context)).await
     }
 
-    /// Acquires for a body, in the span of both.
+    /// Acquires the lock for a body, in a span that covers both.
     pub(crate) async fn enter_to_run(&self) -> Result<(LockGuard, RunSpan), Error> {
         let core = self.manager.core();
         let mut span = RunSpan::begin(core, &self.key, &self.options);
@@ -425,7 +431,7 @@ impl Lock {
         Ok(LockGuard::new(self.manager.clone(), held))
     }
 
-    /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
+    /// Re-enters a hold of the call tree. This needs no round trip, but siblings take turns.
     async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
         let request = Request::new(held.lock_key().clone(), options, core.clock.now());
@@ -448,7 +454,7 @@ impl Lock {
                 biased;
                 turn = children.lock_owned() => Some(turn),
                 _ = held.lost() => None,
-                // The manager's timer, for there need not be a tokio runtime here.
+                // The manager's timer, because the caller need not be in a tokio runtime.
                 () = core.executor.sleep(request.options.wait) => None,
             }
         };

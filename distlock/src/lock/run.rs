@@ -1,5 +1,5 @@
-//! Runs a body under a lock. Code that does not depend on the body's type is compiled once, so that
-//! each annotated function adds little to a program.
+//! Runs a body under a lock. Code that does not depend on the type of the body is compiled once, so
+//! that every annotated function adds little to a program.
 
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
@@ -11,14 +11,14 @@ use crate::lock::guard::LockGuard;
 use crate::lock::scope::{self, Frame};
 use crate::manager::telemetry::span::{self, RunSpan};
 
-/// A future of the runtime, proven `Send` and `Sync` here once and for all.
+/// A future of the runtime, proven `Send` and `Sync` once, here.
 pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 
-/// Acquires, runs the body, releases.
+/// A call that acquires the lock, runs the body and releases the lock.
 pub(crate) struct Run<F: Future> {
     stage: Stage,
     body: Boxed<F>,
-    /// The body runs on after a loss, but it never starts after one.
+    /// True if the body continues after a loss. It never starts after one.
     finish: bool,
 }
 
@@ -59,10 +59,10 @@ impl<F: Future> Drop for Run<F> {
     }
 }
 
-/// A body of any type, borrowed for each poll. A future that owned a `dyn Body` would be `Send`
+/// A body of any type, borrowed for every poll. A future that owned a `dyn Body` would be `Send`
 /// for all bodies or for none.
 trait Body {
-    /// Returns true once it has ended.
+    /// Polls the body, and returns true once it has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> bool;
     fn drop_future(&mut self);
     fn succeeded(&self) -> bool;
@@ -93,7 +93,7 @@ impl<F: Future> Body for Boxed<F> {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 pub(crate) enum Stage {
     Acquiring(Erased<Result<(LockGuard, RunSpan), Error>>),
     Running(Box<Running>),
@@ -142,7 +142,7 @@ impl Stage {
         }
     }
 
-    /// Drops what the body owns while the lock is held and `current()` still works.
+    /// Drops the body's future while the lock is held and `current()` still works.
     fn stop(&self, body: &mut dyn Body) {
         if let Stage::Running(running) = self {
             let _in_span = running.span.span().enter();
@@ -152,7 +152,7 @@ impl Stage {
 }
 
 pub(crate) struct Running {
-    /// Wakes the task when the hold ends. The hold has a running body for as long as this lives.
+    /// Wakes the task when the hold ends. The hold counts a running body while this exists.
     over: Erased<()>,
     frame: Arc<Frame>,
     has_started: bool,
@@ -166,7 +166,7 @@ impl Running {
         let over = async move {
             let _running = held.entry.body();
             held.entry.over.notified().await;
-            // It may be polled again.
+            // This future may be polled again.
             pending().await
         };
         Box::new(Running {
@@ -185,7 +185,7 @@ impl Running {
         finish: bool,
     ) -> Poll<Result<(), Error>> {
         let held = &self.guard.held;
-        // Registered before the check, so that an end between the two is not missed.
+        // Polled before the check, so that an end of the hold between the two is not missed.
         let _ = self.over.as_mut().poll(context);
         if !(finish && self.has_started)
             && let Some(error) = held.error()
@@ -217,7 +217,7 @@ impl Running {
         let gone = span::within(span.span(), pin!(guard.give_back(success))).await;
         span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match gone {
-            // The loss is logged; the caller chose to get the body's own result.
+            // The loss is logged. The caller chose to get the body's own result.
             Some(error) if !finish => result.and(Err(error)),
             _ => result,
         }

@@ -1,4 +1,4 @@
-//! The task-local stack of holds: what `current()` finds, and what a nested call re-enters.
+//! The task-local stack of holds, for `current()` and for re-entry.
 //!
 //! Identity is the call tree, never the thread or the task: a spawned task inherits nothing.
 
@@ -29,7 +29,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame on top of the stack of the running task.
+    /// Creates a frame on top of the stack of the running task.
     pub(crate) fn push(held: Held, store: Arc<str>, children: Children) -> Arc<Self> {
         Arc::new(Frame {
             held,
@@ -45,26 +45,26 @@ pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Out
     FRAMES.scope(frame, future)
 }
 
-/// Does something with a frame on the stack.
+/// Calls `work` with a frame on the stack.
 pub(crate) fn sync_within<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T {
     FRAMES.sync_scope(frame.clone(), work)
 }
 
-/// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives
-/// in a `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
+/// Calls `drop_it` with a frame on the stack, if the thread still has a stack. A runtime in a
+/// `thread_local!` drops its tasks when the thread ends, and the stack may be destroyed before.
 pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {
-    // A scoped future is dropped inside of its scope where that is possible, and without it
-    // elsewhere; `sync_scope` would panic.
+    // A scoped future is dropped inside its scope if that is possible, and otherwise without it;
+    // `sync_scope` would panic.
     drop(FRAMES.scope(frame, OnDrop(Some(drop_it))));
 }
 
-/// Does something when it is dropped.
+/// A future that calls a closure when it is dropped.
 struct OnDrop<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Future for OnDrop<F> {
     type Output = ();
 
-    /// Never polled.
+    /// Never called.
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -78,7 +78,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// The innermost hold of this lock in the running call tree.
+/// Returns the innermost hold of this lock in the running call tree.
 pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
     FRAMES
         .try_with(|top| {
@@ -95,7 +95,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
         .flatten()
 }
 
-/// The innermost lock that the running call tree holds.
+/// Returns the innermost hold of the running call tree.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -110,8 +110,8 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
 ///
 /// # Panics
 ///
-/// Outside of a locked body; [`try_current`] returns an `Option` instead. A spawned task is
-/// outside: clone the [`Held`] into it.
+/// Outside of a locked body; [`try_current`] returns `None` there. A spawned task is outside: move
+/// a clone of the [`Held`] into it.
 #[track_caller]
 #[must_use]
 pub fn current() -> Held {
@@ -124,7 +124,7 @@ pub fn current() -> Held {
     }
 }
 
-/// The innermost lock that the running call tree holds, or `None` outside of a locked body.
+/// Returns the innermost hold of the running call tree, or `None` outside of a locked body.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -145,8 +145,8 @@ pub fn try_current() -> Option<Held> {
     FRAMES.try_with(|top| top.held.clone()).ok()
 }
 
-/// Runs a future, and all it awaits, with another default manager: for tests, and for processes
-/// with several tenants. Annotated functions find it before the [installed](crate::install) one.
+/// Runs a future, and all it awaits, with another default manager, for tests or several tenants.
+/// Annotated functions use it instead of the [installed](crate::install) one.
 ///
 /// ```
 /// # use distlock::{distributed_lock, LockManager, Error};
@@ -163,12 +163,12 @@ pub fn try_current() -> Option<Held> {
 ///
 /// # Cancel safety
 ///
-/// That of the future itself.
+/// The same as that of the future.
 pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
     MANAGER.scope(manager, future).await
 }
 
-/// The manager of the surrounding `with_manager`.
+/// Returns the manager of the surrounding `with_manager`.
 pub(crate) fn task_manager() -> Option<LockManager> {
     MANAGER.try_with(LockManager::clone).ok()
 }

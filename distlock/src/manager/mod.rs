@@ -1,8 +1,7 @@
 //! The manager: one client of one store.
 //!
-//! `core` is what all of its work shares, `table` its claims. Who drives them: `acquire`, `watch`,
-//! `look`, `release`, `shutdown`, and `events` for what the store tells unasked. `builder` and
-//! `assembly` make it.
+//! `builder` creates it, `engine` runs its locks, `admin` serves operators, and `telemetry` reports
+//! what happens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,18 +21,18 @@ pub(crate) mod builder;
 pub(crate) mod engine;
 pub(crate) mod telemetry;
 
-/// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.
+/// A client of a lock store. It owns the connections, the watchdog, and the waiting calls.
 ///
-/// Cheap to clone; all clones are the same client. A process usually has one, made at start-up and
-/// given to [`install`](crate::install). All its background work runs on a thread of its own, so it
-/// serves any number of runtimes, and code that blocks its own runtime does not delay renewals.
+/// Clones are cheap, and all clones are the same client. A process usually creates one manager at
+/// start-up and passes it to [`install`](crate::install). All its background work runs on a thread
+/// of its own. It therefore serves any number of runtimes, and code that blocks its own runtime
+/// does not delay renewals.
 ///
-/// When the last clone and the last guard are gone it finishes the releases under way (for at most
-/// 2 s) and ends; the end of the process does not wait for that, but
+/// Once the last clone and the last guard are dropped, the manager finishes the releases in flight,
+/// for at most 2 s, and ends. The exit of the process does not wait for that, but
 /// [`shutdown`](LockManager::shutdown) does.
 ///
-/// A child process made with `fork` must not use the manager of its parent, nor a guard of it:
-/// connect after `fork`.
+/// A child process must not use the manager or the guards of its parent: connect after `fork`.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -56,9 +55,9 @@ pub struct LockManager {
 struct Inner {
     core: Arc<Core>,
     client_name: String,
-    /// What its locks need, unless they say otherwise.
+    /// The default durability of the manager's locks.
     durability: Durability,
-    /// Kept to be dropped: then the thread drains and ends.
+    /// Held only to be dropped, which makes the I/O thread drain and end.
     io: Option<IoThread>,
 }
 
@@ -79,11 +78,13 @@ impl LockManager {
         }
     }
 
-    /// Ends this manager, for all its clones: calls that wait get [`Error::ShutDown`], bodies are
-    /// stopped with [`Error::Lost`], everything held is released, and connections are closed. A
-    /// body that does not await keeps its lock until it ends, for at most its lease.
+    /// Shuts down this manager and all its clones.
     ///
-    /// Await it before the process exits, so that no key stays behind.
+    /// Waiting calls fail with [`Error::ShutDown`], and bodies are stopped with [`Error::Lost`].
+    /// All held locks are released, and the connections are closed. A body that does not await
+    /// keeps its lock until it ends, for at most its lease.
+    ///
+    /// Await this before the process exits, so that no lock is left behind.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -108,10 +109,10 @@ impl LockManager {
         let (done, finished) = oneshot::channel();
         self.core().executor.spawn_later(async move {
             shutdown::shut_down(core).await;
-            // The caller may have gone.
+            // The caller may have dropped its future.
             let _ = done.send(());
         });
-        // An error means that there is nothing left to shut down.
+        // An error means that nothing is left to shut down.
         let _ = finished.await;
     }
 
@@ -123,17 +124,16 @@ impl LockManager {
         &self.core().identity
     }
 
-    /// The server, for a store that has one.
+    /// Returns the address of the server; `None` for a store without one.
     pub(crate) fn address(&self) -> Option<&str> {
         self.core().address()
     }
 
-    /// What its locks need, unless they say otherwise.
     pub(crate) fn durability(&self) -> Durability {
         self.inner.durability
     }
 
-    /// An error at once, instead of a wait for a thread that has ended.
+    /// Fails after a shutdown, so that a call does not wait for a thread that has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         if self.core().phase() != Phase::Running {
             return Err(shut_down_error());
@@ -141,7 +141,7 @@ impl LockManager {
         Ok(())
     }
 
-    /// This process, as the holder of a lock.
+    /// Returns this process as the holder of a lock.
     pub(crate) fn as_holder(&self, held_for: Duration) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
@@ -154,8 +154,7 @@ impl LockManager {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A thread drains by itself when it is dropped; on the caller's runtime releases are done
-        // in place.
+        // A dropped I/O thread drains by itself. On the caller's runtime, releases run in place.
         if self.io.is_none() {
             shutdown::abandon(&self.core);
         }

@@ -1,5 +1,5 @@
-//! Delivers the events of a manager to its observers. An event is only queued where it happens; one
-//! blocking task at a time takes events from the queue, in order.
+//! The delivery of a manager's events to its observers. An event is only queued where it happens.
+//! One blocking task at a time delivers the queued events, in order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,20 +14,20 @@ use crate::observer::event::{Connection, Event};
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
-/// Events that wait. Events that must be delivered exceed it, but each belongs to a call or a
-/// connection whose first event fitted, so there are never many more.
+/// Upper limit of queued events. Events that must be delivered may exceed it, but the first event
+/// of their call or connection fitted, so there are never many more.
 const ROOM: usize = 8_192;
 
-/// Events taken at a time. It bounds how long an emitter waits for the queue.
+/// Upper limit of events taken at a time. It bounds how long an emitter waits for the queue.
 const BATCH: usize = 64;
 
-/// Runs code that may block, away from timers and sockets.
+/// A function that runs code which may block, away from timers and sockets.
 pub(crate) type Spawn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
-/// The events of a manager.
+/// The events of a manager, and their observers.
 pub(crate) struct Telemetry {
     observers: Vec<Observing>,
-    /// Receives each event where it happens, before it is queued. Must not block.
+    /// Receives every event where it happens, before it is queued. Must not block.
     pub(crate) inline: OnceCell<Arc<dyn Observer>>,
     queue: Mutex<Queue>,
     /// Wakes tasks that wait until the queue is empty.
@@ -44,21 +44,21 @@ struct Observing {
 struct Queue {
     events: VecDeque<Event>,
     skipped: u64,
-    /// The connections that are up, as far as was published.
+    /// The connections that are up, according to the published events.
     up: BTreeSet<(Connection, Arc<str>)>,
     is_draining: bool,
-    /// The executor has ended, so events are delivered where they happen.
+    /// True once the executor has ended, so that events are delivered where they happen.
     has_ended: bool,
 }
 
-/// What happens to an event for which the queue has no room.
+/// The treatment of an event for which the queue has no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Delivery {
-    /// It is dropped and counted.
+    /// The event is dropped and counted.
     BestEffort,
-    /// It is queued nevertheless.
+    /// The event is queued nevertheless.
     Guaranteed,
-    /// It is dropped and counted in any case, as was the first event of its call.
+    /// The event is dropped and counted in any case, as was the first event of its call.
     Dropped,
 }
 
@@ -77,7 +77,7 @@ impl Telemetry {
         })
     }
 
-    /// Returns true if any consumer receives events. Otherwise none are made.
+    /// Returns true if any consumer receives events. Otherwise no events are created.
     pub(crate) fn is_observed(&self) -> bool {
         !self.observers.is_empty() || self.inline.get().is_some()
     }
@@ -121,7 +121,7 @@ impl Telemetry {
             } => {
                 queue.up.insert((*connection, address.clone()));
             }
-            // It is down already, by the end of the manager.
+            // The end of the manager has already published it as down.
             Event::ConnectionDown {
                 connection,
                 address,
@@ -151,7 +151,7 @@ impl Telemetry {
         Delivery::Guaranteed
     }
 
-    /// Publishes that every connection which is up goes down.
+    /// Publishes the end of every connection that is up.
     pub(crate) fn connections_down(self: &Arc<Self>) {
         let up = lock(&self.queue).up.clone();
         for (connection, address) in up {
@@ -173,7 +173,7 @@ impl Telemetry {
         lock(&self.queue).has_ended = true;
     }
 
-    /// Returns the next events; none ends the drain.
+    /// Returns the next events. An empty batch ends the drain.
     fn next(&self) -> Vec<Event> {
         let mut queue = lock(&self.queue);
         if queue.events.is_empty() {
@@ -186,7 +186,7 @@ impl Telemetry {
 }
 
 impl Queue {
-    /// Reports skipped events in their place among the others.
+    /// Queues the number of skipped events in their place among the others.
     fn push_skipped(&mut self) {
         match std::mem::take(&mut self.skipped) {
             0 => {}
@@ -195,8 +195,8 @@ impl Queue {
     }
 }
 
-/// The one delivery at a time. If it is dropped early, because its runtime ends, the next event
-/// starts another one.
+/// The single delivery in progress. If it is dropped early, because its runtime ends, the next
+/// event starts another one.
 struct Drain {
     telemetry: Arc<Telemetry>,
     is_over: bool,

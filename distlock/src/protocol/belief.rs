@@ -1,4 +1,4 @@
-//! Until when a hold is believed. It is computed here, and nowhere else.
+//! The safe deadline of a hold (R9). No other module computes that of a claim.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,25 +7,25 @@ use crate::protocol::timing::Timing;
 use crate::protocol::words::Grant;
 use crate::util::clock::Moment;
 
-/// Marks the safe deadline of a hold that is over. It never goes away again.
+/// Marks the safe deadline of a hold that has ended. It is never removed.
 const CLOSED: u64 = 1 << 63;
 
-/// Far enough for a hold that is never over by itself.
+/// Added to the safe deadline where rule R9 is broken, so that a hold never ends by itself.
 const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
-/// From when a proof counts that came with a reply: from the send of its command, for the server
-/// may have applied it at once (R10).
+/// Returns the time from which the proof in a reply counts: the send of its command, because the
+/// server may have applied the command at once (R10).
 pub(crate) fn proven_from(rules: Rules, sent: Moment, now: Moment) -> Moment {
     if rules.from_send { sent } else { now }
 }
 
-/// Until when a hold is believed that is proven from a moment on.
+/// Returns the safe deadline of a hold that is proven from `from` on.
 pub(crate) fn safe_until(from: Moment, timing: Timing) -> Moment {
     from + timing.validity()
 }
 
-/// Until when a pushed grant is believed without asking; `None` if too little is left of it, or its
-/// age is not known (R12).
+/// Returns until when a pushed grant is valid without a confirmation (R12). Returns `None` if less
+/// than half of its lease is left until then, or its age is unknown.
 pub(crate) fn granted_until(
     rules: Rules,
     grant: &Grant,
@@ -42,19 +42,19 @@ pub(crate) fn granted_until(
     (until.since(now) >= timing.lease / 2).then_some(until)
 }
 
-/// Until when a hold is believed, for its claim, which decides, and for everybody who asks whether
-/// it is held, which must cost nothing.
+/// The safe deadline of a hold. The claim decides with it, and every check whether the lock is held
+/// reads it. Such a check must cost next to nothing, so the deadline is one atomic.
 #[derive(Debug)]
 pub(crate) struct Belief(AtomicU64);
 
 impl Belief {
-    /// The hold begins.
+    /// Returns the safe deadline of a new hold: `until`, or `limit` if that is earlier.
     pub(crate) fn begin(rules: Rules, until: Moment, limit: Option<Moment>) -> Self {
         Belief(AtomicU64::new(capped(rules, until, limit).0 & !CLOSED))
     }
 
-    /// The hold is believed for longer. `false` if it is over: then a proof comes too late and
-    /// changes nothing.
+    /// Moves the safe deadline to `until`, never back. Returns false if the hold has ended: the
+    /// proof then comes too late and changes nothing.
     pub(crate) fn extend(
         &self,
         rules: Rules,
@@ -63,12 +63,12 @@ impl Belief {
         now: Moment,
     ) -> bool {
         let until = capped(rules, until, limit).0 & !CLOSED;
-        // A deadline that is later is greater, and a closed one greater still.
+        // A later deadline is a greater number, and a closed one is greater than all that are open.
         self.holds_at(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
     }
 
-    /// Whether the hold is believed. Once false, it stays false: whoever finds the deadline passed
-    /// closes the hold, so that no proof which is just arriving can revive it.
+    /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
+    /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
     pub(crate) fn holds_at(&self, now: Moment) -> bool {
         let mut current = self.0.load(Ordering::Acquire);
         while current < CLOSED {
@@ -88,25 +88,25 @@ impl Belief {
         false
     }
 
-    /// Until when, without looking at the clock; `None` once it is over.
+    /// Returns the safe deadline without reading the clock, or `None` once the hold is closed.
     pub(crate) fn until(&self) -> Option<Moment> {
         let current = self.0.load(Ordering::Acquire);
         (current < CLOSED).then_some(Moment(current))
     }
 
-    /// Until when it is believed, or was when it ended.
+    /// Returns the safe deadline, also after the hold has ended.
     pub(crate) fn last(&self) -> Moment {
         Moment(self.0.load(Ordering::Acquire) & !CLOSED)
     }
 
-    /// The hold is over. Until when it would have been believed, if it still was.
+    /// Ends the hold. Returns its safe deadline if it was still valid.
     pub(crate) fn end(&self, now: Moment) -> Option<Moment> {
         let before = self.0.fetch_or(CLOSED, Ordering::AcqRel);
         (now.0 < before && before < CLOSED).then_some(Moment(before))
     }
 }
 
-/// A hold is not believed beyond its limit.
+/// Returns `until`, or `limit` if that is earlier: no hold is valid beyond its limit.
 fn capped(rules: Rules, until: Moment, limit: Option<Moment>) -> Moment {
     match limit {
         Some(limit) => until.min(limit),

@@ -1,5 +1,4 @@
-//! The protocol: what is asked, what is believed, and when. Nothing here does I/O, awaits, or reads
-//! a clock.
+//! The protocol: commands, replies and deadlines. Nothing here does I/O, awaits, or reads a clock.
 
 pub(crate) mod belief;
 pub(crate) mod claim;

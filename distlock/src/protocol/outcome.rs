@@ -1,68 +1,68 @@
-//! What is to be done for a claim, and how it comes out.
+//! The actions of a claim, and its results.
 
 use std::time::Duration;
 
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Occupant;
 
-/// A command that a claim needs sent.
+/// A command to send for a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Ask {
         wait: Duration,
         within: Duration,
     },
-    /// Proves a short grant, and turns it into a hold for the whole lease.
+    /// Proves a short grant, and turns it into a hold for the full lease.
     Confirm {
         within: Duration,
     },
-    /// May stand in one batch with others.
+    /// May share a batch with other renewals.
     Renew,
 }
 
-/// How an owner id came out for the call that asked.
+/// The outcome of an owner id for its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Held,
-    /// What was granted could not be proven, and is undone: ask with a new id, and remember what
-    /// stood in the way of this one.
+    /// No hold came of the id, or the hold ended before its call saw it. The call cancels the id,
+    /// and acquires with a new one, which takes over the obstacle.
     Again(Option<Obstacle>),
     Refused(Refusal),
 }
 
-/// What stood in the way last.
+/// The last reason why a call did not get the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     Occupied,
     Trouble(Trouble),
 }
 
-/// Why a call does not get the lock.
+/// The reason why a call does not get the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Others have it, or wait for it.
+    /// The lock is held, or other calls wait for it.
     Busy(Option<Occupant>),
-    /// The same: so many wait for it that no more may.
+    /// As `Busy`, and the queue has no room for another waiter.
     Full(Option<Occupant>),
     Unavailable(Trouble),
-    /// Something else stands at one of the lock's keys.
+    /// A key of the lock holds a value that distlock did not write.
     Foreign(String),
     ShutDown,
 }
 
-/// How a hold ended.
+/// The reason why a hold ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Released,
-    /// The store says that it has no such lock.
+    /// The store reported that it has no such lock.
     Gone,
-    /// The same, said to the release of a hold that was believed until then.
+    /// The store reported the same to a release, although the hold was valid until then (R30).
     NotOurs,
-    /// No proof came in time; what stood in the way last, where that is known.
+    /// No proof arrived in time. Carries the last failure, or an empty text if none is known.
     NotRenewed(String),
-    /// It lasted as long as it may.
+    /// The hold reached its `max_hold`.
     Limit,
-    /// It was taken away, by whom that is known.
+    /// The lock was revoked. Carries the name of the revoking client, or an empty text if unknown.
     Revoked(String),
     ShutDown,
 }

@@ -1,4 +1,4 @@
-//! What a call wants.
+//! The request of a call.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,30 +11,29 @@ use crate::observer::telemetry::Delivery;
 use crate::protocol::timing::Timing;
 use crate::util::clock::Moment;
 
-/// How much longer than its wait a caller's place is kept.
+/// How long the store keeps a caller's place in the queue after the wait has ended.
 const PLACE_GRACE: Duration = Duration::from_secs(1);
 
-/// Half of a wait is long, within these bounds.
+/// Bounds of half of `wait`, after which a call has waited for long.
 const LEAST_LONG: Duration = Duration::from_secs(1);
 const MOST_LONG: Duration = Duration::from_secs(30);
 
-/// What is wanted: today one key, for one holder.
+/// A request for a lock: one key, for one holder.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) key: LockKey,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
     pub(crate) options: Options,
-    /// When the call began.
+    /// The start of the call.
     pub(crate) started: Moment,
-    /// The delivery of its events.
     pub(crate) delivery: Delivery,
-    /// Observers know that it waits for long.
+    /// Set once observers have been notified of a long wait.
     waits_long: AtomicBool,
 }
 
 impl Request {
-    /// The options must have been checked.
+    /// Creates a request. The options must have been checked.
     pub(crate) fn new(key: LockKey, options: Options, started: Moment) -> Self {
         Request {
             key,
@@ -52,33 +51,32 @@ impl Request {
         (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELED))
     }
 
-    /// The moment from which the call waits for long.
+    /// Returns the time from which the call has waited for long.
     pub(crate) fn long_wait_from(&self) -> Moment {
         self.started + (self.options.wait / 2).clamp(LEAST_LONG, MOST_LONG)
     }
 
-    /// Marks a call that waits for long; returns true the first time.
+    /// Marks a call that has waited for long. Returns true the first time.
     pub(crate) fn mark_long_wait(&self, now: Moment) -> bool {
         now >= self.long_wait_from() && !self.waits_long.swap(true, Ordering::AcqRel)
     }
 
-    /// Zero tries once and never stands in the queue.
+    /// Returns true if `wait` is zero. Such a call tries once, and does not wait in the queue.
     pub(crate) fn tries_once(&self) -> bool {
         self.options.wait.is_zero()
     }
 
-    /// Until when the caller waits.
+    /// Returns the end of the wait.
     pub(crate) fn deadline(&self) -> Moment {
         self.started + self.options.wait
     }
 
-    /// Until when the store keeps its place in the queue.
+    /// Returns until when the store keeps the caller's place in the queue.
     pub(crate) fn place_until(&self) -> Moment {
         self.deadline() + PLACE_GRACE
     }
 
-    /// For how long the call has waited. Who does not wait has not waited, however long a command
-    /// took.
+    /// Returns how long the call has waited: zero if it tries once, however long its command took.
     pub(crate) fn waited(&self, now: Moment) -> Duration {
         if self.tries_once() {
             Duration::ZERO

@@ -1,9 +1,9 @@
-//! The rules of the protocol (`docs/design.md`) that something in this project can take away, to
-//! see what happens then: each of them once, for the code that keeps it, the model and the torture.
+//! The protocol rules (`docs/design.md`) that this project can break to see what happens. Each is
+//! defined once, for the code that keeps it, the model and the torture test.
 
 macro_rules! rules {
     ($($(#[$what:meta])* $rule:ident = $saboteur:literal,)*) => {
-        /// Which rules are in force.
+        /// The rules in force.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
         pub struct Rules {
@@ -12,13 +12,13 @@ macro_rules! rules {
 
         #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
         impl Rules {
-            /// The protocol.
+            /// The protocol with all its rules.
             pub const ALL: Rules = Rules { $($rule: true,)* };
 
-            /// Who breaks them, in their order.
+            /// The names of the saboteurs that break the rules, in the same order.
             pub const SABOTEURS: &[&str] = &[$($saboteur,)*];
 
-            /// All rules but the one that a saboteur breaks; `None` if there is no such saboteur.
+            /// Returns all rules except that of `saboteur`, or `None` if there is no such name.
             #[must_use]
             pub fn broken_by(saboteur: &str) -> Option<Rules> {
                 match saboteur {
@@ -31,69 +31,69 @@ macro_rules! rules {
 }
 
 rules! {
-    /// R1: an id that was undone is never asked for again.
+    /// R1: an owner id that was undone never acquires again.
     no_way_back = "undo-then-ask-again",
-    /// R1: an ask that went unanswered is repeated with the same id, or undone.
+    /// R1: an acquire that went unanswered is repeated with the same id, or undone.
     same_id = "no-idempotent-acquire",
-    /// R2: a new connection kills the old one in the server before anything else.
+    /// R2: a new connection kills its predecessor in the server before anything else.
     kill_old = "old-connection-lives",
-    /// R2: where it cannot, what was undone is undone again after its ask's apply-by.
+    /// R2: where it cannot, an undone acquire is undone again after its apply-by.
     undo_twice = "undone-once",
-    /// R2: what a lane did not answer is released on that lane, or after its end.
+    /// R2: an unanswered acquire is released on its runtime connection, or after that has ended.
     follow_lane = "lane-overtaken",
-    /// R2: an ask is not applied after its time.
+    /// R2: the server does not apply an acquire after its apply-by.
     apply_by = "no-apply-by",
-    /// R3: what fails after it was asked is undone, whatever the server said.
+    /// R3: an acquire that failed after it was sent is undone, whatever the server replied.
     undo_what_failed = "set-before-incr",
-    /// R3: a granting script writes, so that a refusing server stops it, before it publishes.
+    /// R3: a granting script writes before it publishes, so that a refusing server stops it.
     write_first = "publish-before-write",
     /// R4: an unconfirmed grant is short.
     short_grant = "long-grant-lease",
-    /// R5: whoever finds the lock free drives the queue, and a waiting client looks from time to
-    /// time.
+    /// R5: a script that finds the lock free hands it to the next waiter, and a waiting client
+    /// checks its queues at intervals.
     drive = "no-look",
-    /// R6: a dead client's entries go together.
+    /// R6: all queue entries of a dead client are removed together.
     purge = "dead-not-purged",
-    /// R7: a newcomer never passes a queue.
+    /// R7: a newcomer never overtakes a queue.
     queue_order = "newcomer-passes",
-    /// R8: nothing is asked before the connection listens.
+    /// R8: no acquire is sent before the connection is subscribed.
     listen_first = "ask-before-subscribe",
-    /// R9: a hold is over at its safe deadline.
+    /// R9: a hold ends at its safe deadline.
     safe_deadline = "no-validity",
-    /// R10: the safe deadline counts from the send.
+    /// R10: the safe deadline counts from the send of the proving command.
     from_send = "validity-from-reply",
-    /// R11: local time goes on while the machine sleeps.
+    /// R11: local time continues while the machine is suspended.
     boot_clock = "instant-instead-of-boottime",
-    /// R12: a pushed grant is believed for its age only.
+    /// R12: the validity of a pushed grant counts from when the grant was made.
     grant_age = "grant-age-unchecked",
     /// R13: a hold takes its token from the reply that proved it.
     token_of_proof = "token-of-push",
     /// R17: background work does not run where callers can block it.
     own_thread = "watchdog-on-user-runtime",
-    /// R18: a release frees its own lock only.
+    /// R18: a release frees only the lock of its own id.
     own_lock_only = "del-without-token",
-    /// R19: a renewal never makes a lock.
+    /// R19: a renewal never creates a lock.
     renew_only = "renew-recreates",
-    /// R19: a renewal needs no memory.
+    /// R19: a renewal needs no memory in the server.
     renew_in_place = "renew-by-set",
-    /// R25: the resource checks tokens at every access.
+    /// R25: the resource checks the token on every access.
     fence_reads = "fence-not-on-read",
-    /// R26: whoever stops waiting leaves the queue.
+    /// R26: a call that stops waiting leaves the queue.
     leave_queue = "entry-leaked",
-    /// R37: what its call does not take is given back.
+    /// R37: a lock or place that its call does not take up is released.
     take_or_leave = "grant-not-taken",
-    /// R38: a lock that needs replicas counts once they have it.
+    /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",
-    /// Quorum: over independent servers a lock is its holder's once more than half of them have
+    /// Quorum: a client holds a lock over independent servers once more than half of them have
     /// voted for it.
     majority = "minority-elects",
-    /// Quorum: and once so many have confirmed that: a vote may be over when it is counted.
+    /// Quorum: as many must also confirm, because a vote may have expired when it is counted.
     confirmed_votes = "stale-votes-count",
-    /// Quorum: whoever has too few votes gives them to lower tickets.
+    /// Quorum: a client with too few votes yields them to lower tickets.
     gives_way = "no-yield",
-    /// Quorum: a hold is extended where a quorum still has it.
+    /// Quorum: a hold is extended only where a quorum still has it.
     quorum_extends = "minority-extends",
-    /// Quorum: all nodes of a hold know its token.
+    /// Quorum: every node of a hold knows its token.
     written_back = "no-write-back",
     /// Quorum: a node that may have forgotten a vote does not vote for a while.
     quarantine = "no-quarantine",
@@ -101,7 +101,7 @@ rules! {
 
 #[allow(unreachable_pub)]
 impl Rules {
-    /// The rules that this process keeps: all of them, but in a build that is made to break one.
+    /// Returns the rules that this process keeps: all, unless its build is made to break one.
     #[must_use]
     pub fn in_force() -> Rules {
         in_force()
@@ -113,11 +113,11 @@ const fn in_force() -> Rules {
     Rules::ALL
 }
 
-/// All rules but the one that `DISTLOCK_SABOTAGE` names.
+/// Returns all rules except the one that `DISTLOCK_SABOTAGE` names; all if it is empty or not set.
 ///
 /// # Panics
 ///
-/// When it names none.
+/// If there is no saboteur of that name.
 #[cfg(sabotage)]
 fn in_force() -> Rules {
     static CHOSEN: once_cell::sync::Lazy<Rules> = once_cell::sync::Lazy::new(|| {

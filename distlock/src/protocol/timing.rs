@@ -1,21 +1,21 @@
-//! Every duration that follows from a lease.
+//! The durations of the protocol, most of which follow from a lease.
 
 use std::time::Duration;
 
-/// How often everything that this client waits for is looked at (R5).
+/// Interval of the queue checks of a client that waits (R5).
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A timer may sleep through a suspend: nothing that is held goes unchecked for longer.
+/// Longest sleep of the watchdog while a lock is held: a timer may sleep through a suspend (R11).
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// Every duration that follows from a lease.
+/// A lease, and every duration that follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) lease: Duration,
 }
 
 impl Timing {
-    /// `lease` is rounded up to whole milliseconds, the unit of the store.
+    /// Rounds `lease` up to whole milliseconds, the unit of the store.
     pub(crate) fn new(lease: Duration) -> Self {
         let millis = lease.as_nanos().div_ceil(1_000_000);
         Timing {
@@ -23,27 +23,27 @@ impl Timing {
         }
     }
 
-    /// How much longer than the lease the server keeps the key.
+    /// Returns how much longer than the lease the server keeps the key.
     pub(crate) fn grace(self) -> Duration {
         (self.lease / 10).clamp(Duration::from_millis(250), Duration::from_secs(10))
     }
 
-    /// The TTL in the store.
+    /// Returns the TTL in the store.
     pub(crate) fn ttl(self) -> Duration {
         self.lease + self.grace()
     }
 
-    /// What is subtracted for clocks that run at different rates, and for the time to stop.
+    /// Returns what is subtracted for clocks that run at different rates, and for the time to stop.
     pub(crate) fn margin(self) -> Duration {
         self.lease / 100 + Duration::from_millis(2)
     }
 
-    /// The part of the lease, counted from the send of the command, in which the hold is believed.
+    /// Returns how long a hold is valid, counted from the send of the proving command.
     pub(crate) fn validity(self) -> Duration {
         self.lease.saturating_sub(self.margin())
     }
 
-    /// How long one command may take.
+    /// Returns the timeout of one command.
     pub(crate) fn command_deadline(self) -> Duration {
         (self.lease / 10)
             .clamp(Duration::from_millis(50), Duration::from_secs(1))
@@ -54,19 +54,19 @@ impl Timing {
         (self.lease / 3).min(Duration::from_secs(10))
     }
 
-    /// The pause after a renewal that failed.
+    /// Returns the pause after a failed renewal, counted from the start of that renewal.
     pub(crate) fn retry_pause(self) -> Duration {
         (self.lease / 20).min(Duration::from_millis(250))
     }
 
-    /// The lease of a pushed grant that was not confirmed yet (R4).
+    /// Returns the timing of a pushed grant that is not yet confirmed (R4).
     pub(crate) fn grant(self) -> Timing {
         Timing {
             lease: self.lease.min(Duration::from_secs(1)),
         }
     }
 
-    /// When a short grant is confirmed. A body that ends sooner saves the confirmation.
+    /// Returns how long a short grant is held before it is confirmed. A shorter body saves that.
     pub(crate) fn confirm_after(self) -> Duration {
         self.grant().lease / 50
     }

@@ -1,4 +1,4 @@
-//! What went wrong between a client and its store.
+//! The errors between a client and its store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use crate::error::{Error, Outage};
 use crate::util::visible::is_hidden;
 
-/// A store operation that did not work.
+/// The error of a failed store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) outage: Outage,
     pub(crate) code: Code,
     pub(crate) detail: String,
-    /// Nothing was handed to a connection, so there is nothing to undo.
+    /// Set if no connection received the command, so that there is nothing to undo.
     pub(crate) unsent: bool,
     cause: Option<Cause>,
 }
 
-/// The meaning of a server's error, where a decision depends on it.
+/// The meaning of a server's error, for errors on which a decision depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Code {
     #[default]
     Other,
-    /// The slot is another node's, whose address follows where it can be read.
+    /// Another node serves the slot. Carries the slot and the node's address, if both can be read.
     Moved(Option<(u16, Box<str>)>),
     /// The slot is being migrated, and the key is at the node with this address.
     Ask(Option<Box<str>>),
@@ -32,24 +32,23 @@ pub(crate) enum Code {
     CrossSlot,
     /// The server is a replica that has lost its primary.
     PrimaryDown,
-    /// A key of the lock holds something that distlock did not write.
+    /// A key of the lock holds a value that distlock did not write.
     Foreign,
     NotAuthenticated,
     WrongPassword,
     NoPermission,
     UnknownCommand,
-    /// A password was given, and the server has none.
+    /// The client sent a password, and the server has none.
     NoPassword,
     /// The server is not a node of a cluster.
     NoCluster,
-    /// The command is not for the nodes of a cluster.
+    /// The command does not work on the nodes of a cluster.
     OnlyOutsideClusters,
     /// The server has no append-only file.
     NoAppendOnly,
 }
 
-/// The error behind a trouble. What it says is in the detail already, so two troubles are the same
-/// without it.
+/// The cause of a [`Trouble`]. Comparisons ignore it, because the detail already has its text.
 #[derive(Clone, Debug)]
 struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -76,30 +75,30 @@ impl Trouble {
         Trouble { code, ..self }
     }
 
-    /// The same trouble, with the error that it came of.
+    /// Returns the same error with `error` as its cause.
     pub(crate) fn because(mut self, error: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Cause(Arc::new(error)));
         self
     }
 
-    /// Whether the store said nothing: it was not asked, or did not answer.
+    /// Returns true if the command was not sent, or the store did not answer.
     pub(crate) fn is_no_answer(&self) -> bool {
         self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
     }
 
-    /// The same trouble, for a command that was never sent.
+    /// Returns the same error, for a command that was never sent.
     pub(crate) fn unsent(mut self) -> Self {
         self.unsent = true;
         self
     }
 
-    /// The same trouble, after something else was sent that may have to be undone.
+    /// Returns the same error, after another command was sent that may have to be undone.
     pub(crate) fn sent(mut self) -> Self {
         self.unsent = false;
         self
     }
 
-    /// The same trouble, with the server that has it.
+    /// Returns the same error with the server's address before its detail, unless it is there.
     pub(crate) fn at(mut self, address: &str) -> Self {
         if !self.detail.contains(address) {
             self.detail = one_line(format!("{address}: {}", self.detail));
@@ -118,8 +117,8 @@ impl Trouble {
         Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
     }
 
-    /// Returns the error of a manager that could not connect: what does not pass by itself is a
-    /// misconfiguration, whose detail carries the remedy.
+    /// Returns the error of a manager that could not connect. An error that does not pass by itself
+    /// is a misconfiguration, and its detail carries the remedy.
     pub(crate) fn into_connect_error(self, waited: Duration) -> Error {
         if self.outage.is_transient() {
             return self.into_error(None, waited);
@@ -144,8 +143,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Returns a server's text, fit for an error and a log: one line of limited length without control
-/// characters.
+/// Returns a server's text as one line of limited length without control characters, for errors and
+/// logs.
 pub(crate) fn one_line(text: String) -> String {
     const MAX_CHARS: usize = 500;
     if text.len() <= MAX_CHARS && !text.contains(is_hidden) {

@@ -1,4 +1,4 @@
-//! What a client and its store say to each other.
+//! The messages between a client and its store.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,18 +10,18 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::util::clock::Moment;
 
-/// The owner id of one acquisition: unique within the client, never used again.
+/// The number in the owner id of one acquisition, unique within the client and never reused.
 pub(crate) type Owner = u64;
 
 /// A pushed grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The lock, for a grant that nobody waits for any more and that must be given back.
+    /// The lock. Needed to release a grant for which no call waits any longer.
     pub(crate) key: LockKey,
     pub(crate) owner: Owner,
     pub(crate) token: FencingToken,
-    /// A local time before which the grant was certainly not made later; `None` if that cannot be
-    /// said (no fresh pair of local and server time, or a clock moved), so confirm first.
+    /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
+    /// of local and server time, or a clock moved: such a grant is confirmed first.
     pub(crate) granted_at: Option<Moment>,
     /// The short lease of the grant.
     pub(crate) lease: Duration,
@@ -34,51 +34,51 @@ pub(crate) struct Ask<'a> {
     pub(crate) owner: Owner,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
-    /// How long the caller still waits; zero never stands in the queue.
+    /// The remaining wait of the caller. With zero, the request does not wait in the queue.
     pub(crate) wait: Duration,
 }
 
-/// A hold, proven by a reply: believed from when the command was sent.
+/// A hold, proven by a reply. It counts from the send of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) sent: Moment,
     pub(crate) token: FencingToken,
 }
 
-/// The answer to an ask.
+/// The reply to a request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskReply {
-    /// The lock is the owner's, for the full lease.
+    /// The owner has the lock for the full lease.
     Held(Proof),
-    /// The owner stands in the queue.
+    /// The owner is in the queue.
     Queued(Option<Occupant>),
-    /// The lock or its queue is occupied, and the ask did not want to wait.
+    /// The lock or its queue is occupied, and the request does not wait.
     Busy(Option<Occupant>),
     /// The queue is full.
     Full(Option<Occupant>),
-    /// The ask was applied after its deadline, so nothing was done.
+    /// The server ran the request after its apply-by, and changed nothing.
     Late,
-    /// Something else stands at one of the lock's keys.
+    /// A key of the lock holds a value that distlock did not write.
     Foreign(String),
 }
 
-/// Who occupies a lock, as the store says it.
+/// The occupant of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occupant {
-    /// The owner's number, if it is this client's.
+    /// The owner's number, if the owner belongs to this client.
     pub(crate) ours: Option<Owner>,
-    /// Whether the owner is of this process.
+    /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
-    /// Server time, µs.
+    /// Server time in µs.
     pub(crate) since: u64,
-    /// The end of `min_hold`, which keeps a lock that was released. Server time, µs.
+    /// The end of `min_hold`, which keeps a released lock. Server time in µs.
     pub(crate) kept_until: Option<u64>,
     pub(crate) name: String,
 }
 
 impl Occupant {
-    /// Whether this is the same acquisition, seen elsewhere.
+    /// Returns true if both are the same acquisition, for example in reports of two servers.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.token == other.token && self.name == other.name
     }
@@ -109,7 +109,7 @@ pub(crate) struct Renewal {
     pub(crate) durability: Durability,
 }
 
-/// The answer to a renewal batch: only the failures, by index.
+/// The reply to a renewal batch: only the failures, by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renewed {
     pub(crate) sent: Moment,
@@ -118,96 +118,96 @@ pub(crate) struct Renewed {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RenewalFailure {
-    /// The lock is not this owner's (any more).
+    /// The lock is not, or no longer, this owner's.
     Gone,
-    /// It was taken away, and is this owner's until its TTL ends, or it releases.
+    /// The lock was revoked. It stays this owner's until its TTL ends or its owner releases it.
     Revoked,
-    /// The server refused; it may work later.
+    /// The renewal failed, and may work later.
     Trouble(Trouble),
 }
 
-/// The answer to a release.
+/// The reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseReply {
-    /// Whether the owner held the lock.
+    /// Set if the owner held the lock.
     pub(crate) was_held: bool,
-    /// An ask of this owner may still be applied, by a connection that lives on in the server: it
-    /// is to be released once more after this time (R2).
+    /// Set if an acquire of this owner may yet be applied, by a connection that is still open in
+    /// the server. The owner must then be released again after this time (R2).
     pub(crate) again_after: Option<Duration>,
 }
 
-/// All that one client waits for on one key.
+/// A queue check of one key, for all owners of one client that wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) key: LockKey,
     pub(crate) owners: Vec<Owner>,
 }
 
-/// The answer to a look.
+/// The reply to a queue check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookReply {
     Seen {
         occupant: Option<Occupant>,
-        /// Owners that neither hold the lock nor stand in its queue.
+        /// Owners that neither hold the lock nor have a place in its queue.
         missing: Vec<Owner>,
     },
     Failed(Trouble),
     Foreign(String),
 }
 
-/// The answer to an inspection.
+/// The reply to an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
     pub(crate) occupant: Option<Occupant>,
-    /// Until the store forgets it, if it is not renewed.
+    /// The time until the store removes the lock, unless it is renewed.
     pub(crate) left: Option<Duration>,
     pub(crate) waiters: u64,
-    /// The first of them, in order.
+    /// The first of the waiters, in the order of the queue.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) last_token: Option<FencingToken>,
-    /// Something else stands at one of the lock's keys.
+    /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) foreign: Option<String>,
-    /// What each server says, where several must agree.
+    /// The views of the single servers, where several must agree.
     pub(crate) servers: Vec<AtServer>,
 }
 
-/// What one server of several has of a lock.
+/// The state of a lock at one of several servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AtServer {
     pub(crate) address: String,
-    /// Its occupant is who holds the lock there; a vote is no hold.
+    /// The occupant is the holder at that server; a vote is not a hold.
     pub(crate) seen: Result<Inspection, Trouble>,
 }
 
-/// Who stands in a queue.
+/// A waiter in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) this_process: bool,
-    /// Server time, µs.
+    /// Server time in µs.
     pub(crate) since: u64,
     pub(crate) name: String,
 }
 
-/// A message to a holder: its lock is taken away.
+/// A message to a holder that its lock is revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Revocation {
     pub(crate) key: LockKey,
-    /// Of the hold that is meant: only who may read the lock knows it.
+    /// The token of the revoked hold. Only a client that may read the lock knows it (R40).
     pub(crate) token: FencingToken,
-    /// Who takes it.
+    /// The name of the revoking client.
     pub(crate) by: String,
 }
 
-/// What became of a hold that was to be taken away.
+/// The reply to a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Revoked {
-    /// The lock is free, or another's.
+    /// The lock is free, or another hold has it.
     NotHeld,
-    /// Nobody can renew it any more. The token is above its own: who was told that one refuses the
-    /// old holder.
+    /// The hold can no longer be renewed. Carries a token above its own: a resource that has seen
+    /// this token rejects the old holder.
     Ending(FencingToken),
-    /// The store has it no more.
+    /// The store no longer has the hold. Carries such a token, too.
     Deleted(FencingToken),
-    /// It was to be deleted, and its client is connected.
+    /// The hold was not deleted, because its client is connected.
     Connected,
 }

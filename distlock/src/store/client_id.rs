@@ -1,4 +1,4 @@
-//! What a client is called in its store.
+//! The name of a client in its store.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use crate::protocol::words::Owner;
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
-/// The name of a client in the store: 24 hex digits of the process, 8 of the manager.
+/// The name of a client in the store: 24 hex digits for the process, 8 for the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientId(std::sync::Arc<str>);
 
@@ -18,20 +18,20 @@ impl ClientId {
         Self::named(&format!("{}{number:08x}", PROCESS.latest(random)))
     }
 
-    /// As it stands in a store.
+    /// Returns the id for a name as the store has it.
     pub(crate) fn named(name: &str) -> Self {
         ClientId(name.into())
     }
 
-    /// Another name for the same client, which no copy of this process has: a machine that was
-    /// cloned while it ran has the same memory as its clones.
+    /// Returns another name for the same client, which no copy of this process has. A machine that
+    /// was cloned while it ran has the same memory as its clones.
     pub(crate) fn renewed(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
         Self::named(&format!("{}{number}", PROCESS.rename(random)))
     }
 
-    /// The name of a client that is told nothing by its store, and looks instead: a digit longer,
-    /// by which the store knows that nobody listens for it.
+    /// Returns the name of a client that receives no pushes and checks its queues instead. It is
+    /// one digit longer, by which the store knows that the client does not listen.
     pub(crate) fn polling(&self) -> Self {
         if self.is_polling() {
             return self.clone();
@@ -47,8 +47,8 @@ impl ClientId {
         &self.0
     }
 
-    /// Reads an owner as it stands in the store: whether it is of this process, and its number if
-    /// it is of this very client.
+    /// Parses an owner in the store. Returns true if it is of this process, and its number if it is
+    /// of this client.
     pub(crate) fn recognise(&self, owner: &str) -> (bool, Option<Owner>) {
         let Some((client, number)) = owner.split_once(':') else {
             return (false, None);
@@ -61,7 +61,7 @@ impl ClientId {
     }
 }
 
-/// A number as a store writes it: `+7` and `07` are none, or one owner would have several names.
+/// Parses a number of a store. Rejects `+7` and `07`: otherwise one owner would have several names.
 pub(crate) fn plain_number(text: &str) -> Option<u64> {
     let plain = match text.as_bytes() {
         [b'0'] => true,
@@ -71,19 +71,18 @@ pub(crate) fn plain_number(text: &str) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The digits of a client's name that are its process's.
+/// The digits of a client's name that identify its process.
 const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-/// The names of this process, the oldest first: clients that were not renamed still have an older
-/// one.
+/// The names of this process, oldest first. Clients that were not renamed still have an older one.
 static PROCESS: ProcessNames = ProcessNames(Mutex::new(Vec::new()));
 
 #[derive(Debug)]
 struct ProcessNames(Mutex<Vec<String>>);
 
-/// Names that are remembered, to say of a holder that it is this very process.
+/// Upper limit of remembered names, by which holders of this process are recognized.
 const REMEMBERED: usize = 1_000;
 
 impl ProcessNames {

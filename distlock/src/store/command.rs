@@ -15,8 +15,8 @@ use crate::protocol::words::{
 /// A command. It is idempotent for the same owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command<'a> {
-    /// Acquires the lock, or queues its owner. The reply is an error if only a part of what the
-    /// durability asks for has the lock, which is then nevertheless the owner's.
+    /// Acquires the lock, or queues its owner. The reply is an error if the durability is reached
+    /// only in part, although the lock is then the owner's.
     Acquire(Ask<'a>),
     /// Turns a short grant into a hold for the full lease.
     Confirm(Confirm<'a>),
@@ -24,10 +24,10 @@ pub(crate) enum Command<'a> {
     Renew(&'a [Renewal]),
     /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
     Release(Release<'a>),
-    /// Checks all that this client waits for, and grants locks that it finds free.
+    /// Checks the queues in which this client waits, and grants locks that are free.
     CheckQueue(&'a [Look]),
     Inspect(Inspect<'a>),
-    /// The timeout is for each step.
+    /// The timeout applies to each step.
     List(List<'a>),
     /// Revokes a hold: it can no longer be renewed, and its holder is notified.
     Revoke(Revoke<'a>),
@@ -45,18 +45,18 @@ pub(crate) struct Confirm<'a> {
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: Owner,
-    /// How much longer a held lock stays taken.
+    /// The time for which a held lock stays taken.
     pub(crate) keep: Duration,
 }
 
-/// Returns the state of a lock, with up to `waiters` of its waiters.
+/// A query for the state of a lock, with up to `waiters` of its waiters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inspect<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) waiters: usize,
 }
 
-/// Returns the keys of all locks that are taken and begin with a prefix, in any order.
+/// A query for the keys of all taken locks that begin with a prefix, in any order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List<'a> {
     pub(crate) prefix: &'a str,
@@ -67,15 +67,14 @@ pub(crate) struct Revoke<'a> {
     pub(crate) key: &'a LockKey,
     /// The token of the hold to revoke.
     pub(crate) token: FencingToken,
-    /// Removes the hold at once, unless its client is connected or the store cannot know that.
+    /// True to delete at once, unless its client is connected or the store cannot know that.
     pub(crate) deletes: bool,
 }
 
-/// The reply to a command.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Asked(AskReply),
-    /// `None`: the lock is not the owner's.
+    /// `None` if the lock is not the owner's.
     Confirmed(Option<Proof>),
     Renewed(Renewed),
     Released(ReleaseReply),
@@ -85,7 +84,7 @@ pub(crate) enum Reply {
     Revoked(Revoked),
 }
 
-/// A command whose kind of reply is known to the compiler.
+/// A command with a reply of a type that the compiler knows.
 pub(crate) trait StoreCommand {
     type Reply;
     const OPERATION: Operation;

@@ -1,6 +1,6 @@
-//! What distlock needs of a store.
+//! The interface of a store.
 //!
-//! A store serves one client. The future of a command may be dropped at any await: the command may
+//! A store serves one client. The future of a command may be dropped at any await. The command may
 //! then have taken effect, and a release undoes it.
 
 use std::fmt;
@@ -48,7 +48,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         options
     }
 
-    /// Waits until the store can be used. Returns at once if it cannot know.
+    /// Waits until the store can be used. Returns at once if the store cannot know.
     fn ready(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
@@ -58,7 +58,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Ends connections and background work.
+    /// Closes connections and ends background work.
     fn close(&self);
 }
 
@@ -72,30 +72,30 @@ pub(crate) async fn run<C: StoreCommand>(
     C::reply(reply).ok_or_else(|| Trouble::new(Outage::Other, "a reply to another command"))
 }
 
-/// A store that has been opened, and what is fixed from then on.
+/// An open store, with its fixed properties.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) store: Box<dyn LockStore>,
-    /// Names the store: managers with the same identity use the same locks.
+    /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
-    /// The servers, for a person; `None` for a store inside this process.
+    /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
     pub(crate) limits: Limits,
     /// The policy by which a server evicts locks when its memory is full, if it has one.
     pub(crate) eviction: Option<String>,
 }
 
-/// A connection of one tokio runtime: a command over it does not go through the I/O thread.
+/// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
 pub(crate) trait Lane: Send + Sync + fmt::Debug {
-    /// Runs [`Command::Acquire`] for a lock without replicas.
+    /// Runs [`Command::Acquire`] for a lock that needs no replicas.
     fn ask<'a>(
         &'a self,
         ask: Ask<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
-    /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an ask of this owner has
-    /// not been answered: then only [`LockStore::call`] can release it.
+    /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an acquire command of this
+    /// owner is unanswered. Then only [`LockStore::call`] can release it.
     fn release<'a>(
         &'a self,
         release: Release<'a>,
@@ -103,22 +103,22 @@ pub(crate) trait Lane: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>>;
 }
 
-/// How many may wait for one lock, unless set.
+/// Default of the upper limit of a lock's queue.
 const MAX_WAITERS: u32 = 10_000;
 
-/// What a client brings to every lock that it uses.
+/// The settings that a client applies to every lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What others see of it.
+    /// The name that other clients see.
     pub(crate) name: String,
-    /// Its asks find a queue of this length full.
+    /// The queue length at which this client's acquire commands find the queue full.
     pub(crate) max_waiters: u32,
-    /// How long a token that it makes is remembered.
+    /// The time for which the store keeps a token that this client creates.
     pub(crate) fence_ttl: Duration,
 }
 
 impl Settings {
-    /// What they are unless they are set.
+    /// Returns the default settings.
     pub(crate) fn named(name: impl Into<String>) -> Self {
         Settings {
             name: name.into(),
@@ -128,30 +128,29 @@ impl Settings {
     }
 }
 
-/// What a store tells its client unasked.
+/// An event that a store sends on its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoreEvent {
-    /// A waiting owner was given the lock.
+    /// A waiting owner received the lock.
     Granted(Grant),
-    /// A hold was taken away.
+    /// A hold was revoked.
     Revoked(Revocation),
-    /// Commands of these owners are long over their deadlines on a lane, and their callers do not
-    /// run.
+    /// Commands of these owners are long past their deadlines on a runtime connection, and their
+    /// callers do not run.
     Unheard(Vec<Owner>),
-    /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
+    /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,
-    /// Something that is waited for is at another server now: all that is waited for is asked for
-    /// again.
+    /// A lock with waiters is on another server now, so all waiting calls acquire again.
     Moved,
-    /// Renewals go to a new connection.
+    /// Renewals use a new connection.
     RenewalsReconnected,
-    /// Observers are notified of this.
+    /// An event for the observers.
     Happened(Event),
-    /// Only the log shows this.
+    /// A note for the log only.
     Noted(Note),
 }
 
-/// What only the log shows of a store.
+/// A note of a store, which only the log shows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     /// The first connection for commands is up.
@@ -165,15 +164,15 @@ pub(crate) enum Note {
         connection: Connection,
         downtime: Duration,
     },
-    /// Connections that live could not be told the credentials of the moment: logged once, until
-    /// they are.
+    /// Open connections could not re-authenticate with the current credentials. Logged once, until
+    /// they can.
     NotAuthenticated(Trouble),
-    /// A server's clock jumped, by so many microseconds.
+    /// A server's clock jumped, by `by` microseconds.
     ClockJumped { address: Arc<str>, by: i64 },
 }
 
 /// The receiver of a store's events. It must not block.
 pub(crate) type EventSink = std::sync::Arc<dyn Fn(StoreEvent) + Send + Sync>;
 
-/// Whether this client has nothing in the store: it holds, waits for and releases nothing.
+/// Returns true if the store has nothing of this client: no call, hold, release or kept key.
 pub(crate) type IsIdle = std::sync::Arc<dyn Fn() -> bool + Send + Sync>;

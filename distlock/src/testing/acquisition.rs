@@ -1,14 +1,14 @@
-//! What the kit remembers of each acquisition.
+//! The record of an acquisition.
 
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
 
-/// A lock that a call acquired, see
+/// An acquisition of a lock, see
 /// [`TestLocks::acquisitions`](crate::testing::TestLocks::acquisitions).
 ///
 /// A nested call that re-enters a lock of its own call tree acquires nothing, and neither does a
-/// call that is refused.
+/// rejected call.
 ///
 /// ```
 /// # use distlock::{Error, testing::TestLocks};
@@ -29,10 +29,10 @@ use crate::fencing::FencingToken;
 pub struct Acquisition {
     /// The key as the call wrote it.
     pub key: String,
-    /// The label: the template, if it was an annotated function.
+    /// The label; for an annotated function, its template.
     pub label: Option<String>,
-    /// The token of the hold.
+    /// The fencing token of the hold.
     pub fencing_token: FencingToken,
-    /// How long the call had waited, in tokio's time.
+    /// How long the call waited, in tokio's time.
     pub waited: Duration,
 }

@@ -1,12 +1,11 @@
-//! Assertions about what is held.
+//! Assertions about held locks.
 
 use std::fmt;
 
 use crate::testing::locks::TestLocks;
 
-/// Asserts that a lock is held at this moment by a call that uses these
-/// [`TestLocks`](crate::testing::TestLocks). Whatever follows the key is told when it is not, as of
-/// `assert!`.
+/// Asserts that a call that uses these [`TestLocks`](crate::testing::TestLocks) holds the lock now.
+/// Arguments after the key are a message, as in `assert!`.
 ///
 /// ```
 /// use distlock::testing::{TestLocks, assert_locked, assert_not_locked};
@@ -23,7 +22,7 @@ use crate::testing::locks::TestLocks;
 ///
 /// # Panics
 ///
-/// If it is not held; the message lists what is.
+/// Panics if the lock is not held. The message lists the held locks.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_assert_locked {
@@ -35,9 +34,8 @@ macro_rules! __testing_assert_locked {
     };
 }
 
-/// Asserts that a lock is not held at this moment by any call that uses these
-/// [`TestLocks`](crate::testing::TestLocks). Whatever follows the key is told when it is, as of
-/// `assert!`.
+/// Asserts that no call that uses these [`TestLocks`](crate::testing::TestLocks) holds the lock
+/// now. Arguments after the key are a message, as in `assert!`.
 ///
 /// ```
 /// use distlock::testing::{TestLocks, assert_not_locked};
@@ -51,7 +49,7 @@ macro_rules! __testing_assert_locked {
 ///
 /// # Panics
 ///
-/// If it is held.
+/// Panics if the lock is held.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_assert_not_locked {

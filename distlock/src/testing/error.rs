@@ -1,8 +1,8 @@
-//! Each [`Error`] as distlock makes it, for tests of what becomes of errors: a mapping to
-//! responses, a policy of retries.
+//! Constructors of every [`Error`] as distlock returns it, for tests of error handling, such as a
+//! mapping to responses or a retry policy.
 //!
-//! No lock and no runtime is needed. [`all`] has one of each, so that a mapping can be tested to
-//! say something of every one:
+//! No lock and no runtime is needed. [`all`] returns every error, so that a test can check that a
+//! mapping covers them all:
 //!
 //! ```
 //! # use distlock::Error;
@@ -27,7 +27,8 @@ use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::testing::outcomes::holder;
 
-/// [`Error::Busy`]: these held the lock for as long as the call waited. Zero: it was tried once.
+/// Returns [`Error::Busy`]: `holders` held the lock while the call waited. With a `waited` of zero,
+/// the call made one attempt.
 ///
 /// ```
 /// # use distlock::testing::{error, holder};
@@ -49,7 +50,7 @@ pub fn busy(
     }
 }
 
-/// [`Error::QueueFull`]: the queue of the lock had `max_waiters`.
+/// Returns [`Error::QueueFull`]: the lock's queue had `max_waiters` waiters.
 ///
 /// ```
 /// let error = distlock::testing::error::queue_full("inventory:7", 100);
@@ -64,7 +65,7 @@ pub fn queue_full(key: impl Into<String>, max_waiters: u32) -> Error {
     }
 }
 
-/// [`Error::Released`]: the hold had been released.
+/// Returns [`Error::Released`]: the hold had already been released.
 ///
 /// ```
 /// # use distlock::{FencingToken, testing::error};
@@ -79,8 +80,8 @@ pub fn released(key: impl Into<String>, fencing_token: impl Into<Option<FencingT
     }
 }
 
-/// [`Error::Unavailable`]: the store could not be used for as long as the call waited. Without a
-/// key: while connecting.
+/// Returns [`Error::Unavailable`]: the store could not be used while the call waited. An error of
+/// connecting has no key.
 ///
 /// ```
 /// # use distlock::{Outage, testing::error};
@@ -106,7 +107,7 @@ pub fn unavailable(
     }
 }
 
-/// [`Error::Lost`]: the lock was held, and could no longer be proven ours.
+/// Returns [`Error::Lost`]: the lock was held, but the hold could no longer be proven.
 ///
 /// ```
 /// # use distlock::{BodyState, FencingToken, LossReason, testing::error};
@@ -128,7 +129,7 @@ pub fn lost(
     }
 }
 
-/// [`Error::MaxHoldExceeded`]: the lock was held for its `max_hold`.
+/// Returns [`Error::MaxHoldExceeded`]: the lock was held for its `max_hold`.
 ///
 /// ```
 /// # use distlock::{BodyState, FencingToken, testing::error};
@@ -151,7 +152,7 @@ pub fn max_hold_exceeded(
     }
 }
 
-/// [`Error::InvalidKey`]: this cannot name a lock, for that reason.
+/// Returns [`Error::InvalidKey`]: the key cannot name a lock, because of `detail`.
 ///
 /// ```
 /// let error = distlock::testing::error::invalid_key("", "it is empty");
@@ -165,7 +166,7 @@ pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
     }
 }
 
-/// [`Error::KeyConflict`]: this was found at the lock's key, and is not distlock's.
+/// Returns [`Error::KeyConflict`]: the lock's key holds a value that distlock did not write.
 ///
 /// ```
 /// let error = distlock::testing::error::key_conflict("report", "a hash stands at distlock:lock:{report}");
@@ -179,7 +180,7 @@ pub fn key_conflict(key: impl Into<String>, detail: impl Into<String>) -> Error 
     }
 }
 
-/// [`Error::Config`]: this is wrong.
+/// Returns [`Error::Config`] with this detail.
 ///
 /// ```
 /// let error = distlock::testing::error::config("the lease is 10ms; set it to at least 50ms");
@@ -190,7 +191,7 @@ pub fn config(detail: impl Into<String>) -> Error {
     Error::config(detail)
 }
 
-/// [`Error::NotInstalled`]: an annotated function was called before there was a manager.
+/// Returns [`Error::NotInstalled`]: an annotated function was called before there was a manager.
 ///
 /// ```
 /// let error = distlock::testing::error::not_installed();
@@ -201,7 +202,7 @@ pub fn not_installed() -> Error {
     Error::NotInstalled
 }
 
-/// [`Error::AlreadyInstalled`]: a second manager was to be installed.
+/// Returns [`Error::AlreadyInstalled`]: a second manager was to be installed.
 ///
 /// ```
 /// let error = distlock::testing::error::already_installed();
@@ -212,7 +213,7 @@ pub fn already_installed() -> Error {
     Error::AlreadyInstalled
 }
 
-/// [`Error::ShutDown`]: the manager was shut down.
+/// Returns [`Error::ShutDown`]: the manager was shut down.
 ///
 /// ```
 /// let error = distlock::testing::error::shut_down("it takes no calls after `shutdown()`");
@@ -225,7 +226,7 @@ pub fn shut_down(detail: impl Into<String>) -> Error {
     }
 }
 
-/// One of each, all about this key where they are about one. A later version may have more.
+/// Returns every error, about this key if it has a key. A later version may return more.
 ///
 /// ```
 /// let errors = distlock::testing::error::all("inventory:7");

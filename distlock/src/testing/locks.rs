@@ -1,4 +1,4 @@
-//! The kit: a manager whose outcomes are set, and what has happened with it.
+//! Locks for tests: a manager with outcomes that a test sets, and a record of acquisitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,11 @@ use crate::testing::store::TestStore;
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
-/// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set,
-/// and which remembers what was acquired. See the [module](crate::testing).
+/// Locks for a test: a manager with its own in-process store. The test can set outcomes, and
+/// acquisitions are recorded. See the [module](crate::testing).
 ///
-/// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their
-/// `manager = ...`, which takes a `TestLocks` too. Clones are the same locks; another
-/// `TestLocks::new()` is a world of its own.
+/// Pass the manager to annotated functions with [`with_manager`](crate::with_manager), or pass the
+/// `TestLocks` as their `manager = ...`. Clones share their locks; another `new` shares none.
 ///
 /// ```
 /// # use distlock::testing::{TestLocks, holder};
@@ -46,8 +45,8 @@ pub struct TestLocks {
 }
 
 impl TestLocks {
-    /// Locks on the current tokio runtime. They take all time from `tokio::time`, so that tests may
-    /// pause it.
+    /// Creates locks on the current tokio runtime. They take the time from `tokio::time`, so that
+    /// tests can pause it.
     ///
     /// ```
     /// # use distlock::{distributed_lock, testing::TestLocks};
@@ -67,15 +66,15 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside a tokio runtime.
     #[track_caller]
     #[must_use]
     pub fn new() -> Self {
         Self::built(LockManager::builder())
     }
 
-    /// The same with settings, such as a [`client_name`](LockManagerBuilder::client_name). Those
-    /// that only a server has are not looked at.
+    /// Creates the same with settings, such as a [`client_name`](LockManagerBuilder::client_name).
+    /// The URL and the settings of connections are ignored.
     ///
     /// ```
     /// # use distlock::{LockManager, testing::TestLocks};
@@ -90,7 +89,7 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime, and for a setting that cannot work.
+    /// Panics outside a tokio runtime, and for a setting that cannot work, such as `min_replicas`.
     #[track_caller]
     #[must_use]
     pub fn built(builder: LockManagerBuilder) -> Self {
@@ -110,8 +109,8 @@ impl TestLocks {
         TestLocks { manager, store }
     }
 
-    /// The manager: for [`with_manager`](crate::with_manager), for whatever takes a manager, and
-    /// for locks without the attribute.
+    /// Returns the manager, for [`with_manager`](crate::with_manager), for code that takes a
+    /// manager, and for locks without the attribute.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -126,7 +125,7 @@ impl TestLocks {
         self.manager.clone()
     }
 
-    /// Says what becomes of calls for the lock of this key.
+    /// Selects the calls for the lock of this key, to set their outcome.
     ///
     /// ```
     /// # use distlock::testing::{TestLocks, holder};
@@ -141,15 +140,15 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// If this cannot be the key of a lock.
+    /// Panics if this is not a lock key.
     #[track_caller]
     pub fn on(&self, key: impl AsRef<str>) -> Outcomes<'_> {
         let key = LockKey::new(key.as_ref()).unwrap_or_else(|error| panic!("{error}"));
         Outcomes::new(&self.store, Target::key(&key))
     }
 
-    /// Says what becomes of calls with this label: of an annotated function's, the template of its
-    /// key, exactly as it is written.
+    /// Selects the calls with this label, to set their outcome. The label of an annotated function
+    /// is the template of its key, exactly as written.
     ///
     /// ```
     /// # use distlock::testing::{TestLocks, holder};
@@ -170,7 +169,7 @@ impl TestLocks {
         Outcomes::new(&self.store, Target::Label(label.into()))
     }
 
-    /// Says what becomes of calls for any lock.
+    /// Selects the calls for any lock, to set their outcome.
     ///
     /// ```
     /// # use distlock::{Outage, testing::TestLocks};
@@ -186,7 +185,7 @@ impl TestLocks {
         Outcomes::new(&self.store, Target::All)
     }
 
-    /// Forgets all that was set. What was acquired stays remembered.
+    /// Removes everything that was set. Acquisitions stay recorded.
     ///
     /// ```
     /// # use distlock::{Outage, testing::{TestLocks, holder}};
@@ -203,7 +202,7 @@ impl TestLocks {
         self.store.clear(None);
     }
 
-    /// Has the lock of this key lost, by whoever holds it here.
+    /// Makes the call that holds the lock of this key lose it.
     ///
     /// ```
     /// # use distlock::testing::{Loss, TestLocks};
@@ -218,8 +217,8 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// If it is not held: then there is nothing to lose. [`until_held`](TestLocks::until_held)
-    /// waits until it is.
+    /// Panics if the lock is not held, because there is nothing to lose.
+    /// [`until_held`](TestLocks::until_held) waits until it is held.
     #[track_caller]
     pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
         let key = key.as_ref();
@@ -239,9 +238,8 @@ impl TestLocks {
         self.manager.core().executor.spawn(lose);
     }
 
-    /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits
-    /// for as long as that takes; `tokio::time::timeout` around it ends a test that waits in vain,
-    /// and under paused time at once.
+    /// Waits until the lock of this key is held, for example by a spawned task, however long that
+    /// takes. `tokio::time::timeout` ends a test that waits in vain, under paused time at once.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -257,14 +255,13 @@ impl TestLocks {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future.
+    /// Dropping the future has no effect.
     pub async fn until_held(&self, key: impl AsRef<str>) {
         until(&self.store.acquired, || self.hold(key.as_ref())).await;
     }
 
-    /// The keys of the locks that are held here at this moment, in order. What
-    /// [`busy`](Outcomes::busy) says of others, and a key that `min_hold` keeps taken, is not among
-    /// them.
+    /// Returns the keys of the locks that are held now, in order. It omits locks of a holder set
+    /// with [`busy`](Outcomes::busy), and keys that only `min_hold` keeps.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -283,7 +280,7 @@ impl TestLocks {
         keys.into_iter().collect()
     }
 
-    /// All that was acquired here so far, in order.
+    /// Returns all acquisitions so far, in order.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -303,7 +300,7 @@ impl TestLocks {
         lock(&self.store.state).acquisitions.clone()
     }
 
-    /// How often the lock of this key was acquired here so far.
+    /// Returns how often the lock of this key was acquired so far.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -323,7 +320,6 @@ impl TestLocks {
         of_key.count()
     }
 
-    /// Returns the holds of this moment.
     fn holds(&self) -> impl Iterator<Item = Held> {
         let core = self.manager.core();
         let held = core.claims.held().into_iter();
@@ -331,12 +327,11 @@ impl TestLocks {
         holds.filter(Held::is_held)
     }
 
-    /// The hold of this key.
     pub(crate) fn hold(&self, key: &str) -> Option<Held> {
         self.holds().find(|hold| same(hold.key(), key))
     }
 
-    /// What is held, for those whose expectations were wrong.
+    /// Returns a description of the held locks, for the message of a failed assertion.
     pub(crate) fn account(&self) -> String {
         let held = self.held_keys();
         if held.is_empty() {
@@ -348,7 +343,7 @@ impl TestLocks {
 }
 
 impl Default for TestLocks {
-    /// The same as [`new`](TestLocks::new).
+    /// Same as [`new`](TestLocks::new).
     fn default() -> Self {
         Self::new()
     }

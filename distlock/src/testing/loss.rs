@@ -1,6 +1,6 @@
-//! The ways in which a hold is lost.
+//! The ways to lose a hold.
 
-/// How a hold is to be lost.
+/// How a hold is lost.
 ///
 /// ```
 /// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
@@ -12,13 +12,13 @@
 ///     locks.on("report").once().lost_after(Duration::from_secs(2), how);
 ///     let error = locks.manager().lock("report").run(async |_| {
 ///         tokio::time::sleep(Duration::from_secs(3)).await;
-///         // Loss::NotRenewed: until nothing proves any more that the lock is ours.
+///         // Loss::NotRenewed: until the hold can no longer be proven.
 ///         while how == Loss::NotRenewed {
 ///             tokio::time::sleep(Duration::from_secs(1)).await;
 ///         }
 ///     }).await.unwrap_err();
 ///     let Error::Lost { reason, body, .. } = error else { panic!("{error}") };
-///     // Deleted: the work was done when this was found.
+///     // Deleted: the loss was found after the work was done.
 ///     assert_eq!(body == BodyState::Completed, how == Loss::Deleted);
 ///     assert_eq!(reason == LossReason::Gone, how != Loss::NotRenewed);
 /// }
@@ -27,19 +27,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The store has it no more, and the holder is told at once:
-    /// [`LossReason::Gone`](crate::LossReason::Gone), and the body is stopped. The next that waits
-    /// for the lock has it from then on.
+    /// The lock is gone from the store, and the holder is notified at once. The body is stopped
+    /// with [`LossReason::Gone`](crate::LossReason::Gone). The next waiter has it from then on.
     Gone,
-    /// The same, but the holder is told as in production: by its next renewal (a third of the
+    /// The same, but the holder learns of it as in production: by its next renewal (a third of the
     /// lease, at most 10 s), which stops the body, or by its release, when the work is `completed`.
     Deleted,
-    /// It is taken away, as by [`unlock`](crate::LockManager::unlock): the body is stopped at once
-    /// with [`LossReason::Revoked`](crate::LossReason::Revoked).
+    /// The lock is revoked, as with [`unlock`](crate::LockManager::unlock). The body is stopped at
+    /// once with [`LossReason::Revoked`](crate::LossReason::Revoked).
     Revoked,
-    /// From then on renewals are not answered. The body is stopped at the safe deadline, which is a
-    /// little less than a lease after the last renewal:
-    /// [`LossReason::NotRenewed`](crate::LossReason::NotRenewed). A hold whose `max_hold` is not
-    /// longer than its lease needs no renewal, so it is not lost so.
+    /// Renewals are no longer answered. The body is stopped with
+    /// [`LossReason::NotRenewed`](crate::LossReason::NotRenewed) at the safe deadline, a little
+    /// less than a lease after the last renewal. A hold whose `max_hold` is not longer than its
+    /// lease needs no renewal, so it is not lost this way.
     NotRenewed,
 }

@@ -1,6 +1,6 @@
-//! For the tests of services that use locks (feature `testing`): what does a handler answer when a
-//! lock is busy, the store is down, or the lock is lost half way? And did the function take the
-//! lock, and which?
+//! Tests of services that use locks (feature `testing`). What does a handler return when a lock is
+//! busy, the store is down, or the lock is lost halfway? Did the function acquire a lock, and
+//! which?
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -8,11 +8,10 @@
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
 //!
-//! [`TestLocks`] has a manager like any other, with a store inside this process, which answers as a
-//! test says. Whatever follows from that is the work of the same code as in production: a call
-//! waits for as long as its `wait` says, a body is stopped at its next await, tokens rise, and a
-//! lock that is held excludes others. All time is that of `tokio::time`: under `start_paused =
-//! true` it takes none to wait for ten seconds.
+//! [`TestLocks`] has a manager like any other, with an in-process store that answers as the test
+//! sets. Everything else runs the same code as in production. A call waits for its `wait`, a body
+//! is stopped at its next await, tokens increase, and a held lock excludes other calls. All time is
+//! `tokio::time`, so under `start_paused = true` a wait of ten seconds takes no time.
 //!
 //! ```
 //! use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
@@ -72,21 +71,21 @@
 //! # async fn main() { what_the_handler_answers().await; it_works_under_its_lock().await; }
 //! ```
 //!
-//! | the test says | and the call |
+//! | the test sets | the call |
 //! |---|---|
-//! | [`busy`](Outcomes::busy) | waits, and gets [`Error::Busy`](crate::Error::Busy) with that holder |
-//! | [`unavailable`](Outcomes::unavailable) | tries again, and gets [`Error::Unavailable`](crate::Error::Unavailable); what is held is lost at its safe deadline |
-//! | [`foreign`](Outcomes::foreign) | gets [`Error::KeyConflict`](crate::Error::KeyConflict) |
-//! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | gets its lock and then [`Error::Lost`](crate::Error::Lost), for the reason that [`Loss`] says |
-//! | [`max_hold_exceeded_after`](Outcomes::max_hold_exceeded_after) | gets its lock and then [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded) |
-//! | nothing | gets its lock, or waits for whoever else has it in this test |
+//! | [`busy`](Outcomes::busy) | waits, and fails with [`Error::Busy`](crate::Error::Busy) and that holder |
+//! | [`unavailable`](Outcomes::unavailable) | retries, and fails with [`Error::Unavailable`](crate::Error::Unavailable); held locks are lost at their safe deadline |
+//! | [`foreign`](Outcomes::foreign) | fails with [`Error::KeyConflict`](crate::Error::KeyConflict) |
+//! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | acquires its lock and then fails with [`Error::Lost`](crate::Error::Lost), for the reason of the [`Loss`] |
+//! | [`max_hold_exceeded_after`](Outcomes::max_hold_exceeded_after) | acquires its lock and then fails with [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded) |
+//! | nothing | acquires its lock, or waits for another holder in this test |
 //!
-//! Each is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all
-//! locks](TestLocks::on_all); [`once`](Outcomes::once), [so often](Outcomes::times), [for so
-//! long](Outcomes::for_the_next), or until it is [cleared](Outcomes::clear). `min_replicas` and
-//! `fsync` are always satisfied.
+//! Every outcome is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all
+//! locks](TestLocks::on_all). It applies [once](Outcomes::once), to [a number of
+//! calls](Outcomes::times), [for a duration](Outcomes::for_the_next), or until it is
+//! [cleared](Outcomes::clear). `min_replicas` and `fsync` of a lock are always satisfied.
 //!
-//! An error without a lock, for a mapping of errors, is made by [`error`].
+//! [`error`] creates errors without a lock, for tests of a mapping of errors.
 
 mod acquisition;
 #[doc(hidden)]

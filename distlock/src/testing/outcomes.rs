@@ -1,4 +1,4 @@
-//! How a test says what becomes of calls.
+//! The outcomes that a test sets for calls.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,8 +7,8 @@ use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
 
-/// Another client that holds a lock, as [`Error::Busy`](crate::Error::Busy) names it: of another
-/// process, and since this moment of the system's clock. Its fields may be set.
+/// Returns a holder in another process, as [`Error::Busy`](crate::Error::Busy) names it. It holds
+/// the lock since now, by the system's clock. Its fields may be set.
 ///
 /// ```
 /// let mut holder = distlock::testing::holder("worker-2");
@@ -18,7 +18,7 @@ use crate::testing::store::TestStore;
 /// ```
 #[must_use]
 pub fn holder(client: impl Into<String>) -> Holder {
-    // A store tells microseconds.
+    // A store has a resolution of microseconds.
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
     Holder {
@@ -29,12 +29,12 @@ pub fn holder(client: impl Into<String>) -> Holder {
     }
 }
 
-/// What becomes of calls for some locks, see [`TestLocks::on`](crate::testing::TestLocks::on).
+/// The outcome of calls for some locks, see [`TestLocks::on`](crate::testing::TestLocks::on).
 ///
-/// A call meets the first outcome that was set for its lock and is not used up, when it begins to
-/// ask: what is set later does not concern it, but for an outage. An outage without
-/// [`once`](Outcomes::once) or [`times`](Outcomes::times) concerns what is held and queued as well:
-/// while it lasts no hold is renewed, and no release answered.
+/// When a call begins to acquire, it takes the first outcome that was set for its lock and is not
+/// used up. Outcomes set later do not affect the call, except an outage without
+/// [`once`](Outcomes::once) or [`times`](Outcomes::times). Such an outage also affects held and
+/// queued locks: while it lasts, no hold is renewed, and no release is answered.
 ///
 /// ```
 /// # use distlock::{Error, Outage, testing::{TestLocks, holder}};
@@ -71,8 +71,8 @@ impl<'a> Outcomes<'a> {
 }
 
 impl Outcomes<'_> {
-    /// For the next call only. Unless this or [`times`](Outcomes::times) is said, it is for all
-    /// that come.
+    /// Applies to the next call only. Without this or [`times`](Outcomes::times), the outcome
+    /// applies to all further calls.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -89,7 +89,7 @@ impl Outcomes<'_> {
         self.times(1)
     }
 
-    /// For so many calls.
+    /// Applies to the next `calls` calls.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -107,9 +107,9 @@ impl Outcomes<'_> {
         self
     }
 
-    /// For so long from now, in tokio's time: until it is over, or cleared. A call that waits for a
-    /// busy lock, or an outage, then goes on; a loss or a limit of a call that began before still
-    /// comes.
+    /// Applies for `duration` from now, in tokio's time, or until it is cleared. A call that waits
+    /// for a busy lock, or during an outage, then continues. The loss or limit of a call that began
+    /// before still takes effect.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -128,9 +128,9 @@ impl Outcomes<'_> {
         self
     }
 
-    /// Somebody else has the lock: the call waits as long as its `wait` says, and gets
-    /// [`Error::Busy`](crate::Error::Busy) with this holder. Calls that hold the lock already go
-    /// on.
+    /// Makes the lock busy. The call waits for its `wait`, and fails with
+    /// [`Error::Busy`](crate::Error::Busy) and this holder. Calls that already hold the lock
+    /// continue.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -149,8 +149,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Busy(holder));
     }
 
-    /// The store cannot be used: the call tries for as long as its `wait` says, and gets
-    /// [`Error::Unavailable`](crate::Error::Unavailable). What is held is lost at its safe
+    /// Makes the store unavailable. The call retries for its `wait`, and fails with
+    /// [`Error::Unavailable`](crate::Error::Unavailable). Held locks are lost at their safe
     /// deadline, if that comes before the end of the outage.
     ///
     /// ```
@@ -167,8 +167,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Unavailable(outage));
     }
 
-    /// Something that is not distlock's stands at the key:
-    /// [`Error::KeyConflict`](crate::Error::KeyConflict), at once.
+    /// Puts a value that distlock did not write at the key. The call fails at once with
+    /// [`Error::KeyConflict`](crate::Error::KeyConflict).
     ///
     /// ```
     /// # use distlock::{Error, testing::TestLocks};
@@ -184,8 +184,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Foreign(detail.into()));
     }
 
-    /// The call gets its lock, and loses it after so long: its body is stopped with
-    /// [`Error::Lost`](crate::Error::Lost), unless it ends before.
+    /// Lets the call acquire its lock, and lose it after `after`. Its body is stopped with
+    /// [`Error::Lost`](crate::Error::Lost), unless it ends first.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
@@ -203,8 +203,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Lost { after, how });
     }
 
-    /// The call gets its lock with a `max_hold` of so long in place of its own: its body is stopped
-    /// then with [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded), unless it ends before.
+    /// Lets the call acquire its lock with `limit` as its `max_hold`. Its body is then stopped with
+    /// [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded), unless it ends first.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, testing::TestLocks};
@@ -222,9 +222,9 @@ impl Outcomes<'_> {
         self.set(Outcome::HoldLimit(limit));
     }
 
-    /// Forgets what was set by the same `on`, `on_label` or `on_all`. Calls that wait because of it
-    /// go on; losses and limits that have not come do not come, but the limit of a hold that has
-    /// begun.
+    /// Removes the outcomes set by the same `on`, `on_label` or `on_all`. Calls that wait because
+    /// of them continue. Pending losses and limits do not take effect, except the limit of a call
+    /// that has begun.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};

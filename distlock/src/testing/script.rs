@@ -8,21 +8,21 @@ use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::testing::loss::Loss;
 
-/// The number of a rule. It is never used again.
+/// The number of a rule. It is never reused.
 pub(crate) type RuleId = usize;
 
-/// The locks that a rule is for.
+/// The locks that a rule applies to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// With its hash tag, which is the same for every way to write the key.
+    /// The key with its hash tag, which is the same for every way to write the key.
     Key(String),
     Label(String),
     All,
-    /// No lock: the rule is only referred to by its number.
+    /// No lock; the rule is only used by its number.
     None,
 }
 
-/// The outcome of a call that meets a rule.
+/// The outcome of a call that takes a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Busy(Holder),
@@ -36,14 +36,14 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) target: Target,
-    /// `None`: all calls, and an outage then is one for what is held as well.
+    /// `None` for all calls; an outage then also affects held locks.
     pub(crate) left: Option<u32>,
     pub(crate) until: Option<Instant>,
     pub(crate) outcome: Outcome,
 }
 
-/// All rules in the order in which they were set: a call meets the first that is for it. A rule
-/// that was cleared is `None`.
+/// All rules in the order in which they were set; a call takes the first that applies to it. A
+/// cleared rule is `None`.
 #[derive(Debug, Default)]
 pub(crate) struct Script(Vec<Option<Rule>>);
 
@@ -52,7 +52,7 @@ impl Target {
         Target::Key(key.tagged().to_string())
     }
 
-    /// Returns the targets of all rules that are for this lock.
+    /// Returns the targets of all rules that apply to this lock.
     pub(crate) fn of(key: Option<&LockKey>, label: Option<&str>) -> Vec<Self> {
         let label = label.map(|label| Target::Label(label.to_owned()));
         let all = [Some(Target::All), key.map(Target::key), label];
@@ -61,8 +61,7 @@ impl Target {
 }
 
 impl Rule {
-    /// Returns true until the rule's deadline. What it has begun for a call goes on also when it is
-    /// for no further calls.
+    /// Returns true until the rule's deadline. Ignores `left`, because a call keeps its rule.
     pub(crate) fn is_in_force(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
     }
@@ -85,7 +84,7 @@ impl Script {
         }
     }
 
-    /// Uses up one call of the first rule for these targets, and returns the rule.
+    /// Uses up one call of the first rule for these targets, and returns the rule's number.
     pub(crate) fn meet(&mut self, targets: &[Target]) -> Option<RuleId> {
         let is_for = |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.is_for(targets));
         let id = self.0.iter().position(is_for)?;
@@ -94,12 +93,12 @@ impl Script {
         Some(id)
     }
 
-    /// Returns a rule; `None` once it was cleared.
+    /// Returns a rule; `None` once it has been cleared.
     pub(crate) fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.0.get(id)?.as_ref()
     }
 
-    /// Returns the outage of this moment, which concerns every command for these targets.
+    /// Returns the current outage, which affects every command for these targets.
     pub(crate) fn outage(&self, targets: &[Target]) -> Option<Outage> {
         self.in_force(targets).find_map(|rule| match rule.outcome {
             Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),

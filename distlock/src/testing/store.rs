@@ -34,14 +34,14 @@ use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Target};
 use crate::util::mutex::lock;
 
-/// The memory store behind a script.
+/// The memory store, with a script that can set the outcome of commands.
 pub(crate) struct TestStore {
     memory: MemoryStore,
     events: EventSink,
-    /// Set once the manager exists. A store does not keep its manager alive.
+    /// Set once the manager exists. Weak, because a store does not keep its manager alive.
     core: OnceCell<Weak<Core>>,
     pub(crate) state: Mutex<State>,
-    /// Wakes tasks that wait for an acquisition.
+    /// Notified of every acquisition.
     pub(crate) acquired: Notify,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct TestStore {
 pub(crate) struct State {
     script: Script,
     pub(crate) acquisitions: Vec<Acquisition>,
-    /// The holds that are not released, also those whose claim has ended.
+    /// The holds that have not been released, including those whose claim has ended.
     holds: HashMap<Owner, Arc<Entry>>,
-    /// The holds that are not renewed while these rules are set.
+    /// The holds that are not renewed while their rule is set.
     not_renewed: HashMap<Owner, RuleId>,
 }
 
@@ -77,16 +77,16 @@ impl TestStore {
             store: Box::new(store.clone()),
             identity,
             address: Some("the test kit".into()),
-            // Services set `min_replicas`, also in their tests.
+            // Allows `min_replicas`, because services set it in their tests, too.
             limits: Limits::default(),
             eviction: None,
         };
         (opened, store)
     }
 
-    /// Connects the store with its manager, and receives the manager's events.
+    /// Connects the store with its manager, and subscribes to the manager's events.
     pub(crate) fn attach(self: &Arc<Self>, core: &Arc<Core>) {
-        // Both are set once.
+        // Cannot fail, because both are set only here.
         let _ = self.core.set(Arc::downgrade(core));
         let _ = core
             .telemetry
@@ -120,14 +120,14 @@ impl TestStore {
         })
     }
 
-    /// Removes the rules for a target, or all rules and what a test has lost.
+    /// Removes the rules for a target, or all rules, including those of `TestLocks::lose`.
     pub(crate) fn clear(&self, target: Option<&Target>) {
         lock(&self.state).script.clear(target);
-        // Calls that wait because of a rule ask again at once.
+        // Calls that wait because of a rule are retried at once.
         (self.events)(StoreEvent::Moved);
     }
 
-    /// Ends a hold as the rule says.
+    /// Ends a hold as `how` says.
     pub(crate) async fn lose(&self, hold: Held, how: Loss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
         let timeout = entry.request.timing.command_deadline();
@@ -141,11 +141,11 @@ impl TestStore {
                     token: hold.fencing_token(),
                     deletes: false,
                 };
-                // The store notifies the holder, which is all that the test wants.
+                // The store notifies the holder, and the reply is not needed.
                 let _ = run(&self.memory, revoke, timeout).await;
             }
             Loss::Gone | Loss::Deleted => {
-                // As by a `DEL`: the next waiter has the lock from now on.
+                // As with a `DEL`, the next waiter has the lock from now on.
                 let deleted = run(&self.memory, entry.release(Duration::ZERO), timeout).await;
                 if deleted.is_ok() && how == Loss::Gone {
                     let now = core.clock.now();
@@ -162,7 +162,7 @@ impl TestStore {
         held.or_else(|| self.core()?.claims.find(owner))
     }
 
-    /// Fails if no command can be sent for this lock now.
+    /// Fails if a rule makes the store unavailable for this lock.
     fn check(&self, key: Option<&LockKey>, owner: Option<Owner>) -> Result<(), Trouble> {
         let entry = owner.and_then(|owner| self.entry(owner));
         let label = entry
@@ -172,7 +172,7 @@ impl TestStore {
         outage.map_or(Ok(()), |outage| Err(trouble(outage)))
     }
 
-    /// Fails if a hold is not renewed.
+    /// Fails if a rule prevents the renewal of a hold.
     fn check_renewal(&self, owner: Owner, key: &LockKey, timeout: Duration) -> Result<(), Trouble> {
         let is_lost = {
             let State {
@@ -189,7 +189,7 @@ impl TestStore {
         self.check(Some(key), Some(owner))
     }
 
-    /// Returns the reply to an ask if a rule sets it.
+    /// Returns the reply to an acquire command, if a rule sets it.
     fn ask(&self, ask: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
         let entry = self.entry(ask.owner);
         let id = entry.and_then(|entry| entry.request.options.scripted);
@@ -213,7 +213,7 @@ impl TestStore {
     }
 
     async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Renewed, Trouble> {
-        // It renews nothing, and says when the renewals were sent.
+        // An empty batch renews nothing, and returns when the renewals were sent.
         let mut all = run(&self.memory, &batch[..0], timeout).await?;
         for (index, renewal) in batch.iter().enumerate() {
             match self.check_renewal(renewal.owner, &renewal.key, timeout) {
@@ -234,15 +234,15 @@ impl TestStore {
         for look in looks {
             match self.check(Some(&look.key), look.owners.first().copied()) {
                 Err(trouble) => replies.push(LookReply::Failed(trouble)),
-                // A waiter for a holder that a rule names is in no queue: it is missing, and asks
-                // again.
+                // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
+                // that it acquires again.
                 Ok(()) => replies.extend(run(&self.memory, from_ref(look), timeout).await?),
             }
         }
         Ok(replies)
     }
 
-    /// Records that a call has acquired its lock, and begins what a rule says of its hold.
+    /// Records an acquisition, and starts the loss that a rule sets for its hold.
     fn record(self: Arc<Self>, hold: Held, waited: Duration) {
         let options = hold.options();
         let mut state = lock(&self.state);
@@ -271,7 +271,6 @@ impl TestStore {
     }
 }
 
-/// Receives the events of the manager.
 struct Recorder(Weak<TestStore>);
 
 impl Observer for Recorder {
@@ -360,12 +359,12 @@ impl LockStore for Arc<TestStore> {
     }
 }
 
-/// The error of a store that a rule makes unavailable.
+/// Returns the error of a store that a rule makes unavailable.
 fn trouble(outage: Outage) -> Trouble {
     Trouble::new(outage, "this test has the store answer so")
 }
 
-/// A holder that a rule names, as a store reports it.
+/// Returns a rule's holder as a store reports it.
 fn occupant(holder: &Holder) -> Occupant {
     let micros = |time: SystemTime| {
         let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -374,7 +373,7 @@ fn occupant(holder: &Holder) -> Occupant {
     Occupant {
         ours: None,
         this_process: holder.this_process,
-        // The token of an occupant is not shown, and it is above none.
+        // Below every token of a real hold.
         token: FencingToken::new(0),
         since: micros(holder.held_since),
         kept_until: holder.kept_until.map(micros),

@@ -1,8 +1,8 @@
-//! The pauses between attempts.
+//! The back-off between attempts.
 
 use std::time::Duration;
 
-/// Pauses, each twice as long as the one before it.
+/// Pauses that double with every attempt, up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -19,19 +19,19 @@ impl Backoff {
         }
     }
 
-    /// The pause after the attempt that was just made.
+    /// Returns the pause after the attempt that was just made.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         pause
     }
 
-    /// The next pause, which stays the next one.
+    /// Returns the next pause without using it.
     pub(crate) fn peek(&self) -> Duration {
         self.next
     }
 
-    /// After a success: the next pause is the first one.
+    /// Starts again with the first pause, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

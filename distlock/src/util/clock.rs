@@ -1,4 +1,4 @@
-//! Local time: a clock that goes on while the machine sleeps, and one for paused-time tests.
+//! Local time: a clock that includes suspend, and one for tests with paused time.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on a local clock, in nanoseconds since that clock's origin.
 ///
-/// `std::time::Instant` will not do: on Linux it stops during suspend, and a lease does not.
+/// `std::time::Instant` is unsuitable: on Linux it stops during suspend, and a lease does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
@@ -36,16 +36,16 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where time comes from.
+/// A source of time.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
-    /// Time that decides over leases. Never steps back.
+    /// Returns the time that decides about leases. It never steps back.
     fn now(&self) -> Moment;
 
-    /// Microseconds since the Unix epoch, for stores that are their own server.
+    /// Returns microseconds since the Unix epoch, for stores that are their own server.
     fn wall_micros(&self) -> u64;
 }
 
-/// The machine's time since boot, suspend included.
+/// The machine's time since boot, including suspend.
 #[derive(Debug, Default)]
 pub(crate) struct BootClock;
 
@@ -53,7 +53,7 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-        // On Apple's systems CLOCK_MONOTONIC counts sleep.
+        // On Apple's systems CLOCK_MONOTONIC includes sleep.
         #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
         const BOOT: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
@@ -68,7 +68,7 @@ impl Clock for BootClock {
     }
 }
 
-/// `tokio::time`, so that paused time rules everything.
+/// `tokio::time`, so that paused time controls everything.
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     origin: tokio::time::Instant,
@@ -90,7 +90,7 @@ impl TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
-        // An origin above zero leaves room for "before the last send".
+        // An origin above zero leaves room for times before the last send.
         Moment(3_600_000_000_000) + self.elapsed()
     }
 

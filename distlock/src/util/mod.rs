@@ -1,4 +1,4 @@
-//! Tools that know nothing of locks.
+//! Utilities that are independent of locks.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;

@@ -1,8 +1,8 @@
-//! Mutexes whose data stays valid when a thread panics.
+//! Mutexes with data that stays valid when a thread panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after another thread panicked.
+/// Locks a mutex, also after another thread panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,8 +4,8 @@ use std::pin::pin;
 
 use tokio::sync::Notify;
 
-/// Checks now and after each notification, until the check gives a value. A notification between a
-/// check and the wait after it is not missed.
+/// Waits until `check` returns a value. Checks now and after each notification, and misses no
+/// notification between a check and the next wait.
 pub(crate) async fn until<T>(notify: &Notify, mut check: impl FnMut() -> Option<T>) -> T {
     loop {
         let mut notified = pin!(notify.notified());

@@ -1,27 +1,26 @@
-//! Where chance comes from: the names and ids of clients, and the pauses between attempts to
-//! connect.
+//! Random numbers, for client names, owner ids and the pauses between attempts to connect.
 
 use std::cell::RefCell;
 use std::fmt;
 
 /// A source of random numbers, injected like the clock, so that a simulation can be repeated.
 pub(crate) trait Random: Send + Sync + fmt::Debug {
-    /// A number that nobody can guess.
+    /// Returns a number that another process cannot guess.
     fn next(&self) -> u64;
 
-    /// The same, and no copy of this process draws it as well: a machine that was cloned while it
-    /// ran has the same memory as its clones.
+    /// Like `next`, but no copy of this process returns the same number. A machine that was cloned
+    /// while it ran has the same memory as its clones.
     fn fresh(&self) -> u64 {
         self.next()
     }
 }
 
-/// What the system offers. A system call for each number would be dear, so each thread draws some
-/// in advance.
+/// The operating system's random numbers. Each thread draws some in advance, because a system call
+/// for every number would be expensive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SystemRandom;
 
-/// As many numbers are drawn at once.
+/// The count of numbers drawn at once.
 const DRAWN: usize = 64;
 
 thread_local! {
@@ -30,7 +29,7 @@ thread_local! {
 
 impl Random for SystemRandom {
     fn next(&self) -> u64 {
-        // A thread that ends has none left.
+        // A thread that ends has no numbers left.
         let drawn = IN_ADVANCE.try_with(|numbers| {
             let mut numbers = numbers.borrow_mut();
             if numbers.is_empty() {
@@ -42,13 +41,13 @@ impl Random for SystemRandom {
     }
 
     fn fresh(&self) -> u64 {
-        // Some bits of a UUID are fixed; turned, each half covers those of the other.
+        // Some bits of a UUID are fixed. After the rotation, each half covers those of the other.
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         high.rotate_left(32) ^ low
     }
 }
 
-/// Some numbers; none if the system refuses.
+/// Returns new numbers, or none if the system call fails.
 fn draw() -> Vec<u64> {
     let mut bytes = [0; DRAWN * 8];
     let drawn = getrandom::fill(&mut bytes);
@@ -68,7 +67,7 @@ mod tests {
         drawn.sort_unstable();
         drawn.dedup();
         assert_eq!(drawn.len(), 4 * DRAWN);
-        // Every bit is free.
+        // No bit is fixed.
         assert_eq!(drawn.iter().fold(0, |all, one| all | one), u64::MAX);
         assert_eq!(drawn.iter().fold(u64::MAX, |all, one| all & one), 0);
     }

@@ -1,15 +1,13 @@
-//! Keys and names as people see them: such text must not control a terminal, nor reorder the text
-//! around it.
+//! Keys and names for display. Such text must not control a terminal, nor reorder other text.
 
 use std::fmt::{self, Write as _};
 
-/// Returns true for control characters, and for those that end a line or set the direction of the
-/// text around them.
+/// Returns true for characters that control, end a line, or set the direction of surrounding text.
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Shows a text with `?` in place of each [hidden](is_hidden) character.
+/// A text, displayed with `?` in place of every [hidden](is_hidden) character.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visible<'a>(pub(crate) &'a str);
 

@@ -1,4 +1,4 @@
-//! Verdicts in worlds that are made by hand.
+//! Verdicts about facts that are made by hand.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn facts() -> Facts {
     }
 }
 
-/// The verdict on one check, with other fields of `INFO`.
+/// Returns the verdict on one check, with other fields of `INFO`.
 fn with(fields: &[(&str, &str)], check: &str) -> Verdict {
     let mut facts = facts();
     if let Ok(info) = &mut facts.info {

@@ -1,4 +1,4 @@
-//! What `distlock doctor` needs of the library. Not public API: it changes without notice.
+//! Library support for `distlock doctor`. Not public API: it changes without notice.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub use crate::store::redis::servers::{Part, Server, ServerConnection};
 ///
 /// # Errors
 ///
-/// [`Error::Config`], and [`Error::Unavailable`] if the servers of a cluster cannot be found out.
+/// [`Error::Config`], and [`Error::Unavailable`] if the servers of a cluster cannot be discovered.
 pub async fn servers(builder: &LockManagerBuilder) -> Result<Vec<Server>, Error> {
     match builder.store()? {
         Store::Memory(_) => Ok(Vec::new()),
@@ -24,7 +24,7 @@ pub async fn servers(builder: &LockManagerBuilder) -> Result<Vec<Server>, Error>
     }
 }
 
-/// The address of the store.
+/// Returns the address of the store; `memory:` for a store without one.
 #[must_use]
 pub fn address(manager: &LockManager) -> &str {
     manager.address().unwrap_or("memory:")

@@ -1,4 +1,4 @@
-//! What a lock looks like, for those who ask.
+//! Inspection of a lock.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::manager::telemetry::observed;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Waiting, wall};
 use crate::store::command::Inspect;
 
-/// How long an inspection may take.
+/// Timeout of each command that inspects, lists or revokes locks.
 pub(crate) const INSPECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// So many waiters are named, at most.
+/// Upper limit of the waiters that an inspection names.
 const NAMED: usize = 1_000;
 
-/// What a lock looks like, see [`LockManager::inspect`].
+/// The state of a lock, see [`LockManager::inspect`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -39,24 +39,24 @@ const NAMED: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {
-    /// Its key; braces around the whole of it are left out where [`list`](LockManager::list) found
-    /// it.
+    /// The key. [`list`](LockManager::list) omits braces that enclose the whole key.
     pub key: String,
     holders: Vec<Holder>,
-    /// The fencing token of who holds it; `None` if it is free.
+    /// The fencing token of the holder; `None` if the lock is free.
     pub fencing_token: Option<FencingToken>,
-    /// When others can have it if it is neither renewed nor released; `None` if it is free.
+    /// The time until other clients can acquire the lock, if it is neither renewed nor released;
+    /// `None` if it is free.
     pub remaining: Option<Duration>,
-    /// How many stand in its queue.
+    /// The number of waiters in the queue.
     pub waiters: u64,
     waiting: Vec<Waiter>,
-    /// The last fencing token, kept for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl)
-    /// beyond its acquisition.
+    /// The last fencing token. The store keeps it for the
+    /// [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its acquisition.
     pub last_token: Option<FencingToken>,
     servers: Vec<ServerState>,
 }
 
-/// Who stands in the queue of a lock, see [`KeyState::waiting`].
+/// A waiter in the queue of a lock, see [`KeyState::waiting`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -78,15 +78,15 @@ pub struct KeyState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
+    /// The client's name: `host:pid`, unless the builder's `client_name` sets another.
     pub client: String,
-    /// Since when, by the store's clock.
+    /// When the waiter joined the queue, by the store's clock.
     pub since: SystemTime,
-    /// Whether it is a call of this very process.
+    /// True if the waiter is a call of this process.
     pub this_process: bool,
 }
 
-/// What one server of a quorum has of a lock, see [`KeyState::servers`].
+/// The state of a lock on one server of a quorum, see [`KeyState::servers`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -104,19 +104,19 @@ pub struct Waiter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerState {
-    /// Its host and port.
+    /// The server's host and port.
     pub address: String,
     holder: Option<Holder>,
-    /// How many stand in its queue.
+    /// The number of waiters in this server's queue.
     pub waiters: u64,
-    /// The last fencing token that it knows of.
+    /// The last fencing token that this server knows.
     pub last_token: Option<FencingToken>,
     trouble: Option<String>,
 }
 
 impl ServerState {
-    /// Who holds the lock at this server, which alone is no hold. `None` also while somebody only
-    /// has its vote.
+    /// Returns the lock's holder on this server. One server alone does not make a hold. `None` also
+    /// while a client only has the vote of this server.
     ///
     /// ```
     /// # use distlock::{KeyState, LockManager};
@@ -136,7 +136,7 @@ impl ServerState {
         self.holder.as_ref()
     }
 
-    /// Why it could not be asked, if it could not.
+    /// Returns why the server could not be inspected; `None` if it was inspected.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -170,7 +170,7 @@ impl ServerState {
 }
 
 impl KeyState {
-    /// Who holds it; nobody, if it is free.
+    /// Returns the holders; empty if the lock is free.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -188,7 +188,7 @@ impl KeyState {
         &self.holders
     }
 
-    /// Who waits for it, in the order in which they are served: the first thousand.
+    /// Returns the waiters in the order in which they are served, at most the first 1,000.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -208,8 +208,8 @@ impl KeyState {
         &self.waiting
     }
 
-    /// What each server of a quorum has of it, in the order of the URL; nothing where there is no
-    /// quorum.
+    /// Returns the lock's state on each server of a quorum, in the order of the URL; empty without
+    /// a quorum.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -227,7 +227,7 @@ impl KeyState {
 }
 
 impl LockManager {
-    /// What a lock looks like now: who holds it, and who waits.
+    /// Returns the current state of a lock, including its holder and its waiters.
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
@@ -248,15 +248,15 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, whenever the future is dropped.
+    /// Inspecting changes nothing, whenever the future is dropped.
     pub async fn inspect(&self, key: impl Into<String>) -> Result<KeyState, Error> {
         let key = LockKey::new(&key.into())?;
         self.at_home(|core| async move { inspect(&core, key, NAMED).await })
             .await
     }
 
-    /// Does something on the manager's thread, where its connections are. It goes on if this is
-    /// dropped.
+    /// Runs `work` on the I/O thread, where the connections are. The work continues if this future
+    /// is dropped.
     pub(crate) async fn at_home<T, Fut>(
         &self,
         work: impl FnOnce(Arc<Core>) -> Fut,
@@ -269,7 +269,7 @@ impl LockManager {
         let (reply, answer) = oneshot::channel();
         let work = work(self.core().clone());
         self.core().executor.spawn_later(async move {
-            // The caller may have gone.
+            // The caller may have dropped its future.
             let _ = reply.send(work.await);
         });
         answer.await.unwrap_or_else(|_| Err(shut_down_error()))
@@ -295,7 +295,7 @@ pub(crate) async fn inspect(
     })
 }
 
-/// Returns what the store knows of a lock. An error says that the call has waited for `waited`.
+/// Returns the store's view of a lock. An error reports that the call has waited for `waited`.
 pub(crate) async fn look(
     core: &Core,
     key: &LockKey,

@@ -1,4 +1,4 @@
-//! All locks that are held, for those who ask.
+//! Listing of all held locks.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -13,18 +13,18 @@ use crate::manager::admin::inspect::{INSPECT_WITHIN, KeyState, inspect};
 use crate::manager::engine::core::Core;
 use crate::store::command::List;
 
-/// Inspections that are under way together.
+/// Upper limit of concurrent inspections.
 const AT_ONCE: usize = 64;
 
 impl LockManager {
-    /// The locks of this manager's namespace that are held and whose keys begin with `prefix`, in
-    /// the order of their keys. Their waiters are counted and not named:
-    /// [`inspect`](LockManager::inspect) does that.
+    /// Returns the held locks of this manager's namespace whose keys begin with `prefix`, sorted by
+    /// key. Waiters are counted, but only [`inspect`](LockManager::inspect) names them.
     ///
-    /// It looks at all keys of the server a thousand at a time (`SCAN`; in a cluster at those of
-    /// every primary), so that others are not kept, and then at each lock: none that is held
-    /// throughout is missing (unless its slot is moved meanwhile), and one that comes or goes may
-    /// be. The user needs the right to `SCAN`, and a proxy does not have it.
+    /// It scans all keys of the server (`SCAN`, in a cluster on every primary), a thousand at a
+    /// time, so that other clients are not delayed. It then inspects every lock. A lock that is
+    /// held throughout is always listed, unless its slot is migrated meanwhile. A lock that is
+    /// acquired or released meanwhile may be missing. The user needs permission for `SCAN`. Behind
+    /// a proxy `list` fails, because proxies do not list keys.
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
@@ -39,12 +39,12 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if one of the servers cannot be asked (of a quorum: too many of
+    /// [`Error::Unavailable`] if one of the servers cannot be queried (in a quorum: too many of
     /// them), [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, whenever the future is dropped.
+    /// Listing changes nothing, whenever the future is dropped.
     pub async fn list(&self, prefix: impl Into<String>) -> Result<Vec<KeyState>, Error> {
         let prefix = prefix.into();
         self.at_home(|core| async move { list(core, &prefix).await })
@@ -55,7 +55,7 @@ impl LockManager {
 async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
     let keys = core.call(List { prefix }, INSPECT_WITHIN).await;
     let keys = keys.map_err(|trouble| trouble.into_error(None, INSPECT_WITHIN))?;
-    // A scan may tell of a key twice, and so may servers between which it moves.
+    // A scan may return a key twice, and so may two servers between which its slot migrates.
     let keys: BTreeSet<LockKey> = keys.into_iter().collect();
     let inspections = stream::iter(keys).map(|key| inspect(&core, key, 0));
     let mut inspections = pin!(inspections.buffer_unordered(AT_ONCE));
@@ -64,7 +64,7 @@ async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
         match seen {
             Ok(seen) if seen.holders().is_empty() => {}
             Ok(seen) => locks.push(seen),
-            // Not a lock, though it is called like one.
+            // The key has the name of a lock, but holds another value.
             Err(Error::KeyConflict { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! What operators ask of a manager.
+//! Operations for operators: inspect, list and unlock locks, and support for `distlock doctor`.
 
 pub mod doctor;
 pub(crate) mod inspect;

@@ -1,4 +1,4 @@
-//! Takes a lock away from its holder, so that two never have it.
+//! Revokes a lock from its holder without ever allowing two holders.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -16,26 +16,27 @@ use crate::protocol::words::{Occupant, Revoked};
 use crate::store::command::Revoke;
 use crate::util::clock::Moment;
 
-/// How long it is waited for, unless that is set.
+/// Default of [`Unlock::wait`].
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at whether the holder has gone.
+/// The pause between two inspections of a revoked lock.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How much later than its time a lock that nobody renews is seen to be gone, at the latest.
+/// How long after its expiry a revoked lock may still be reported as held.
 const SLACK: Duration = Duration::from_secs(2);
 
 impl LockManager {
-    /// Takes a lock away from whoever holds it: an operator's means, for a holder that hangs, or
-    /// whose process is lost.
+    /// Revokes a lock from its holder, for example if the holder hangs or has crashed.
     ///
-    /// From now on nobody can renew that hold. Its holder is told, and loses it at once with
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked): a body under
+    /// From now on the hold cannot be renewed. The holder is notified, and loses the lock at once
+    /// with [`LossReason::Revoked`](crate::LossReason::Revoked). A body under
     /// [`Lock::run`](crate::Lock::run) or an annotated function is stopped at its next await, and
-    /// the lock released then. A holder that hears nothing finds out when it renews, or is over at
-    /// its safe deadline; so does, in a cluster, a holder that did not wait for its lock, for it
-    /// listens nowhere. Others get the lock when it was released, or its lease and grace are over,
-    /// and not before: *two never hold it at once*.
+    /// the lock is then released. A holder that misses the notification learns of the loss at its
+    /// next renewal, or at its safe deadline at the latest. In a cluster this includes every holder
+    /// that acquired the lock without waiting, because such a holder has no subscription.
+    ///
+    /// Other clients can acquire the lock once it has been released, or once its lease and grace
+    /// period have expired, and not before. *Two holders never overlap.*
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
@@ -52,16 +53,17 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if it was still held at the end of the [`wait`](Unlock::wait): its holder
-    /// does not listen, or its code does not stop. It cannot be renewed, so it is free when its
-    /// time is over ([`KeyState::remaining`](crate::KeyState)). [`Error::Unavailable`] if the store
-    /// did not answer: it may have been taken away all the same, and asking again does no harm.
-    /// [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
+    /// - [`Error::Busy`] if the lock was still held at the end of the [`wait`](Unlock::wait),
+    ///   because its holder missed the notification or its code does not stop. The hold cannot be
+    ///   renewed, so the lock is free after [`KeyState::remaining`](crate::KeyState).
+    /// - [`Error::Unavailable`] if the store did not answer. The lock may have been revoked
+    ///   nevertheless; it is safe to call `unlock` again.
+    /// - [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
-    /// Dropped after its first poll it goes on: the lock may be taken away, and nobody waits for
-    /// the end of it.
+    /// If the future is dropped after its first poll, it continues in the background. The lock may
+    /// still be revoked, but the outcome is not reported.
     pub fn unlock(&self, key: impl Into<String>) -> Unlock {
         Unlock {
             manager: self.clone(),
@@ -73,7 +75,7 @@ impl LockManager {
     }
 }
 
-/// A lock that is to be taken away, see [`LockManager::unlock`].
+/// A request to revoke a lock, see [`LockManager::unlock`].
 ///
 /// ```
 /// # use distlock::{Error, HowUnlocked, LockManager, LossReason};
@@ -84,7 +86,7 @@ impl LockManager {
 /// let guard = locks.lock("report").acquire().await?;
 /// let hung = tokio::spawn(async move { guard.lost().await });
 ///
-/// // An operator allows it a minute.
+/// // Give the holder a minute to release the lock.
 /// let unlocked = locks.unlock("report").wait(Duration::from_secs(60)).await?;
 /// assert_eq!(unlocked.how, HowUnlocked::Released);
 /// assert!(matches!(hung.await, Ok(Error::Lost { reason: LossReason::Revoked { .. }, .. })));
@@ -101,7 +103,7 @@ pub struct Unlock {
 }
 
 impl Unlock {
-    /// How long to wait until the holder has released it, default 10 s.
+    /// Sets how long to wait for the lock to become free; default 10 s.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -119,8 +121,8 @@ impl Unlock {
         self
     }
 
-    /// Waits for as long as it takes, which is until the lease and the grace of a holder that does
-    /// not react are over.
+    /// Waits until the lock is free, however long that takes. If the holder does not react, that is
+    /// when its lease and grace period have expired.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -139,15 +141,17 @@ impl Unlock {
         self
     }
 
-    /// The caller's word that the holder's process is dead: the lock is deleted at once, unless the
-    /// store knows that client to be connected, as it does for a while after a power cut, and
-    /// always behind a proxy. Then it is taken away as without this word.
+    /// Asserts that the holder's process has exited, so that the lock can be deleted at once.
     ///
-    /// Without a connection alone nobody is dead: a process that is cut off works on until its safe
-    /// deadline. Who gives this word for one that lives lets two work at once; a resource that was
-    /// told the [token](Unlocked::fencing_token) refuses the older of them. In a cluster, and over
-    /// a quorum, it cannot be known who is connected: there nothing is deleted, and it is as
-    /// without this word.
+    /// The lock is deleted only if the server sees no connection of that client. Otherwise it is
+    /// revoked as usual. The server still sees a connection for a while after a power cut, and
+    /// always behind a proxy. In a cluster and over a quorum the connections cannot be checked, so
+    /// the lock is always revoked as usual.
+    ///
+    /// A missing connection alone does not prove that the process has exited: a process that is cut
+    /// off continues until its safe deadline. If you make this assertion about a running process,
+    /// two holders can overlap. A resource that has seen the [new token](Unlocked::fencing_token)
+    /// rejects the old holder.
     ///
     /// ```
     /// # use distlock::{HowUnlocked, LockManager};
@@ -156,7 +160,7 @@ impl Unlock {
     /// # let locks = LockManager::memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// let hung = tokio::spawn(async move { guard.lost().await });
-    /// // The store knows better: that client is connected, so it is told instead.
+    /// // The client is still connected, so it is notified instead.
     /// let unlocked = locks.unlock("report").holder_is_gone().await?;
     /// assert_eq!(unlocked.how, HowUnlocked::Released);
     /// # Ok(()) }
@@ -181,7 +185,7 @@ impl IntoFuture for Unlock {
     }
 }
 
-/// A lock that was taken away, see [`LockManager::unlock`].
+/// The result of revoking a lock, see [`LockManager::unlock`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -201,14 +205,15 @@ impl IntoFuture for Unlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unlocked {
-    /// How it became free.
+    /// How the lock became free.
     pub how: HowUnlocked,
-    /// Who had it.
+    /// The holder when `unlock` was called; `None` if the lock was free.
     pub holder: Option<Holder>,
-    /// Above the token of whoever had it, and below that of whoever has it next: a resource that is
-    /// told this one ([`FencingToken`]) refuses the old holder. `None` if it was free, had just
-    /// ended by itself, or was released by its holder before enough servers of a quorum could be
-    /// told.
+    /// A token above the old holder's and below the next holder's.
+    ///
+    /// A resource that has seen this [`FencingToken`] rejects the old holder. `None` if the lock
+    /// was free, if its hold had just ended by itself, or if the holder released it before enough
+    /// servers of a quorum were notified.
     pub fencing_token: Option<FencingToken>,
 }
 
@@ -227,13 +232,13 @@ pub struct Unlocked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HowUnlocked {
-    /// Nobody held it.
+    /// The lock was not held.
     WasFree,
-    /// Its holder released it.
+    /// The holder released it.
     Released,
-    /// Its lease and its grace were over.
+    /// Its lease and grace period expired.
     Expired,
-    /// It was deleted, for its holder is gone.
+    /// It was deleted, because the caller asserted that the holder's process has exited.
     Deleted,
 }
 
@@ -276,7 +281,7 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
     };
     let mut revoked = revoke(asked.holder_is_gone).await?;
     if revoked == Revoked::Connected {
-        // It may be dead all the same: after a power cut nobody has told the server.
+        // The holder may be dead: after a power cut the server still sees its connection.
         revoked = revoke(false).await?;
     }
     let newest = match revoked {
@@ -285,19 +290,19 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
             let how = if asked.holder_is_gone {
                 HowUnlocked::Deleted
             } else {
-                // It was kept by `min_hold`, and nobody's any more.
+                // Only `min_hold` kept the key; its holder had already released the lock.
                 HowUnlocked::Released
             };
             return Ok(unlocked(how, Some(newest)));
         }
-        // It has just ended, or is kept.
+        // The hold has just ended, or only `min_hold` keeps the key.
         Revoked::NotHeld | Revoked::Connected => None,
     };
     let how = wait_until_free(core, key, &occupant, asked, started).await?;
     Ok(unlocked(how, newest))
 }
 
-/// Waits until a revoked hold has ended. With `force` it waits for the end of its lease.
+/// Waits until a revoked hold has ended. With `force`, gives up only `SLACK` after its expiry.
 async fn wait_until_free(
     core: &Core,
     key: &LockKey,
@@ -323,7 +328,7 @@ async fn wait_until_free(
                 return Ok(how);
             }
             Ok(seen) if over.is_none() => {
-                // From now on nobody renews it.
+                // Fixed from now on, because the hold can no longer be renewed.
                 let end = now + seen.left.unwrap_or_default();
                 over = Some(end);
                 if asked.force {

@@ -1,4 +1,4 @@
-//! From the options to a manager: the store is opened, and background work starts.
+//! Connecting: opens the store and starts a manager's background work.
 
 use std::env::VarError;
 use std::sync::Arc;
@@ -41,17 +41,19 @@ use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
 
 impl LockManager {
-    /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in
-    /// `DISTLOCK_USERNAME`, if it is set, with the password in `DISTLOCK_PASSWORD`, if that is set:
-    /// then the URL has none, and can be shown to anybody. `DISTLOCK_SENTINEL_USERNAME` and
-    /// `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a `redis+sentinel://` URL.
+    /// Connects to the store at the URL in the environment variable `DISTLOCK_URL`.
+    ///
+    /// `DISTLOCK_PASSWORD`, if set, contains the password, and `DISTLOCK_USERNAME`, if set, the
+    /// user. The URL then contains neither, and can be shown to anyone.
+    /// `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a
+    /// `redis+sentinel://` URL.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # if std::env::var_os("DISTLOCK_URL").is_some() { return Ok(()) }
-    /// // Nobody has set DISTLOCK_URL here.
+    /// // DISTLOCK_URL is not set here.
     /// let error = LockManager::from_env().await.unwrap_err();
     /// assert!(matches!(error, Error::Config { .. }), "{error}");
     /// # Ok(()) }
@@ -59,7 +61,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] when the variable is not set, and those of
+    /// [`Error::Config`] if the variable is not set, and the errors of
     /// [`connect`](LockManager::connect).
     ///
     /// # Cancel safety
@@ -84,9 +86,9 @@ impl LockManager {
 }
 
 impl LockManagerBuilder {
-    /// Connects, and tries for as long as the
+    /// Connects to the store. Retries for up to the
     /// [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be reached,
-    /// loads, or is a replica.
+    /// is loading, or is a replica.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -101,11 +103,11 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`LockManager::connect`].
+    /// The errors of [`LockManager::connect`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes every connection that was opened.
     pub async fn connect(self) -> Result<LockManager, Error> {
         match self.store()? {
             Store::Memory(server) => self.in_memory(server),
@@ -113,12 +115,12 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Makes a manager that connects in the background, and never waits: for a service that is to
-    /// start while its Redis is down.
+    /// Creates a manager that connects in the background, and never waits. Use it for a service
+    /// that must start while its Redis is down.
     ///
-    /// Calls wait for the first connection by their own `wait`, and fail with
-    /// [`Error::Unavailable`]; those that do not wait fail at once. A wrong password or a missing
-    /// right is found by them as well.
+    /// Calls wait for the first connection for up to their own `wait`, and then fail with
+    /// [`Error::Unavailable`]. Calls that do not wait fail at once. Calls also report a wrong
+    /// password or a missing permission.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -150,7 +152,7 @@ impl LockManagerBuilder {
         }
     }
 
-    /// What the URL names.
+    /// Returns the store that the URL names. Fails if an option cannot work.
     pub(crate) fn store(&self) -> Result<Store, Error> {
         self.check()?;
         let Some(url) = &self.url else {
@@ -243,8 +245,8 @@ impl LockManagerBuilder {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
 
-    /// An in-process store without a thread: everything runs on the current runtime and takes all
-    /// time from `tokio::time`, so that tests can pause and advance it.
+    /// Creates a manager with an in-process store and no thread. All work runs on the current
+    /// runtime and takes the time from `tokio::time`, so that tests can pause and advance it.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -254,7 +256,7 @@ impl LockManagerBuilder {
     /// let locks = LockManager::builder().memory_on_current_runtime()?;
     /// let _held = locks.lock("report").acquire().await?;
     ///
-    /// // Ten seconds of a clock that stands still pass at once.
+    /// // Under a paused clock, ten seconds pass at once.
     /// let began = tokio::time::Instant::now();
     /// assert!(locks.lock("report").acquire().await.is_err_and(|error| error.is_busy()));
     /// assert!(began.elapsed() >= Duration::from_secs(10));
@@ -263,12 +265,13 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] outside of a tokio runtime.
+    /// [`Error::Config`] outside of a tokio runtime, or for an option that cannot work.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
         self.memory_behind(|store, _| store.into_opened())
     }
 
-    /// The same with something in front of the store, which is told where a store's events go.
+    /// Creates the same manager with `front` before the store. `front` also receives the event
+    /// sink.
     pub(crate) fn memory_behind(
         self,
         front: impl FnOnce(MemoryStore, EventSink) -> Opened,
@@ -284,7 +287,8 @@ impl LockManagerBuilder {
         Ok(self.finish_in_memory(assembly, server, front))
     }
 
-    /// An in-process store of its own, with the real clock: for development and tests.
+    /// Creates a manager with an in-process store of its own and the real clock, for development
+    /// and tests.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -296,7 +300,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a
+    /// [`Error::Config`] for an option that cannot work, and if the system refuses to start a
     /// thread.
     pub fn memory(self) -> Result<LockManager, Error> {
         self.in_memory(MemoryServer::new(Arc::new(BootClock)))
@@ -320,7 +324,7 @@ impl LockManagerBuilder {
         assembly.finish(front(store, events), self.settings(), self.durability)
     }
 
-    /// Where credentials come from, if not from the URL.
+    /// Returns the source of the credentials, unless that is the URL.
     pub(crate) fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_every) {
@@ -337,14 +341,14 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Whether it can be made without a server.
+    /// Fails if an option cannot work, or needs a server.
     pub(crate) fn check_in_memory(&self) -> Result<(), Error> {
         self.check()?;
         let checked = Limits::MEMORY.check_durability(self.durability);
         checked.map_err(Error::config)
     }
 
-    /// Whether it fits what the URL names.
+    /// Returns the quorum options. Fails if they do not fit the URL.
     fn checked_quorum(&self, config: &RedisConfig) -> Result<Quorum, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&config.place, &self.quorum) {
@@ -363,7 +367,7 @@ impl LockManagerBuilder {
         }
     }
 
-    /// What the manager is made of: with the feature `metrics` somebody who records them.
+    /// Returns the components of the manager. The feature `metrics` adds an observer.
     pub(crate) fn parts(&self) -> Parts {
         #[cfg_attr(not(feature = "metrics"), allow(unused_mut))]
         let mut parts = self.parts.clone();
@@ -375,15 +379,14 @@ impl LockManagerBuilder {
     }
 }
 
-/// What a URL names.
 pub(crate) enum Store {
     Memory(MemoryServer),
     Redis(Box<RedisConfig>),
 }
 
-/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace
-/// itself is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in
-/// `shop`.
+/// Returns true if `name` can precede the kind of a key in the store (`shop:lock:...`). A namespace
+/// that contains a kind is rejected: `b` in the namespace `shop:lock:a` would have the same key as
+/// `a:lock:b` in `shop`.
 pub(crate) fn is_namespace(name: &str) -> bool {
     const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
     let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
@@ -432,12 +435,12 @@ pub(crate) struct Assembly {
     pub(crate) mailbox: Mailbox,
     telemetry: Arc<Telemetry>,
     in_store: TaskTracker,
-    /// The thread, and what it finishes in the end.
+    /// The I/O thread, and the slot for the manager that it drains at its end.
     thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
 }
 
 impl Assembly {
-    /// On a thread of its own.
+    /// Starts an I/O thread for a manager.
     pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
         let finished: Arc<OnceCell<Arc<Core>>> = Arc::default();
         let of_thread = finished.clone();
@@ -452,7 +455,7 @@ impl Assembly {
         })
     }
 
-    /// Where this executor runs its work.
+    /// Prepares a manager that runs its work on `executor`.
     pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
         let of_delivery = executor.clone();
         let spawn = Box::new(move |work| of_delivery.spawn_blocking(work));
@@ -467,7 +470,6 @@ impl Assembly {
         }
     }
 
-    /// Who uses a Redis store.
     pub(crate) fn client(&self, settings: Settings) -> Client {
         Client {
             id: ClientId::new(&*self.parts.random),
@@ -484,14 +486,13 @@ impl Assembly {
         }
     }
 
-    /// Tells the store whether anything in it bears this client's name.
+    /// Returns a predicate that is true while this client has nothing in the store.
     pub(crate) fn is_idle(&self) -> IsIdle {
         let in_store = self.in_store.clone();
         Arc::new(move || in_store.is_empty())
     }
 
-    /// The manager. `name` is what others see of it, `durability` what its locks need, unless they
-    /// say otherwise.
+    /// Starts the background work, and returns the manager with this default durability.
     pub(crate) fn finish(
         self,
         opened: Opened,
@@ -523,7 +524,7 @@ impl Assembly {
         core.spawn_while_open(look::keep_looking(core.clone()));
         core.spawn_while_open(release::keep_releasing(core.clone()));
         let io = self.thread.map(|(io, finished)| {
-            // It is finished once.
+            // Cannot fail, because it is set only here.
             let _ = finished.set(core.clone());
             io
         });

@@ -25,11 +25,11 @@ use crate::util::random::{Random, SystemRandom};
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a panic ends the process, only its author knows whether all of its runtimes have an I/O
-/// driver.
+/// Zero where a panic aborts the process, because opening a runtime connection panics without an
+/// I/O driver. Only the author of the program knows whether all of its runtimes have one.
 const DEFAULT_LANES: usize = if cfg!(panic = "abort") { 0 } else { 8 };
 
-/// Builds a [`LockManager`].
+/// A builder of a [`LockManager`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -51,7 +51,7 @@ pub struct LockManagerBuilder {
     url: Option<String>,
     namespace: String,
     client_name: Option<String>,
-    /// But for the name, which is `client_name`.
+    /// All settings but the name, which is `client_name`.
     settings: Settings,
     pub(crate) durability: Durability,
     connect_timeout: Duration,
@@ -86,7 +86,7 @@ impl Default for LockManagerBuilder {
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URL: it may contain a password.
+        // The URL is redacted, because it may contain a password.
         f.debug_struct("LockManagerBuilder")
             .field("url", &self.url.as_ref().map(|_| "<redacted>"))
             .field("namespace", &self.namespace)
@@ -104,21 +104,21 @@ impl fmt::Debug for LockManagerBuilder {
     }
 }
 
-/// What a manager is made of, beside its store and what its user chooses.
+/// The components of a manager besides its store.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
-    /// Where background work runs, if not on a thread of its own.
+    /// The runtime for background work, if not that of the I/O thread.
     pub(crate) elsewhere: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
-    /// From which of its calls on a runtime has a lane: many live for a few calls only.
+    /// The call of a runtime that opens its connection; many runtimes make only a few calls.
     pub(crate) lane_after: u32,
-    /// How a Redis server is reached.
+    /// The factory of the transport to a Redis server.
     pub(crate) way: Way,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
-    /// Whether spans and lines of the log name keys.
+    /// True if spans and log lines name keys.
     pub(crate) shows_keys: bool,
 }
 
@@ -144,21 +144,21 @@ impl Default for Parts {
 impl LockManager {
     /// Connects to the store that the URL names:
     ///
-    /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
+    /// - `redis://[user:password@]host[:port][/db]` or `redis+unix:///path/to/socket`: one server.
     /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
-    ///   `tls-webpki-roots`; what else it needs is given to `LockManagerBuilder::tls`;
-    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server
-    ///   the sentinels say is the master of the service, now and after each failover;
-    ///   `rediss+sentinel://` over TLS to all of them;
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any
-    ///   of these nodes names the rest; each lock is in the node that has its slot.
-    ///   `rediss+cluster://` over TLS to all of them;
+    ///   `tls-webpki-roots`. Further TLS settings are passed to `LockManagerBuilder::tls`.
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: the server that
+    ///   the sentinels report as the master of the service, now and after every failover.
+    ///   `rediss+sentinel://` uses TLS to all of them.
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster. Any of these
+    ///   nodes names the others, and the node of a lock's slot stores the lock. `rediss+cluster://`
+    ///   uses TLS to all of them.
     /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent
-    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS
-    ///   to all of them. It is new: not for production yet;
-    /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
-    ///   process with the same name share. They are for development and tests: they exclude nobody
-    ///   in another process.
+    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)). `rediss+quorum://` uses TLS
+    ///   to all of them. Quorums are new and not for production yet.
+    /// - `memory:`: an in-process store of its own. `memory:<name>`: an in-process store that all
+    ///   managers of this process with the same name share. Both are for development and tests,
+    ///   because they do not exclude other processes.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -176,25 +176,25 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights,
-    /// or a server of another kind than the URL says (another protocol, TLS or none, a node of a
-    /// cluster, a version that is too old), [`Error::Unavailable`] when the server cannot be used
-    /// within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
+    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing
+    /// permissions, or a server that does not match the URL (another protocol, TLS or none, a node
+    /// of a cluster, a version that is too old). [`Error::Unavailable`] if the server cannot be
+    /// used within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes every connection that was opened.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url.as_ref()).connect().await
     }
 
-    /// Makes a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
+    /// Creates a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// // The service starts, although nothing listens there yet.
+    /// // The service starts, although no server listens there yet.
     /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?;
     /// let error = locks.lock("report").try_acquire().await.unwrap_err();
     /// assert!(error.is_unavailable() && error.is_retryable());
@@ -208,8 +208,8 @@ impl LockManager {
         Self::builder().url(url.as_ref()).connect_lazy()
     }
 
-    /// An in-process store of its own, for development and tests, with the real clock. Under
-    /// `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
+    /// Creates a manager with its own in-process store and the real clock, for development and
+    /// tests. Under `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -223,7 +223,7 @@ impl LockManager {
     ///
     /// # Panics
     ///
-    /// If the system refuses to start a thread.
+    /// Panics if the system refuses to start a thread.
     #[must_use]
     pub fn memory() -> Self {
         match Self::builder().memory() {
@@ -232,7 +232,7 @@ impl LockManager {
         }
     }
 
-    /// A builder, for everything that a URL does not say.
+    /// Returns a builder, for all options that a URL does not contain.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -249,7 +249,7 @@ impl LockManager {
 }
 
 impl LockManagerBuilder {
-    /// The URL of the store, see [`LockManager::connect`].
+    /// Sets the URL of the store, see [`LockManager::connect`].
     ///
     /// ```
     /// let builder = distlock::LockManager::builder().url("redis://shop:secret@127.0.0.1:6379/2");
@@ -260,10 +260,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The first part of every key in the store, default `distlock`. Managers with different
-    /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none
-    /// behind a `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`,
-    /// `client`).
+    /// Sets the first part of every key in the store; default `distlock`. Managers with different
+    /// namespaces do not see each other's locks. A namespace may have several parts, such as
+    /// `shop:eu`. No part after a `:` may be a kind of distlock's keys (`lock`, `queue`, `entry`,
+    /// `fence`, `client`).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -281,7 +281,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The name under which others see this client in [`Error::Busy`], default `host:pid`.
+    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -301,7 +301,7 @@ impl LockManagerBuilder {
 
     /// Sets how many calls may wait for one key; default 10,000. Further calls fail with
     /// [`Error::QueueFull`] at once. Waiters whose process has ended or whose `wait` has expired do
-    /// not count for long: each further call checks another hundred places of the queue.
+    /// not count for long: every further call checks another hundred places of the queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -320,19 +320,19 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long the last fencing token of a key is remembered after its acquisition, default 2 h; a
-    /// minute to 366 days.
+    /// Sets how long the store remembers a key's last fencing token after its acquisition, from 1
+    /// minute to 366 days; default 2 h.
     ///
-    /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are
-    /// made from the clock alone, and can go back if it was ahead and has been corrected: choose it
-    /// longer than a wrong clock may go unnoticed. Each key used within this time costs the server
-    /// about 150 bytes (the memory store up to 500). Managers that share locks should agree; the
-    /// last one to acquire decides.
+    /// While a token is remembered, tokens increase whatever the server's clock does. Afterwards
+    /// they come from the clock alone, and can decrease if the clock was ahead and has been
+    /// corrected. Choose a time longer than a wrong clock may stay unnoticed. Every key used within
+    /// this time costs the server about 150 bytes (the memory store up to 500). Managers that share
+    /// locks should agree; the last one to acquire decides.
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # use std::time::Duration;
-    /// // Somebody looks at the clocks once a day.
+    /// // The operators check the clocks once a day.
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let locks = LockManager::builder().fence_ttl(2 * day).memory()?;
     /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).memory().is_err(), "keys would be kept that nobody uses");
@@ -343,8 +343,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long [`connect`](LockManagerBuilder::connect) tries, default 2 s. Raise it for a service
-    /// that is started together with its Redis, or use
+    /// Sets how long [`connect`](LockManagerBuilder::connect) is retried; default 2 s. Raise it for
+    /// a service that starts together with its Redis, or use
     /// [`connect_lazy`](LockManagerBuilder::connect_lazy).
     ///
     /// ```
@@ -362,25 +362,25 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many runtimes may have a connection of their own to the server, default 8; 0: none.
+    /// Sets how many runtimes may have their own connection to the server; default 8, 0 for none.
     ///
-    /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what
-    /// most of the time of an uncontended call goes into. A runtime gets its connection after a few
-    /// calls, and loses it when it was not used for a minute, or when it does not run while an
-    /// answer is owed. So a manager has at most `n + 2` connections, one more for each pair of
-    /// `min_replicas` and `fsync`, and one to each sentinel.
+    /// Calls on such a runtime acquire and release without a hop to the I/O thread. That hop takes
+    /// most of the time of an uncontended call. A runtime gets its connection after a few calls.
+    /// The connection is closed after a minute without use, or if the runtime does not run while a
+    /// response is pending. A manager therefore has at most `n + 2` connections to the server, one
+    /// more for each pair of `min_replicas` and `fsync`, and one to each sentinel.
     ///
-    /// In a cluster there are none: each would be a connection to each node.
+    /// In a cluster or over a quorum there are none: each would be a connection to each node.
     ///
-    /// It needs the runtime's I/O driver, and for TLS or
-    /// [credentials](LockManagerBuilder::credentials) its timers as well (`enable_all`). Tokio
-    /// cannot be asked whether there is one: in a runtime without, the first attempt panics in a
-    /// task of its own, which is caught, but may be seen on stderr, and its calls go on over the
-    /// manager's thread. A program that is built with `panic = "abort"` cannot catch that, so there
+    /// The runtime needs an I/O driver, and for TLS or
+    /// [credentials](LockManagerBuilder::credentials) also timers (`enable_all`). Tokio cannot
+    /// report whether a runtime has them. Without a driver, the first attempt panics in a task of
+    /// its own. The panic is caught, but may appear on stderr, and the runtime's calls continue
+    /// over the I/O thread. A program built with `panic = "abort"` cannot catch the panic, so there
     /// the default is 0.
     ///
     /// ```
-    /// // A thousand replicas at one server: two connections of each, in place of up to ten.
+    /// // A thousand replicas on one server: two connections each, instead of up to ten.
     /// let locks = distlock::LockManager::builder()
     ///     .url("redis://127.0.0.1:6379")
     ///     .lanes(0)
@@ -392,8 +392,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see
-    /// [`Tls`](crate::Tls).
+    /// Sets how the certificate of a `rediss://` server is verified, and which one the client
+    /// presents. For the defaults, see [`Tls`](crate::Tls).
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -408,15 +408,17 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Where user and password come from, in place of the URL's: a file or a service that knows the
-    /// password, or the token, of the moment. It is asked for each connection that is opened, and
-    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are
-    /// told (`AUTH`). It runs on the manager's thread (or the runtime of a
-    /// [lane](LockManagerBuilder::lanes)) and must not block. A connection that is being opened
-    /// waits for it, for no longer than a second and no longer than three quarters of the
-    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be
-    /// fetched ahead. When it fails or panics it is asked again; what it says is in the error, so
-    /// it must not say secrets.
+    /// Sets a source of user and password, in place of the URL's, such as a file or a service that
+    /// has the current password or token.
+    ///
+    /// The source is called for every connection that is opened, and
+    /// [periodically](LockManagerBuilder::credentials_every) to re-authenticate open connections
+    /// (`AUTH`). It runs on the I/O thread, or on a runtime that has [its own
+    /// connection](LockManagerBuilder::lanes), and must not block. It must return within 1 s, and
+    /// within three quarters of the [`connect_timeout`](LockManagerBuilder::connect_timeout),
+    /// because a connection that is being opened may not wait longer. Fetch slower credentials in
+    /// advance. If the source fails or panics, it is retried. The error contains its message, which
+    /// must therefore not contain secrets.
     ///
     /// ```
     /// use distlock::{Credentials, LockManager};
@@ -440,9 +442,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How often the source of the credentials is asked for those of the live connections, default
-    /// 5 min, at least a second: before a token runs out, for then a managed service closes its
-    /// connections.
+    /// Sets how often the source is called for the credentials of open connections; default 5 min,
+    /// at least 1 s. Choose less than the lifetime of a token, because a managed service closes
+    /// connections when their token expires.
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};
@@ -462,8 +464,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in
-    /// the URL are for the servers that they watch.
+    /// Sets the credentials for the sentinels of a `redis+sentinel://` URL, if the sentinels
+    /// require any. User and password in the URL are for the servers that the sentinels monitor.
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};
@@ -478,9 +480,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many replicas of the server must have acknowledged a lock before it counts as held, and
-    /// each of its renewals; default 0. It is the default of all locks of this manager, see
-    /// [`Lock::min_replicas`](crate::Lock::min_replicas) for what it gives, and what it does not.
+    /// Sets how many replicas must acknowledge a lock, and each of its renewals, before it counts
+    /// as held; default 0. This is the default for all locks of this manager. For its guarantees
+    /// and their limits, see [`Lock::min_replicas`](crate::Lock::min_replicas).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -494,8 +496,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether a lock counts as held only once it is on the server's disk, and on those of its
-    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of
+    /// Sets whether a lock counts as held only once it is on the disk of the server, and of its
+    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. This is the default for
     /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync).
     ///
     /// ```
@@ -511,7 +513,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// What all clients of a `redis+quorum://` URL agree on, if not on the default of [`Quorum`].
+    /// Sets the [`Quorum`] on which all clients of a `redis+quorum://` URL agree, if not its
+    /// default.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -555,14 +558,14 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether spans, and lines of the log at INFO and above, name keys; default `false`, for keys
-    /// may say whom a lock is for, and there are as many as there are users or orders. Lines at
-    /// DEBUG name them always, and so does the line of a lock that ended before its holder was
-    /// done, for somebody has to look at what it protects.
+    /// Sets whether spans, and log lines at INFO and above, name keys; default `false`. Keys may
+    /// identify a person, and there are as many as there are users or orders. Lines at DEBUG always
+    /// name keys. So does the line of a lock that ended before its holder was done, because an
+    /// operator must check what the lock protects.
     ///
     /// ```
     /// # use distlock::LockManager;
-    /// // In staging keys say nothing of anybody.
+    /// // In staging, keys identify no real person.
     /// let locks = LockManager::builder().show_keys(true).memory()?;
     /// # Ok::<(), distlock::Error>(())
     /// ```

@@ -1,7 +1,7 @@
-//! From a call to its hold.
+//! The path of a call to its hold.
 //!
-//! A call runs where its caller does, and needs no timer there. What it asks goes over the lane of
-//! its runtime, if there is one; everything else is done for it at home, on the manager's thread.
+//! A call runs on its caller's runtime, and needs no timer there. It sends its acquire command over
+//! the runtime connection, if there is one. The manager's I/O thread does everything else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,8 @@ use crate::protocol::words::Occupant;
 use crate::store::Lane;
 use crate::util::clock::Moment;
 
-/// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is
-/// dropped.
+/// Acquires the lock, with as many owner ids as necessary. If this future is dropped, everything
+/// that it requested is released.
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Held, Error> {
     let mut call = Call::begin(core, request);
     let request = call.request.clone();
@@ -51,15 +51,15 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Held, 
     Err(error)
 }
 
-/// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever
-/// the store knows of it.
+/// An owner id that a call acquires with. If dropped before it becomes a hold, it is released,
+/// whatever the store has of it.
 struct Asker {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    /// Told when a command that is done for it at home has been answered.
+    /// Resolves when the command that the I/O thread runs for this id has ended.
     at_home: Option<oneshot::Receiver<()>>,
     holds: bool,
-    /// A shutdown waits for what was asked here, so that it is undone.
+    /// Makes a shutdown wait for the command sent here, so that it is undone.
     under_way: Option<TaskTrackerToken>,
 }
 
@@ -72,7 +72,7 @@ impl Drop for Asker {
             at_home.close();
             at_home.try_recv().is_ok()
         });
-        // Nothing may be asked after it was taken back, so whoever still asks does that.
+        // No command may follow the release. While one is in flight, `perform` releases the id.
         if answered {
             release::release_in_background(&self.core, &self.entry);
         }
@@ -82,10 +82,10 @@ impl Drop for Asker {
 impl Asker {
     fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
         let claim = Claim::new(request.clone(), obstacle, core.rules);
-        // Random, for a pushed grant that names one is believed.
+        // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
         let entry = core.claims.enter(owner, claim, core.in_store.token());
-        // A shutdown that has begun either finds it there, or is seen here.
+        // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
             let now = core.clock.now();
             core.claims.with(&entry, |claim| claim.handle_shutdown(now));
@@ -99,11 +99,11 @@ impl Asker {
         }
     }
 
-    /// Has done what the claim says until it has come out.
+    /// Runs the actions of the claim until its outcome is known.
     async fn outcome(&mut self, call: &mut Call<'_>) -> Outcome {
         loop {
-            // Counted before it is decided: a shutdown that leaves the claim alone, for it is
-            // asking, waits for that.
+            // Taken before the decision: a shutdown waits for this token if a command is in flight,
+            // instead of releasing the claim.
             let under_way = self.core.under_way.token();
             let now = self.core.clock.now();
             let next = self.core.claims.with(&self.entry, |claim| {
@@ -114,12 +114,12 @@ impl Asker {
                 let command = claim.poll_action(now);
                 claim.poll_outcome().map_or(Ok(command), Err)
             });
-            // What was done at home has been answered, and that is told by whoever did it: not
-            // before does anything else happen, or it would be taken for a call that has gone.
+            // `perform` has changed the claim, but not reported its end yet. If its channel were
+            // closed now, it would release the id.
             if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
                 && let Some(at_home) = self.at_home.take()
             {
-                // An error says the same.
+                // An error means the same.
                 let _ = at_home.await;
             }
             match next {
@@ -141,7 +141,7 @@ impl Asker {
         }
     }
 
-    /// Reports once that the call is queued.
+    /// Reports the call as queued, once.
     fn note_queue(&self, call: &mut Call<'_>) {
         if call.was_queued {
             return;
@@ -155,14 +155,14 @@ impl Asker {
         call.queued(holder);
     }
 
-    /// The way of this runtime's own, for an ask whose answer is the whole of it.
+    /// Returns this runtime's connection, unless replicas must acknowledge the lock.
     fn lane(&self) -> Option<Box<dyn Lane>> {
         let store = &self.core.store;
         let alone = self.entry.request.durability.is_none();
         alone.then(|| store.lane()).flatten()
     }
 
-    /// Asks here, on this runtime.
+    /// Sends the acquire command on this runtime, and waits until the claim needs no reply.
     async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
         let (core, entry) = (&*self.core, &*self.entry);
         entry.asks_on_lane(true);
@@ -187,7 +187,7 @@ impl Asker {
         }
     }
 
-    /// Has a command sent at home.
+    /// Starts a command on the I/O thread.
     fn send(&mut self, action: Action, under_way: TaskTrackerToken) {
         self.entry.asks_on_lane(false);
         let (answered, at_home) = oneshot::channel();
@@ -198,7 +198,7 @@ impl Asker {
             .spawn(perform(core, entry, action, answered, under_way));
     }
 
-    /// Waits until something has come in, the wait is over, or a failed ask may be repeated.
+    /// Waits until an event arrives, the wait ends, or a failed acquire may be retried.
     async fn wait(&mut self) {
         let (core, entry) = (&*self.core, &self.entry);
         if let Some(at_home) = &mut self.at_home {
@@ -209,7 +209,7 @@ impl Asker {
             };
             self.at_home = None;
             if answered.is_err() {
-                // There is nobody at home any more.
+                // The I/O thread no longer runs.
                 let now = core.clock.now();
                 core.claims.with(entry, |claim| claim.handle_shutdown(now));
             }
@@ -241,13 +241,13 @@ impl Asker {
     }
 }
 
-/// Sends a command at home, and takes the claim back if its call has gone meanwhile.
+/// Sends a command on the I/O thread. Releases the claim if its call ended or a shutdown began.
 async fn perform(
     core: Arc<Core>,
     entry: Arc<Entry>,
     action: Action,
     mut answered: oneshot::Sender<()>,
-    // A shutdown waits for it, so that what it undoes is undone.
+    // Makes a shutdown wait until this command is undone.
     _under_way: TaskTrackerToken,
 ) {
     tokio::select! {
@@ -278,12 +278,12 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
             let now = core.clock.now();
             (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
         }
-        // The watch sends those of a hold.
+        // The watchdog sends the renewals of a hold.
         Action::Renew => {}
     }
 }
 
-/// By a timer at home: the caller's runtime need not have one, and may have paused it.
+/// Sleeps on the executor's timer. The caller's runtime may have none, or may have paused it.
 async fn sleep_until(core: &Core, when: Moment) {
     core.executor.sleep(when.since(core.clock.now())).await;
 }
@@ -303,7 +303,7 @@ fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
             holders: occupant.iter().map(Occupant::holder).collect(),
         },
         Refusal::Unavailable(trouble) => {
-            // Who waited for a connection is told why there is still none.
+            // A call that waited for a connection returns why there is still none.
             let is_past = trouble.unsent || trouble.outage == Outage::Unreachable;
             let still = core.store.outage().filter(|_| is_past);
             still.unwrap_or(trouble).into_error(Some(key), waited)

@@ -1,5 +1,5 @@
-//! Releases that wait for their turn: however many there are, they burden the store and the memory
-//! of this process no more than a bounded number.
+//! Releases that wait to be sent. However many there are, their load on the store and their memory
+//! in this process are bounded.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,57 +14,57 @@ use crate::protocol::words::Owner;
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// Releases under way at a time. More of them would delay what callers wait for.
+/// Upper limit of releases in flight. More would delay commands for which callers wait.
 const IN_FLIGHT: usize = 256;
 
-/// Releases that are remembered while the store cannot be reached. What is beyond ends with its
+/// Upper limit of releases kept while the store cannot be reached. Locks beyond it end with their
 /// lease.
 const MOST: usize = 65_536;
 
-/// A claim that is to be taken back from the store.
+/// A claim to be released in the store.
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) entry: Arc<Entry>,
-    /// Who waits for the first answer.
+    /// Receives the result of the first attempt.
     pub(crate) tell: Option<oneshot::Sender<Answered>>,
-    /// When it is tried again.
+    /// The time of the next attempt.
     pub(crate) due: Moment,
-    /// It was not attempted yet.
+    /// True until the first attempt has been made.
     pub(crate) is_first: bool,
-    /// A shutdown waits for it.
+    /// Makes a shutdown wait for the release.
     pub(crate) _under_way: TaskTrackerToken,
 }
 
-/// What the holder is told of the first attempt to release.
+/// The result of the first attempt to release, as the holder receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// The store has answered, or it goes on in the background.
+    /// The store has replied, or the release continues in the background.
     Released,
-    /// The store says that the lock had not been ours any more.
+    /// According to the store, this client no longer held the lock.
     NotOurs,
 }
 
-/// All releases of a manager.
+/// All pending releases of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     queues: Mutex<Queues>,
-    /// Those that their holders send themselves.
+    /// Releases that their holders send themselves.
     by_holders: Mutex<BTreeMap<Owner, Release>>,
-    /// Wakes who tries again.
+    /// Wakes the task that retries releases.
     pub(crate) failed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     in_flight: usize,
-    /// They were never tried, and wait for others.
+    /// Releases never attempted, which wait for others to end.
     fresh: VecDeque<Release>,
-    /// They wait for the store, or for their time.
+    /// Releases that wait for the store, or for their time.
     later: VecDeque<Release>,
     given_up: Option<GivenUp>,
 }
 
-/// How many releases were given up since that was last told, and the key of one.
+/// The number of releases given up since the last report, and the key of one of them.
 #[derive(Debug)]
 pub(crate) struct GivenUp {
     pub(crate) releases: usize,
@@ -73,7 +73,7 @@ pub(crate) struct GivenUp {
 }
 
 impl Backlog {
-    /// Starts a release, unless so many are under way that it waits for one of them.
+    /// Returns the release if it may start now. Otherwise it waits for one in flight to end.
     pub(crate) fn start(&self, release: Release) -> Option<Release> {
         let mut queues = lock(&self.queues);
         if queues.in_flight >= IN_FLIGHT {
@@ -85,22 +85,22 @@ impl Backlog {
         Some(release)
     }
 
-    /// Starts a release for a caller who waits: its first attempt stands behind no other.
+    /// Starts a release that does not wait for others, because its caller waits for it.
     pub(crate) fn start_at_once(&self) {
         lock(&self.queues).in_flight += 1;
     }
 
-    /// Its holder sends it himself, unless he stops running.
+    /// Stores a release that its holder sends, in case the holder stops running.
     pub(crate) fn leave_to_holder(&self, release: Release) {
         lock(&self.by_holders).insert(release.entry.owner, release);
     }
 
-    /// A release that its holder was to send, for whoever is done with it or takes it over first.
+    /// Removes a release that its holder was to send. Only the first call gets it.
     pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Release> {
         lock(&self.by_holders).remove(&owner)
     }
 
-    /// One is to be tried again; the next that waits, if the store `answers`.
+    /// Schedules a retry. Returns the next waiting release, if the store `answers`.
     pub(crate) fn again(&self, release: Release, answers: bool) -> Option<Release> {
         let mut queues = lock(&self.queues);
         queues.later.push_back(release);
@@ -111,12 +111,12 @@ impl Backlog {
         next
     }
 
-    /// One is done; the next that waits.
+    /// Ends a release, and returns the next waiting one.
     pub(crate) fn done(&self) -> Option<Release> {
         lock(&self.queues).next(true)
     }
 
-    /// One is given up; the next that waits, if the store `answers`.
+    /// Gives up a release. Returns the next waiting one, if the store `answers`.
     pub(crate) fn give_up(&self, release: &Release, answers: bool) -> Option<Release> {
         let mut queues = lock(&self.queues);
         queues.give_up(release);
@@ -126,27 +126,26 @@ impl Backlog {
         next
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         let queues = lock(&self.queues);
         let by_holders = lock(&self.by_holders).len();
         queues.in_flight + queues.fresh.len() + queues.later.len() + by_holders
     }
 
-    /// Whether nothing is left to do but what is under way.
+    /// Returns true if no work is left, apart from releases in flight.
     pub(crate) fn is_at_rest(&self) -> bool {
         let queues = lock(&self.queues);
-        // What is fresh is taken up by those that are in flight.
+        // Releases in flight start fresh ones when they end.
         let waits = queues.in_flight == 0 && !queues.fresh.is_empty();
         queues.later.is_empty() && !waits && queues.given_up.is_none()
     }
 
-    /// Starts as many as may be under way: those that were never tried come first.
+    /// Starts as many due releases as the limit allows, those never attempted first.
     pub(crate) fn start_due(&self, now: Moment) -> Vec<Release> {
         lock(&self.queues).start_due(now)
     }
 
-    /// Gives up those of which nothing can be left. What was given up since this was last asked.
+    /// Gives up releases that can have nothing left. Returns all given up since the last call.
     pub(crate) fn sweep(&self, is_past: impl Fn(&Release) -> bool) -> Option<GivenUp> {
         let mut queues = lock(&self.queues);
         let Queues { fresh, later, .. } = &mut *queues;
@@ -203,7 +202,7 @@ impl Queues {
         given_up.releases += 1;
     }
 
-    /// The oldest go, where there are too many.
+    /// Gives up the oldest release if there are too many.
     fn give_up_surplus(&mut self) {
         if self.fresh.len() + self.later.len() > MOST
             && let Some(oldest) = self.later.pop_front().or_else(|| self.fresh.pop_front())
@@ -236,7 +235,7 @@ mod tests {
         }
     }
 
-    /// In an outage some were tried, and some never were. What is given up is reported once.
+    /// In an outage some releases were attempted, some not. Those given up are reported once.
     #[test]
     fn a_sweep_gives_up_what_is_past_in_both_queues() {
         let backlog = Backlog::default();

@@ -1,4 +1,4 @@
-//! What all work of a manager shares: its store, its clock, its claims, and how far it has come.
+//! The state that all work of a manager shares: its store, clock, claims and phase.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -24,12 +24,12 @@ use crate::store::{LockStore, run};
 use crate::util::clock::{Clock, Moment};
 use crate::util::random::Random;
 
-/// A manager without its handle: it lives for as long as anything of it is at work.
+/// A manager without its handle. It lives as long as any work of the manager.
 pub(crate) struct Core {
     pub(crate) store: Box<dyn LockStore>,
-    /// Names the store: managers with the same identity use the same locks.
+    /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
-    /// The servers, for a person; `None` for a store inside this process.
+    /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
     pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
@@ -37,27 +37,27 @@ pub(crate) struct Core {
     pub(crate) rules: Rules,
     pub(crate) executor: Executor,
     pub(crate) telemetry: Arc<Telemetry>,
-    /// Whether spans and lines of the log name keys, and not their templates only.
+    /// True if spans and log lines name keys, and not only their templates.
     pub(crate) shows_keys: bool,
-    /// Upper limit of the queue of a lock.
+    /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
     pub(crate) claims: Table,
     pub(crate) releases: Backlog,
     pub(crate) renewals: Renewals,
-    /// Calls and releases that a drain waits for.
+    /// Calls and releases for which a drain waits.
     pub(crate) under_way: TaskTracker,
-    /// Whatever may stand in the store under this client's name: calls, holds, releases, kept keys.
+    /// All that the store may have under this client's name: calls, holds, releases, kept keys.
     pub(crate) in_store: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
-    /// One shutdown at a time.
+    /// Allows one shutdown at a time.
     pub(crate) shutting_down: tokio::sync::Mutex<()>,
 }
 
-/// How far a manager has come.
+/// The life cycle of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Running,
-    /// Takes no new calls.
+    /// Rejects new calls.
     Draining,
     Closed,
 }
@@ -67,7 +67,7 @@ impl Core {
         *self.phase.borrow()
     }
 
-    /// Runs a command in the store.
+    /// Runs a command in the store, and publishes its end.
     pub(crate) async fn call<C: StoreCommand>(
         &self,
         command: C,
@@ -79,12 +79,12 @@ impl Core {
         reply
     }
 
-    /// Returns the time at which a call of the store begins, if anything observes calls.
+    /// Returns the start time of a command, if any consumer observes commands.
     pub(crate) fn call_began(&self) -> Option<Moment> {
         self.telemetry.is_observed().then(|| self.clock.now())
     }
 
-    /// Publishes a call of the store that has ended.
+    /// Publishes the end of a command.
     pub(crate) fn call_ended<T>(
         &self,
         operation: Operation,
@@ -103,12 +103,11 @@ impl Core {
         }
     }
 
-    /// Returns the servers, for a person.
     pub(crate) fn address(&self) -> Option<&str> {
         self.address.as_deref()
     }
 
-    /// Publishes an event of a call, or of the hold that it became.
+    /// Publishes an event of a call, or of its hold.
     pub(crate) fn publish(
         &self,
         request: &Request,
@@ -118,12 +117,12 @@ impl Core {
         self.telemetry.emit(request.delivery, event);
     }
 
-    /// Tells `tracing` something away from timers and sockets, for a subscriber may block.
+    /// Logs away from timers and sockets, because a `tracing` subscriber may block.
     pub(crate) fn report(&self, event: impl FnOnce() + Send + 'static) {
         self.executor.spawn_blocking(event);
     }
 
-    /// Spawns work that ends with the manager.
+    /// Spawns work that ends when the manager closes.
     pub(crate) fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (work, mut phase): (Work, _) = (Box::pin(work), self.phase.subscribe());
         self.executor.spawn_later(async move {

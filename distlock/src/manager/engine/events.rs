@@ -1,4 +1,4 @@
-//! What a store tells unasked, and whom it reaches.
+//! Handlers of the events that a store sends on its own.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::store::{EventSink, StoreEvent};
 
-/// Where a store's events go. It is there before the store is, and does not keep the manager alive.
+/// The receiver of a store's events. Exists before the store, and does not keep the manager alive.
 #[derive(Clone)]
 pub(crate) struct Mailbox {
     core: Arc<OnceCell<Weak<Core>>>,
@@ -31,9 +31,9 @@ impl Mailbox {
         }
     }
 
-    /// From now on events reach the manager.
+    /// Delivers events to the manager from now on.
     pub(crate) fn open(&self, core: &Arc<Core>) {
-        // It is opened once.
+        // Set only once.
         let _ = self.core.set(Arc::downgrade(core));
     }
 
@@ -73,13 +73,13 @@ impl Mailbox {
             }
             (StoreEvent::Moved, Some(core)) => ask_again(&core),
             (StoreEvent::RenewalsReconnected, Some(core)) => watch::renew_all(&core),
-            // Before the manager is there, nothing was asked.
+            // No claim exists before the manager does, or after it.
             (_, None) => {}
         }
     }
 }
 
-/// A grant of an id that nobody here knows any more, or not for this lock, is given back.
+/// Applies a grant to its claim. Gives it back if no claim here has that id for that lock.
 fn granted(core: &Arc<Core>, grant: Grant) {
     let entry = core.claims.find(grant.owner);
     match entry.filter(|entry| entry.request.key.same_lock(&grant.key)) {
@@ -93,7 +93,7 @@ fn granted(core: &Arc<Core>, grant: Grant) {
     }
 }
 
-/// Its holder stops, and releases then.
+/// Ends the revoked hold. Its holder stops, and then releases.
 fn revoked(core: &Arc<Core>, revocation: &Revocation) {
     for entry in core.claims.held() {
         if entry.request.key.same_lock(&revocation.key) {
@@ -105,7 +105,7 @@ fn revoked(core: &Arc<Core>, revocation: &Revocation) {
     }
 }
 
-/// Callers whose runtime does not run: what they asked for, or gave back, is released here (R37).
+/// Releases here what callers requested or gave back, because their runtimes do not run (R37).
 fn unheard(core: &Arc<Core>, owners: Vec<Owner>) {
     for owner in owners {
         let now = core.clock.now();
@@ -119,10 +119,10 @@ fn unheard(core: &Arc<Core>, owners: Vec<Owner>) {
     }
 }
 
-/// What is held is renewed first, and then all that is waited for asked for again.
+/// Renews all holds first. Then all waiting calls acquire again.
 async fn reconnected(core: Arc<Core>) {
     watch::renew_all(&core);
-    // Whoever renews runs before the waiters' asks are sent.
+    // Lets the watchdog run before the acquire commands are sent.
     tokio::task::yield_now().await;
     ask_again(&core);
 }

@@ -1,4 +1,4 @@
-//! Where background work runs: a thread of its own, or (by explicit choice) the caller's runtime.
+//! The executor of background work: a thread of its own, or (by choice) the caller's runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,22 +15,21 @@ use crate::error::Error;
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs the manager's background work.
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub(crate) handle: Handle,
-    /// On the caller's runtime, work is polled once in place: with a store that answers at once it
-    /// is done even when that runtime is shutting down.
+    /// On the caller's runtime, work is polled once in place. With a store that replies at once, it
+    /// is done even while that runtime shuts down.
     pub(crate) inline: bool,
-    /// With one, nothing runs in place or on another thread.
+    /// If set, no work runs in place or on another thread.
     pub(crate) decorator: Option<Decorator>,
 }
 
-/// Puts each task under somebody's rule before it is spawned.
+/// Wraps each task before it is spawned, so that a simulation can control it.
 pub(crate) type Decorator = Arc<dyn Fn(Work) -> Work + Send + Sync>;
 
 impl Executor {
-    /// On the runtime that this is called on.
+    /// Returns an executor on the current runtime.
     pub(crate) fn current() -> Result<Self, Error> {
         let handle = Handle::try_current().map_err(|_| Error::Config {
             detail: "memory_on_current_runtime() was called outside of a tokio runtime; call it inside, \
@@ -44,20 +43,20 @@ impl Executor {
         })
     }
 
-    /// Makes what is opened or spawned meanwhile run where background work runs.
+    /// Enters the runtime of background work, until the guard is dropped.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
-    /// A timer for code that need not have a runtime of its own.
+    /// Returns a timer for code that may have no runtime of its own.
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
-        // On the caller's runtime it is his, for that which this was made on may be gone.
+        // With `inline`, the current runtime's timer, because the original runtime may be gone.
         let here = self.inline && Handle::try_current().is_ok();
         let _entered = (!here).then(|| self.handle.enter());
         tokio::time::sleep(duration)
     }
 
-    /// Boxes the work, because every type of task that is spawned adds about 6 kB to a program.
+    /// Spawns boxed work, because every type of spawned task adds about 6 kB to a program.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.inline {
             self.spawn_later(work);
@@ -71,7 +70,7 @@ impl Executor {
         }
     }
 
-    /// Spawns work that is not to be polled on this stack.
+    /// Spawns work without polling it on this stack.
     pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
         let work: Work = Box::pin(work);
         self.handle.spawn(match &self.decorator {
@@ -90,16 +89,16 @@ impl Executor {
     }
 }
 
-/// The I/O thread: all connections, the watchdog and background releases live here, so that user
-/// code which blocks its own runtime cannot delay a renewal (R17).
+/// The I/O thread. The watchdog, background releases and all connections except runtime connections
+/// run here. User code that blocks its own runtime cannot delay a renewal (R17).
 #[derive(Debug)]
 pub(crate) struct IoThread {
     stop: Option<oneshot::Sender<()>>,
 }
 
 impl IoThread {
-    /// Starts the thread. Dropping the `IoThread` asks it to finish: it then awaits `at_end` and
-    /// ends. Work may be sent to another runtime than the thread's own.
+    /// Starts the thread. Once the `IoThread` is dropped, the thread awaits `at_end` and ends.
+    /// `elsewhere` is another runtime for the work.
     pub(crate) fn start<F>(
         elsewhere: Option<Handle>,
         at_end: F,
@@ -124,7 +123,7 @@ impl IoThread {
             .name("distlock-io".into())
             .spawn(move || {
                 runtime.block_on(async {
-                    // An error means that the sender was dropped, which is how it is asked to stop.
+                    // An error means that the sender was dropped, which also stops the thread.
                     let _ = stopped.await;
                     at_end.await;
                 });
@@ -138,7 +137,7 @@ impl IoThread {
 impl Drop for IoThread {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // The thread may be gone already.
+            // The thread may have ended already.
             let _ = stop.send(());
         }
     }

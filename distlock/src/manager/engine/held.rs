@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! The public handle of a held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::protocol::outcome::End;
 use crate::util::clock::Moment;
 use crate::util::notified::until;
 
-/// A lock that is held, as its body sees it. Cheap to clone, and it may outlive the hold.
+/// A held lock, as its body sees it. Cheap to clone, and may outlive the hold.
 ///
-/// It does not keep the lock: the guard, or the annotated function, does.
+/// It does not keep the lock held: the guard or the annotated function does.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -26,7 +26,7 @@ use crate::util::notified::until;
 /// # async fn main() -> Result<(), distlock::Error> {
 /// # let locks = LockManager::memory();
 /// let key = locks.lock("report").run(async |held| {
-///     // A spawned task inherits no lock, so it is given one to look at.
+///     // A spawned task does not inherit the lock, so it gets the `Held`.
 ///     tokio::spawn(async move { held.check().map(|()| held.key().to_owned()) }).await
 /// }).await?;
 /// assert_eq!(key.expect("no panic")?, "report");
@@ -40,7 +40,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// The token of this acquisition: pass it to the resource that the lock protects.
+    /// Returns the token of this acquisition. Pass it to the resource that the lock protects.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -59,7 +59,7 @@ impl Held {
         self.grip.token
     }
 
-    /// The key of the lock.
+    /// Returns the key of the lock.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -75,8 +75,8 @@ impl Held {
         self.lock_key().as_str()
     }
 
-    /// Whether the lock can be proven ours at this moment, by the local clock and without asking
-    /// the store. Once false, it stays false.
+    /// Returns true if the local clock proves that the lock is held now, without a request to the
+    /// store. Once false, it stays false.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -95,13 +95,13 @@ impl Held {
         self.grip.belief.holds_at(self.core.clock.now())
     }
 
-    /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
+    /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
     ///
-    /// A lock that was handed over is granted for one second at most, or for the lease where that
-    /// is shorter. So at the start of a contended body this is less than a second, however long the
-    /// lease is. The store confirms the full lease while the body runs;
-    /// [`confirmed`](Held::confirmed) waits for that. From then on this is at least about two
-    /// thirds of the lease (or the lease minus 10 s, if that is more), unless renewals fail.
+    /// A handed-over lock is granted for at most one second, or for the lease if that is shorter.
+    /// So at the start of a contended body the result is below a second, however long the lease is.
+    /// The store confirms the full lease while the body runs; [`confirmed`](Held::confirmed) waits
+    /// for that. Then the result is at least about two thirds of the lease (or the lease minus 10
+    /// s, if that is more), unless renewals fail.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -127,13 +127,13 @@ impl Held {
         until.since(self.core.clock.now())
     }
 
-    /// Waits until the store has confirmed the full lease: call it before work that needs the lock
+    /// Waits until the store has confirmed the full lease. Call it before work that needs the lock
     /// for more than a second and cannot be stopped.
     ///
-    /// A lock that was free is confirmed when its body starts, so this returns at once. A lock that
-    /// was handed over is granted for one second at most, so that its body can start without
-    /// another round trip. This call has it confirmed now, which takes one round trip. After it,
-    /// [`remaining`](Held::remaining) is close to the lease.
+    /// A lock that was free is confirmed when its body starts, so this returns at once. A
+    /// handed-over lock is granted for at most one second, so that its body can start without
+    /// another round trip. This call requests the confirmation now, which takes one round trip.
+    /// After it, [`remaining`](Held::remaining) is close to the lease.
     ///
     /// ```
     /// # use distlock::{LockManager, distributed_lock, with_manager};
@@ -142,7 +142,7 @@ impl Held {
     /// async fn report() -> Result<(), distlock::Error> {
     ///     let held = distlock::current();
     ///     held.confirmed().await?;
-    ///     // Also for the second caller, to which the first one hands the lock over.
+    ///     // Also for the second caller, which receives the lock from the first.
     ///     assert!(held.remaining() > Duration::from_secs(10));
     ///     Ok(())
     /// }
@@ -156,12 +156,11 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when the lock is lost or released before it is
-    /// confirmed.
+    /// [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the hold ends first.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing: the watchdog confirms the lock without it.
+    /// Dropping the future changes nothing, because the watchdog confirms the lock without it.
     pub async fn confirmed(&self) -> Result<(), Error> {
         let confirmed = until(&self.entry.confirmed, || {
             let now = self.core.clock.now();
@@ -178,9 +177,11 @@ impl Held {
         }
     }
 
-    /// Resolves when the lock is lost, or was released: when its lease cannot be renewed, before
-    /// the store can give it to anybody else; when its key vanished, at the next renewal (or the
-    /// [`release`](crate::LockGuard::release) tells).
+    /// Waits until the lock is lost or released, and returns the reason as an error.
+    ///
+    /// If the lease cannot be renewed, this resolves before the store can grant the lock to another
+    /// client. If the key vanished, it resolves at the next renewal (or
+    /// [`release`](crate::LockGuard::release) reports that).
     ///
     /// ```
     /// # use distlock::{Error, LockManager, LossReason};
@@ -198,12 +199,12 @@ impl Held {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future.
+    /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Error {
         until(&self.entry.over, || self.error()).await
     }
 
-    /// Checks that the lock is held: for code that runs long without an await.
+    /// Returns an error once the lock is no longer held, for code that runs long without an await.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -224,21 +225,21 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when it is over.
+    /// [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] once the hold has ended.
     pub fn check(&self) -> Result<(), Error> {
         self.error().map_or(Ok(()), Err)
     }
 }
 
 impl Held {
-    /// The hold of a claim, if it is or was one.
+    /// Returns the hold of a claim, if the claim is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
         let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
         Some(Held { core, entry, grip })
     }
 
-    /// The hold among these that is lost first.
+    /// Returns the hold with the earliest safe deadline.
     pub(crate) fn nearest<'a>(
         core: &Arc<Core>,
         entries: impl Iterator<Item = &'a Arc<Entry>>,
@@ -259,23 +260,23 @@ impl Held {
         &self.entry.request.options
     }
 
-    /// For how long it has lasted.
+    /// Returns the time since the hold began.
     pub(crate) fn age(&self) -> Duration {
         self.core.clock.now().since(self.grip.since)
     }
 
-    /// Until when it is believed, or was when it ended.
+    /// Returns the safe deadline, also after the hold has ended.
     pub(crate) fn believed_until(&self) -> Moment {
         self.grip.belief.last()
     }
 
-    /// How long its safe deadline is over. More than a moment says that this process, or its
-    /// machine, did not run.
+    /// Returns how long ago the safe deadline passed. More than a moment means that this process,
+    /// or its machine, did not run.
     pub(crate) fn overdue(&self) -> Duration {
         self.core.clock.now().since(self.believed_until())
     }
 
-    /// The error of a hold that is over, `None` while it is held.
+    /// Returns the error of a hold that has ended, or `None` while it is held.
     pub(crate) fn error(&self) -> Option<Error> {
         if self.is_held() {
             return None;
@@ -285,17 +286,17 @@ impl Held {
             claim.handle_time(now);
             claim.end().cloned()
         });
-        // What is not held any more has ended somehow.
+        // A hold that ended without a known reason counts as gone.
         Some(self.ended_by(&end.unwrap_or(End::Gone)))
     }
 
-    /// The error of a hold that was lost, for the first who asks for it.
+    /// Returns the error of a lost hold, to the first caller only.
     pub(crate) fn untold_loss(&self) -> Option<Error> {
         let lost = self.core.claims.with(&self.entry, Claim::poll_loss);
         lost.map(|end| self.ended_by(&end))
     }
 
-    /// The error of a hold that ended so.
+    /// Returns the error for a hold that ended this way.
     pub(crate) fn ended_by(&self, end: &End) -> Error {
         let (key, fencing_token) = (self.key().to_owned(), Some(self.grip.token));
         let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());

@@ -1,5 +1,5 @@
-//! Looks, for as long as anybody waits, every half second at everything that is waited for: so lost
-//! messages and dead holders cost no more than that beyond the lease (R5).
+//! Queue checks: while calls wait, all their locks are checked every half second. So lost messages
+//! and dead holders cost at most that time beyond the lease (R5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::manager::telemetry::long_waits::LongWaits;
 use crate::protocol::timing::LOOK_EVERY;
 use crate::protocol::words::{Look, LookReply};
 
-/// At most this many owners are asked after in one script.
+/// Upper limit of the cost of one script, in owners.
 const LOOK_BATCH: usize = 500;
 
-/// Each key costs a script as much as so many owners: it is read, and driven.
+/// The cost of a key, in owners: the script reads it, and grants its lock if that is free.
 const KEY_COST: usize = 10;
 
-/// A look may take as long as the pause between looks.
+/// Timeout of a queue check.
 const LOOK_WITHIN: Duration = LOOK_EVERY;
 
-/// What is waited for on one key.
+/// The waiters of this client on one key.
 #[derive(Clone, Debug)]
 struct Waiting {
     look: Look,
     entries: Vec<Arc<Entry>>,
 }
 
-/// Looks, for as long as the manager is open.
+/// Checks all queues in which calls wait, until the manager closes.
 pub(crate) async fn keep_looking(core: Arc<Core>) {
     if !core.rules.drive {
         return;
@@ -48,8 +48,8 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
     }
 }
 
-/// Takes back what calls have in the store whose runtimes do not run: they would have left when
-/// their wait was over, or gone on (R37).
+/// Gives back what a call has in the store if its runtime does not run. A running call would have
+/// left at the end of its wait, or continued (R37).
 fn leave_for_the_stuck(core: &Arc<Core>) {
     let now = core.clock.now();
     for entry in core.claims.waiting() {
@@ -62,7 +62,7 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
             release::release_in_background(core, &entry);
         }
     }
-    // While it is away, nobody can go on.
+    // No call can continue while the store is unavailable.
     if core.store.outage().is_some() {
         return;
     }
@@ -73,7 +73,7 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
     }
 }
 
-/// Looks, and again at once at locks that are free behind more dead waiters than one call removes.
+/// Checks queues. Repeats at once for free locks behind more dead waiters than one check removes.
 async fn look(core: &Core, mut batch: Vec<Waiting>) {
     let until = core.clock.now() + LOOK_EVERY;
     while !batch.is_empty() && core.clock.now() < until {
@@ -106,7 +106,7 @@ fn tell(core: &Core, waiting: &Waiting, reply: &LookReply) {
                 }
             }
             LookReply::Foreign(detail) => claim.handle_foreign(detail.clone()),
-            // The next look tries again; `wait` bounds it.
+            // The next check retries, at most until `wait` ends.
             LookReply::Failed(_) => {}
         });
         entry.changed.notify_one();
@@ -114,7 +114,7 @@ fn tell(core: &Core, waiting: &Waiting, reply: &LookReply) {
 }
 
 impl Waiting {
-    /// Whether the lock is free, and somebody of ours still waits for it.
+    /// Returns true if the lock is free, and a waiter of this client is still queued.
     fn is_unfinished(&self, reply: &LookReply) -> bool {
         match reply {
             LookReply::Seen { occupant, missing } => {

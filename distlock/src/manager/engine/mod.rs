@@ -1,4 +1,4 @@
-//! What works for the claims of a manager: asks, renews, looks, releases, and ends.
+//! The work on a manager's claims: acquire, renew, check queues, release, shut down.
 
 pub(crate) mod acquire;
 pub(crate) mod backlog;

@@ -1,4 +1,4 @@
-//! Takes back from the store what was given up, until it has answered or nothing can be left.
+//! Releases, repeated until the store has replied or can have nothing left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,11 @@ use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::Lane;
 use crate::util::clock::Moment;
 
-/// The pause before what failed is tried again, and how often it is seen what cannot be left any
-/// more.
+/// The pause before a failed release is retried, and the interval of sweeps.
 const PAUSE: Duration = Duration::from_millis(50);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that
-/// long.
+/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep`.
 pub(crate) fn release(core: &Arc<Core>, hold: &Held, keep: Duration) -> Tried {
     hold.entry.complete();
     if !leave(core, &hold.entry, keep) {
@@ -52,7 +50,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &Held, keep: Duration) -> Tried {
     }
 }
 
-/// Sends a release at home, behind no other.
+/// Sends a release on the I/O thread, ahead of those that wait.
 fn retry(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<Answered> {
     let (tell, told) = oneshot::channel();
     release.tell = Some(tell);
@@ -61,7 +59,7 @@ fn retry(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<Answered> 
     told
 }
 
-/// Sends at home what its holder was to send, and may have sent.
+/// Sends on the I/O thread a release that its holder was to send, and may have sent.
 pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
     let Some(release) = core.releases.take_from_holder(owner) else {
         return;
@@ -74,14 +72,14 @@ pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
     drop(retry(core, release));
 }
 
-/// Sends the release of a claim that gave back what its call did not take.
+/// Releases a claim that gave back what its call did not take.
 pub(crate) fn submit_what_is_given_back(core: &Arc<Core>, entry: &Arc<Entry>) {
     if core.claims.with(entry, Claim::poll_release) {
         submit(core, entry);
     }
 }
 
-/// Releases whatever there is of a claim, behind others, for nobody waits for it.
+/// Releases what the store may have of a claim, behind others, because no caller waits for it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     if leave(core, entry, Duration::ZERO) {
         submit(core, entry);
@@ -90,7 +88,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// Takes back an id that nobody here knows, whatever the store has of it.
+/// Releases an id without a claim here, whatever the store has of it.
 pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
     let options = Options {
         lease,
@@ -102,7 +100,7 @@ pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: 
     submit(core, &Entry::unknown(owner, claim, core.in_store.token()));
 }
 
-/// Sends the release of a claim that was given up.
+/// Starts the release of a claim, or queues it behind others.
 pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     if let Some(release) = core.releases.start(new(core, entry, None)) {
         core.executor.spawn(work(core.clone(), release));
@@ -114,9 +112,8 @@ fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
     core.claims.with(entry, |claim| claim.leave(keep, now))
 }
 
-/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then
-/// the TTL does it. Not before the release was answered, which would find it gone, and take that
-/// for a loss.
+/// Hands on the lock when its `min_hold` has ended; the TTL does if the manager closes before. Call
+/// it after the reply to the release, which would otherwise find the lock gone and report a loss.
 fn hand_on_at(core: &Arc<Core>, entry: &Arc<Entry>, when: Moment) {
     let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
     let kept = core.in_store.token();
@@ -138,7 +135,7 @@ fn new(core: &Core, entry: &Arc<Entry>, tell: Option<oneshot::Sender<Answered>>)
     }
 }
 
-/// Attempts one release, and then those that wait, for as long as the store answers.
+/// Attempts a release, and then those that wait, while the store replies.
 async fn work(core: Arc<Core>, mut release: Release) {
     loop {
         let next = attempt(&core, release).await;
@@ -149,7 +146,7 @@ async fn work(core: Arc<Core>, mut release: Release) {
     }
 }
 
-/// One attempt; the next release that is to be attempted in its place.
+/// Attempts a release once. Returns the next one to attempt.
 async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let entry = release.entry.clone();
     let now = core.clock.now();
@@ -166,12 +163,12 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         hand_on_at(core, &entry, now + keep);
     }
     if let Some(tell) = release.tell.take() {
-        // Nobody needs to listen.
+        // The receiver may be gone.
         let _ = tell.send(left.into());
     }
     match left {
         Left::Done | Left::NotOurs => core.releases.done(),
-        // The shutdown released what there was; there is nothing left to ask.
+        // After the shutdown, no connection is left for a retry.
         Left::Again(_) if core.phase() == Phase::Closed => core.releases.done(),
         Left::Again(_) if is_past(core, &release) => core.releases.give_up(&release, answers),
         Left::Again(due) => {
@@ -181,7 +178,7 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     }
 }
 
-/// What an answer says, told where it says that a hold had been lost.
+/// Returns the result of a reply, and reports a loss that it reveals.
 fn judge(core: &Arc<Core>, entry: &Arc<Entry>, answer: Result<ReleaseReply, Trouble>) -> Left {
     let now = core.clock.now();
     let left = core
@@ -198,7 +195,7 @@ fn is_past(core: &Core, release: &Release) -> bool {
     core.claims.peek(&release.entry, |claim| claim.is_past(now))
 }
 
-/// Tries again what failed, when its time has come and the store is back.
+/// Retries failed releases when they are due and the store can be used.
 pub(crate) async fn keep_releasing(core: Arc<Core>) {
     let mut swept = core.clock.now();
     loop {
@@ -206,7 +203,7 @@ pub(crate) async fn keep_releasing(core: Arc<Core>) {
             core.releases.failed.notified().await;
         }
         tokio::time::sleep(PAUSE).await;
-        // Whichever comes first: what is over is given up also while the store is away.
+        // Whichever comes first, because releases are given up also while the store is unavailable.
         let _ = tokio::time::timeout(SWEEP_EVERY, core.store.ready()).await;
         let now = core.clock.now();
         if now >= swept + SWEEP_EVERY {
@@ -221,7 +218,7 @@ pub(crate) async fn keep_releasing(core: Arc<Core>) {
     }
 }
 
-/// Gives up releases, and tells of those that were.
+/// Gives up releases, and logs all that were given up.
 pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
     if let Some(given_up) = core.releases.sweep(is_past) {
         let store = core.address().unwrap_or_default().to_owned();
@@ -232,7 +229,7 @@ pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
     }
 }
 
-/// Tells once that a hold was lost.
+/// Reports a lost hold, once.
 pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     let Some(hold) = Held::of(core, entry) else {
         return;
@@ -243,7 +240,7 @@ pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// A release that was begun. It goes on if this is dropped.
+/// A started release. It continues if this is dropped.
 pub(crate) enum Tried {
     Nothing,
     AtHome(oneshot::Receiver<Answered>),
@@ -251,7 +248,7 @@ pub(crate) enum Tried {
 }
 
 impl Tried {
-    /// Resolves when it was answered, or its first attempt ran out of time.
+    /// Waits until the first attempt is answered or has timed out.
     pub(crate) async fn wait(self) -> Answered {
         let told = match self {
             Tried::Nothing => return Answered::Released,
@@ -261,12 +258,12 @@ impl Tried {
                 Err(told) => told,
             },
         };
-        // An error means that there is nothing to wait for.
+        // An error means that no result will come.
         told.await.unwrap_or(Answered::Released)
     }
 }
 
-/// A release that its holder sends, on the lane of his runtime.
+/// A release that its holder sends over a runtime connection.
 pub(crate) struct Here {
     core: Arc<Core>,
     entry: Arc<Entry>,
@@ -275,7 +272,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// Sends it; an error if home has to.
+    /// Sends the release; returns the result's receiver if the I/O thread has to send it instead.
     async fn send(mut self) -> Result<Answered, oneshot::Receiver<Answered>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
@@ -288,7 +285,7 @@ impl Here {
         }
         self.is_done = true;
         let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
-            // It was late, and home sees to it.
+            // Timed out; the I/O thread has taken over the release.
             return Ok(Answered::Released);
         };
         let Some(answer) = answer else {

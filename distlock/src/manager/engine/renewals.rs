@@ -1,5 +1,4 @@
-//! Renewals that fail or come late, as they are told to who watches the log: in one line a second
-//! at most, however many holds there are.
+//! Failed and late renewals, logged in at most one line per second, however many holds there are.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,33 +10,33 @@ use crate::util::mutex::lock;
 
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Whose renewals fail or come late.
+/// The holds with failed or late renewals.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals(Mutex<Untold>);
 
 #[derive(Debug, Default)]
 struct Untold {
-    /// Since that was last told.
+    /// Since the last report.
     failed: BTreeSet<Owner>,
     slow: BTreeSet<Owner>,
-    /// The least that one of the slow had left.
+    /// The shortest remaining time of a slow hold.
     slack: Option<Duration>,
     told_at: Option<Moment>,
 }
 
-/// What is to be told of renewals.
+/// A summary of failed and late renewals, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failing {
-    /// How many holds could not be renewed.
+    /// The number of holds that could not be renewed.
     pub(crate) failed: usize,
-    /// How many were renewed late.
+    /// The number of holds that were renewed late.
     pub(crate) slow: usize,
-    /// The least that was left of a hold that was renewed late.
+    /// The shortest remaining time of a hold that was renewed late.
     pub(crate) slack: Duration,
 }
 
 impl Renewals {
-    /// Renewals failed, or came late, with so much left at least. What is to be told of that now.
+    /// Records failed and late renewals. Returns a summary if one is to be logged now.
     pub(crate) fn trouble(
         &self,
         failed: impl Iterator<Item = Owner>,
@@ -46,7 +45,7 @@ impl Renewals {
     ) -> Option<Failing> {
         let mut untold = lock(&self.0);
         let since_told = untold.told_at.map(|told| now.since(told));
-        // Those of an earlier outage have been renewed, or are lost.
+        // The holds of an earlier outage have been renewed or lost since.
         if since_told.is_none_or(|since| since >= TELL_EVERY * 2) {
             *untold = Untold {
                 told_at: untold.told_at,
@@ -103,7 +102,7 @@ mod tests {
         );
         let told = renewals.trouble([3].into_iter(), [(1, slack)].into_iter(), at(2_000));
         assert_eq!(told, Some(failing(2)));
-        // What was noted in an outage that is long over is not told in the next one.
+        // Holds recorded in an outage that ended long ago do not count in the next one.
         assert_eq!(renewals.trouble([7].into_iter(), none(), at(2_100)), None);
         let told = renewals.trouble([8].into_iter(), none(), at(9_000));
         assert_eq!(told.map(|told| told.failed), Some(1));

@@ -1,4 +1,4 @@
-//! How a manager ends.
+//! The shutdown of a manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,11 @@ use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
 use crate::protocol::claim::Standing;
 
-/// Releases that are under way when a manager is dropped have this long to be answered.
+/// Upper limit of the waits for releases in flight, and for observers, when a manager ends.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is
-/// held is released. Resolves when the store has answered, or cannot any more; a second call waits
-/// for the first.
+/// Ends everything: rejects new calls, fails waiting calls, stops bodies, and releases holds. Waits
+/// until the store has replied, or no longer can. A second call waits for the first.
 pub(crate) async fn shut_down(core: Arc<Core>) {
     let _turn = core.shutting_down.lock().await;
     if core.phase() == Phase::Closed {
@@ -28,8 +27,8 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
         let (of_task, one) = (core.clone(), ending.token());
         core.executor.spawn(async move {
             let core = of_task;
-            // A body notices the loss at its next await and ends by itself; one that does not await
-            // is given as long as its lease would have lasted.
+            // A body notices the loss at its next await and ends by itself. A body that does not
+            // await gets as long as its lease would have lasted.
             let lease = entry.request.timing.lease;
             let _ = tokio::time::timeout(lease, entry.without_body()).await;
             release::release_in_background(&core, &entry);
@@ -41,7 +40,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
     drain(core.clone()).await;
 }
 
-/// Waits for background releases, then closes.
+/// Waits for calls and releases in flight, then closes.
 pub(crate) async fn drain(core: Arc<Core>) {
     core.phase
         .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
@@ -52,7 +51,7 @@ pub(crate) async fn drain(core: Arc<Core>) {
     core.telemetry.end();
 }
 
-/// Closes at once. What is still believed to be held is lost, for nobody renews it any more.
+/// Closes at once. The holds that are left are lost, because they are no longer renewed.
 pub(crate) fn abandon(core: &Arc<Core>) {
     core.phase.send_modify(|phase| *phase = Phase::Closed);
     end_claims(core);
@@ -61,7 +60,7 @@ pub(crate) fn abandon(core: &Arc<Core>) {
     core.telemetry.connections_down();
 }
 
-/// Calls that wait get an error, and what is held is lost; those whose hold that was.
+/// Fails all waiters, ends all holds, and returns the holds that ended.
 fn end_claims(core: &Arc<Core>) -> Vec<Arc<Entry>> {
     let now = core.clock.now();
     let mut held = Vec::new();
@@ -78,8 +77,8 @@ fn end_claims(core: &Arc<Core>) -> Vec<Arc<Entry>> {
                 release::tell_loss(core, &entry);
                 held.push(entry);
             }
-            // What is under way at home is taken back there. For the rest nobody's runtime need
-            // run.
+            // `perform` releases a claim with a command in flight on the I/O thread. The runtimes
+            // of the other calls may not run.
             Standing::Asking | Standing::Queued | Standing::Due if !is_under_way_at_home => {
                 release::release_in_background(core, &entry);
             }

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use crate::store::BoxFuture;
 
-/// A future that need not be `Sync` for whoever awaits it to be: through a shared reference nobody
-/// reaches it. The mutex is never locked.
+/// A future that is `Sync` although the boxed one is not, because a shared reference gives no
+/// access to that. The mutex is never locked.
 pub(crate) struct Sole<'a, T>(Mutex<BoxFuture<'a, T>>);
 
 impl<'a, T> Sole<'a, T> {

@@ -1,5 +1,4 @@
-//! All claims of a manager, each until it is over: where they are found, and what is published of
-//! them.
+//! All claims of a manager, each until it has ended, and the notifications of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,13 +17,13 @@ use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
-/// The claims of a manager by their owner ids, in order, so that a simulation can be repeated.
+/// The claims of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Mutex<Rows>,
-    /// Wakes who renews, when something is due earlier than was known.
+    /// Wakes the watchdog when a hold becomes due earlier than expected.
     pub(crate) due: Notify,
-    /// Wakes who looks, when a claim stands in a queue, or its call is to go on.
+    /// Wakes the queue checks when a claim is queued, or its call is to continue.
     pub(crate) queued: Notify,
 }
 
@@ -32,14 +31,14 @@ pub(crate) struct Table {
 struct Rows {
     asking: BTreeMap<Owner, Arc<Entry>>,
     held: BTreeMap<Owner, (Moment, Arc<Entry>)>,
-    /// The holds by when something is to be done for them.
+    /// The holds, by the time at which each needs an action.
     due: BTreeSet<(Moment, Owner)>,
-    /// When whoever renews wakes by itself; `None` while it works, or when nothing is held.
+    /// The next wake-up of the watchdog; `None` while it works, or when nothing is held.
     wakes_at: Option<Moment>,
     arrivals: u64,
 }
 
-/// What is published of a claim.
+/// The published state of a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     standing: Standing,
@@ -55,30 +54,30 @@ impl State {
     }
 }
 
-/// A claim, shared by its call or its holder and by whoever works for it.
+/// A claim, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) owner: Owner,
     pub(crate) request: Arc<Request>,
     claim: Mutex<Claim>,
-    /// Who called first asks first, also after a reconnect.
+    /// Its place among all calls: the first call acquires first, also after a reconnect.
     arrival: u64,
-    /// Wakes the call that asks.
+    /// Wakes the call that acquires.
     pub(crate) changed: Notify,
-    /// Its ask is, or was last, under way on a lane.
+    /// True if its last command, or the one in flight, uses a runtime connection.
     on_lane: AtomicBool,
-    /// Wakes everybody who waits for the end of the hold.
+    /// Wakes every task that waits for the end of the hold.
     pub(crate) over: Notify,
     /// Wakes every task that waits for the confirmation of a short grant.
     pub(crate) confirmed: Notify,
-    /// Bodies that run under the hold, and stop by themselves when it is lost.
+    /// The number of bodies under the hold, which stop by themselves when it is lost.
     bodies: AtomicUsize,
     without_body: Notify,
-    /// Its end was told to those who observe.
+    /// True once its end was published.
     has_ended: AtomicBool,
-    /// Its holder has released it: the work had ended.
+    /// True once its holder has released it, after the end of its work.
     is_completed: AtomicBool,
-    /// Its key may outlive the belief in it.
+    /// Counts it while its key may be in the store, even beyond the safe deadline.
     _in_store: TaskTrackerToken,
 }
 
@@ -101,12 +100,12 @@ impl Entry {
         })
     }
 
-    /// A claim that is in no table: an id that nobody here knows.
+    /// Returns a claim that is in no table, for an id that no call here uses.
     pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: TaskTrackerToken) -> Arc<Self> {
         Self::new(owner, claim, 0, in_store)
     }
 
-    /// Says whether its ask goes over a lane.
+    /// Sets whether its command uses a runtime connection.
     pub(crate) fn asks_on_lane(&self, on_lane: bool) {
         self.on_lane.store(on_lane, Ordering::Release);
     }
@@ -115,7 +114,6 @@ impl Entry {
         self.on_lane.load(Ordering::Acquire)
     }
 
-    /// What it asks of the store.
     pub(crate) fn ask(&self, wait: Duration) -> Ask<'_> {
         Ask {
             key: &self.request.key,
@@ -135,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// Releases it, or keeps its key taken for that long.
+    /// Returns the release command. The key stays taken for `keep`.
     pub(crate) fn release(&self, keep: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
@@ -144,18 +142,18 @@ impl Entry {
         }
     }
 
-    /// Counts a body for as long as it may run.
+    /// Counts a body until the result is dropped.
     pub(crate) fn body(&self) -> RunningBody<'_> {
         self.bodies.fetch_add(1, Ordering::AcqRel);
         RunningBody(self)
     }
 
-    /// Its end is told: whether that is to be done, for it is done once.
+    /// Marks the end as published. Returns true the first time.
     pub(crate) fn mark_ended(&self) -> bool {
         !self.has_ended.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes that the work under the hold has ended.
+    /// Marks the work under the hold as ended.
     pub(crate) fn complete(&self) {
         self.is_completed.store(true, Ordering::Release);
     }
@@ -168,13 +166,13 @@ impl Entry {
         self.bodies.load(Ordering::Acquire) > 0
     }
 
-    /// Resolves when no body runs under the hold.
+    /// Waits until no body runs under the hold.
     pub(crate) async fn without_body(&self) {
         until(&self.without_body, || (!self.has_body()).then_some(())).await;
     }
 }
 
-/// A body that runs.
+/// A running body.
 #[derive(Debug)]
 pub(crate) struct RunningBody<'a>(&'a Entry);
 
@@ -187,7 +185,7 @@ impl Drop for RunningBody<'_> {
 }
 
 impl Table {
-    /// A new claim, of a call that is about to ask.
+    /// Adds a claim for a call that is about to acquire.
     pub(crate) fn enter(
         &self,
         owner: Owner,
@@ -201,8 +199,8 @@ impl Table {
         entry
     }
 
-    /// Does something with a claim, and keeps true what is known of it here. The only way to change
-    /// one.
+    /// Runs `act` on a claim, and publishes what changed. Every change of a claim uses this
+    /// function.
     pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
         let mut claim = lock(&entry.claim);
         let before = State::of(&claim);
@@ -222,7 +220,7 @@ impl Table {
         }
     }
 
-    /// The claim is locked meanwhile, so that nobody publishes something older.
+    /// The caller has locked the claim, so that no other thread publishes an older state.
     fn publish(&self, entry: &Arc<Entry>, before: Standing, after: State) {
         let mut rows = lock(&self.rows);
         let woken = match (after.standing, after.due) {
@@ -247,26 +245,26 @@ impl Table {
         }
     }
 
-    /// The claim of an id, while it is not over.
+    /// Returns the claim of an id, unless it has ended.
     pub(crate) fn find(&self, owner: Owner) -> Option<Arc<Entry>> {
         let rows = lock(&self.rows);
         let held = || rows.held.get(&owner).map(|(_, entry)| entry.clone());
         rows.asking.get(&owner).cloned().or_else(held)
     }
 
-    /// All that ask or wait, in the order of their calls.
+    /// Returns the claims that acquire or wait, in the order of their calls.
     pub(crate) fn asking(&self) -> Vec<Arc<Entry>> {
         let mut all: Vec<_> = lock(&self.rows).asking.values().cloned().collect();
         all.sort_unstable_by_key(|entry| entry.arrival);
         all
     }
 
-    /// Those that stand in a queue, in the order of their calls.
+    /// Returns the queued claims, in the order of their calls.
     pub(crate) fn waiting(&self) -> Vec<Arc<Entry>> {
         self.standing(Standing::Queued)
     }
 
-    /// Those whose calls are to go on, in the order of these.
+    /// Returns the claims with a call that is to continue, in the order of the calls.
     pub(crate) fn due_calls(&self) -> Vec<Arc<Entry>> {
         self.standing(Standing::Due)
     }
@@ -282,13 +280,13 @@ impl Table {
         rows.held.values().map(|(_, entry)| entry.clone()).collect()
     }
 
-    /// How many are held, and how many ask or wait.
+    /// Returns the number of holds, and of claims that acquire or wait.
     pub(crate) fn count(&self) -> (usize, usize) {
         let rows = lock(&self.rows);
         (rows.held.len(), rows.asking.len())
     }
 
-    /// The holds for which something is to be done now.
+    /// Returns the holds that need an action now.
     pub(crate) fn due(&self, now: Moment) -> Vec<Arc<Entry>> {
         let rows = lock(&self.rows);
         let due = rows.due.range(..=(now, Owner::MAX));
@@ -297,8 +295,8 @@ impl Table {
             .collect()
     }
 
-    /// How long whoever renews may sleep; `None` until something is held. A timer may sleep through
-    /// a suspend, so it is never long.
+    /// Returns how long the watchdog may sleep; `None` if nothing is held. The result is at most
+    /// `TICK`, because a timer may sleep through a suspend.
     pub(crate) fn sleep(&self, now: Moment) -> Option<Duration> {
         let mut rows = lock(&self.rows);
         let sleep = rows.due.first().map(|(due, _)| due.since(now).min(TICK));
@@ -306,7 +304,7 @@ impl Table {
         sleep
     }
 
-    /// Looks at a claim without changing it.
+    /// Reads a claim without changing it.
     pub(crate) fn peek<T>(
         &self,
         entry: &Entry,
@@ -317,7 +315,7 @@ impl Table {
 }
 
 impl Rows {
-    /// Keeps a hold by when it is due. Whether that is earlier than whoever renews would wake.
+    /// Stores a hold by its due time. Returns true if the watchdog must be woken for it.
     fn hold(&mut self, entry: &Arc<Entry>, due: Moment) -> bool {
         let owner = entry.owner;
         self.asking.remove(&owner);

@@ -1,4 +1,4 @@
-//! Renews all holds, in batches from one timer, and ends those that could not be renewed.
+//! The watchdog: renews all holds, in batches from one timer, and ends those that it cannot renew.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Renewal, RenewalFailure};
 use crate::util::clock::Moment;
 
-/// Holds renewed by one script: more would freeze the server for too long.
+/// Upper limit of holds per script. More would block the server for too long.
 const RENEW_BATCH: usize = 500;
 
-/// Renews what is held, for as long as the manager is open.
+/// Renews all holds, until the manager closes.
 pub(crate) async fn keep_watch(core: Arc<Core>) {
     loop {
         let now = core.clock.now();
@@ -38,7 +38,7 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
                         settle(&core, &entry);
                     });
                 }
-                // A hold does not ask; so it is over.
+                // A hold never acquires, so without another action it has ended.
                 Some(Action::Ask { .. }) | None => settle(&core, &entry),
             }
         }
@@ -54,7 +54,7 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
     }
 }
 
-/// Renews everything at once, for it goes over a new connection now.
+/// Renews all holds at once, because renewals use a new connection now.
 pub(crate) fn renew_all(core: &Core) {
     let now = core.clock.now();
     for entry in core.claims.held() {
@@ -62,7 +62,7 @@ pub(crate) fn renew_all(core: &Core) {
     }
 }
 
-/// Tells of a hold that is lost, and releases what it may have left.
+/// Reports a hold that was lost, and releases what it may have left in the store.
 pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
     let (is_over, is_gone) = core.claims.with(entry, |claim| {
         (claim.standing() == Standing::Over, claim.poll_release())
@@ -75,7 +75,7 @@ pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// A hold that is to be renewed.
+/// A hold to be renewed.
 #[derive(Clone, Debug)]
 struct Due {
     entry: Arc<Entry>,
@@ -95,8 +95,7 @@ impl Due {
         Some(Due { entry, renewal })
     }
 
-    /// What all holds of a batch have in common: they are renewed within the same time, and
-    /// acknowledged by as many.
+    /// Returns what all holds of a batch have in common: the command timeout and the durability.
     fn kind(&self) -> (Duration, Durability) {
         let Renewal {
             timing, durability, ..
@@ -105,7 +104,7 @@ impl Due {
     }
 }
 
-/// Holds of one kind, and no more than one script may renew.
+/// Returns batches of holds of one kind, each small enough for one script.
 fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
     holds.sort_unstable_by_key(Due::kind);
     holds
@@ -137,7 +136,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
         }
     };
     let mut seen = Seen::default();
-    // By index: a store may report them in any order.
+    // By index, because a store may report failures in any order.
     let mut failures: HashMap<_, _> = failures.into_iter().collect();
     for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
@@ -161,15 +160,15 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
     tell_trouble(&core, &seen);
 }
 
-/// What the renewals of one batch show.
+/// The results of one batch of renewals.
 #[derive(Debug, Default)]
 struct Seen {
     holds: usize,
     gone: usize,
-    /// What was left of the one that was nearest to its end when it was renewed.
+    /// The shortest time that a hold had left when it was renewed.
     slack: Option<Duration>,
     refused: Vec<(Arc<Entry>, Trouble)>,
-    /// Those that had little left.
+    /// Holds that had little time left.
     slow: Vec<(Arc<Entry>, Duration)>,
 }
 
@@ -200,8 +199,8 @@ impl Seen {
     }
 }
 
-/// How long a hold that is renewed now was still believed; `None` if that says nothing, for it is
-/// over, or near its limit.
+/// Returns how long a hold that is renewed now was still valid. `None` if the hold has ended, or is
+/// near its limit, where the value means nothing.
 fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
     let grip = claim.grip()?;
     let until = grip.belief.until()?;
@@ -210,7 +209,7 @@ fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
     (!is_limit).then(|| until.since(now))
 }
 
-/// Tells of renewals that fail or come late, with the hold among them that is lost first.
+/// Logs failed and late renewals, with the hold among them that is lost first.
 fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
     if seen.refused.is_empty() && seen.slow.is_empty() {
         return;

@@ -10,17 +10,17 @@ use crate::observer::telemetry::Delivery;
 use crate::protocol::request::Request;
 use crate::util::clock::Moment;
 
-/// A call that asks for a lock.
+/// A call that acquires a lock.
 pub(crate) struct Call<'a> {
     core: &'a Core,
     pub(crate) request: Arc<Request>,
-    /// Its queueing was published.
+    /// True once its queueing was published.
     pub(crate) was_queued: bool,
-    /// Why it ends without its lock; `None` once it has the lock.
+    /// The reason why it ends without its lock; `None` once it has the lock.
     refused: Option<AcquireFailure>,
 }
 
-/// Returns how observers and spans name this error of a call; `None` for a mistake of the caller.
+/// Returns the name of an error in events and spans; `None` for a mistake of the caller.
 pub(crate) fn refused(error: &Error) -> Option<AcquireFailure> {
     match error {
         Error::QueueFull { .. } => Some(AcquireFailure::QueueFull),
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// `holder` is called only if the event is observed.
+    /// Publishes the queueing. `holder` is called only if the event is observed.
     pub(crate) fn queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
         self.was_queued = true;
         self.core.publish(&self.request, |lock, key| Event::Queued {
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
         });
     }
 
-    /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, where known.
+    /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, if known.
     pub(crate) fn acquired(
         mut self,
         path: AcquirePath,

@@ -1,5 +1,4 @@
-//! Reports calls that wait for long: to observers each call once, to the log each key once a
-//! minute.
+//! Reports of long waits: to observers once per call, to the log once per key and minute.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use crate::observer::event::Event;
 use crate::protocol::words::Occupant;
 use crate::util::clock::Moment;
 
-/// The log has at most one line per key in this time.
+/// The shortest interval between two log lines about one key.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// When the log last had a line about each key. Keys without calls are removed after
+/// The time of the last log line about each key. Keys without calls are removed after
 /// [`LOG_INTERVAL`].
 #[derive(Debug, Default)]
 pub(crate) struct LongWaits {
@@ -46,7 +45,7 @@ impl LongWaits {
         }
     }
 
-    /// Returns true if a call has begun to wait for long since the last line about its key.
+    /// Returns true if the last line about the key is old enough, and a long wait began after it.
     fn is_due(&self, key: &LockKey, entries: &[Arc<Entry>], now: Moment) -> bool {
         let last = self.logged.get(key).copied();
         let mut since = entries.iter().map(|entry| entry.request.long_wait_from());
@@ -74,7 +73,7 @@ fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
     }
 }
 
-/// Logs the calls for one key, in the order in which they came.
+/// Logs the longest wait for one key. `entries` are in the order of their calls.
 fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
     let is_long = |entry: &&Arc<Entry>| entry.request.long_wait_from() <= now;
     let Some(longest) = entries.iter().find(is_long) else {

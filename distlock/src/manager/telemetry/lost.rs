@@ -1,5 +1,4 @@
-//! How a loss is told in the log: with who has the lock now, which is asked for first, but not
-//! waited for for long.
+//! The log line of a loss. It names the present holder if the store returns that soon.
 
 use std::time::Duration;
 
@@ -13,13 +12,13 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Occupant};
 use crate::store::command::Inspect;
 
-/// How long the line of a loss waits for the name of who has the lock now.
+/// Timeout of the query for the present holder.
 const ASK_WITHIN: Duration = Duration::from_millis(250);
 
-/// Logs a hold that ended by itself.
+/// Logs the loss of a hold.
 pub(crate) fn log(hold: Held, error: Error) {
     let core = hold.core.clone();
-    // A loss that was asked for says nothing about a present holder.
+    // A requested loss says nothing about a present holder.
     let was_asked_for = matches!(
         loss(&error),
         None | Some(LossKind::ShutDown | LossKind::Revoked)
@@ -44,7 +43,7 @@ pub(crate) fn log(hold: Held, error: Error) {
     });
 }
 
-/// The line of a loss. It is written when it is dropped, so also if its runtime ends before the
+/// The log line of a loss. It is written when dropped, so also if its runtime ends before the
 /// present holder is known.
 struct Line {
     hold: Held,

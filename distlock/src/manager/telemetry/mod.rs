@@ -1,4 +1,4 @@
-//! What a manager tells its log, its metrics and its observers.
+//! The log lines, spans and events of a manager.
 
 pub(crate) mod call;
 pub(crate) mod long_waits;

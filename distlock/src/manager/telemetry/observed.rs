@@ -15,15 +15,15 @@ use crate::protocol::claim::leaving::Left;
 use crate::util::clock::Moment;
 
 impl Held {
-    /// Since when nothing proves that it is ours: from the send of the last command that did.
+    /// Returns how long the hold is unproven, counted from the send of the last proving command.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();
         let proven = self.believed_until() - validity;
-        // A grant that was not confirmed is believed for less, and began with its proof.
+        // An unconfirmed grant is valid for less, and its hold began with its proof.
         self.core.clock.now().since(proven.max(self.grip.since))
     }
 
-    /// Publishes that its holder has finished or gone; only the first call does.
+    /// Publishes that the holder has finished or gone. Only the first call does.
     pub(crate) fn publish_end(&self, outcome: HoldOutcome) {
         if self.entry.mark_ended() {
             self.core
@@ -37,7 +37,7 @@ impl Held {
         }
     }
 
-    /// Publishes that it ended by itself.
+    /// Publishes that the hold ended by itself.
     pub(crate) fn publish_loss(&self, error: &Error) {
         let Some(reason) = loss(error) else {
             return self.publish_end(HoldOutcome::MaxHoldExceeded);
@@ -61,7 +61,7 @@ impl Held {
     }
 }
 
-/// How a hold was lost; `None` if it only lasted as long as it may.
+/// Returns how a hold was lost; `None` if it reached its `max_hold`.
 pub(crate) fn loss(error: &Error) -> Option<LossKind> {
     match error {
         Error::MaxHoldExceeded { .. } => None,

@@ -1,5 +1,5 @@
-//! What is told to `tracing`. Labelled by the key's template, and by the key at debug level and
-//! where a lock was lost.
+//! Log lines, emitted through `tracing` and labeled with the key's template. The key appears at
+//! debug level, on losses and given-up releases, and where the manager shows keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::Note;
 use crate::util::visible::Visible;
 
-/// The name of the target, so that one filter line finds it all.
+/// The target of every log line, so that one filter directive selects them all.
 pub(crate) const TARGET: &str = "distlock";
 
 pub(crate) fn label(hold: &Held) -> &str {
@@ -31,7 +31,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The key, where managers show keys.
+/// Returns the key if the manager shows keys.
 fn shown(hold: &Held) -> Option<&str> {
     hold.core.shows_keys.then(|| hold.key())
 }
@@ -40,7 +40,7 @@ fn address(hold: &Held) -> &str {
     hold.core.address().unwrap_or("in this process")
 }
 
-/// `holder` is called only if the line is written.
+/// Logs that a call is queued. `holder` is called only if the line is written.
 pub(crate) fn queued(request: &Request, holder: impl FnOnce() -> Option<Holder>) {
     tracing::debug!(
         target: TARGET,
@@ -95,7 +95,7 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
     tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
 }
 
-/// `new_holder` has it now, as far as that is known.
+/// Logs a lost hold. `new_holder` is the current holder, if known.
 pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
     let reason = observed::loss(error).map_or("max_hold_exceeded", |loss| loss.as_str());
@@ -114,7 +114,7 @@ pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
             "the lock was taken away from its holder, as somebody asked for: a body is stopped at its next await, and nobody else has \
              the lock before it was released, or its lease is over; see that its work may be repeated"
         ),
-        // Asked for: by a shutdown, or by its own `max_hold`.
+        // Requested, by a shutdown or by the lock's own `max_hold`.
         Error::Lost {
             reason: LossReason::ShutDown,
             ..
@@ -164,7 +164,7 @@ pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
     }
 }
 
-/// How a hold ended. What became of the work under it is its caller's error.
+/// Returns how a hold ended. The caller's error reports the outcome of its work.
 fn cause(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => reason.to_string(),
@@ -191,7 +191,7 @@ pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: us
     );
 }
 
-/// Logs an event of the store that the log shows.
+/// Logs an event of the store, if it belongs in the log.
 pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
     match event {
         Event::StoreUnavailable {
@@ -209,7 +209,7 @@ pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
     }
 }
 
-/// Logs that a server cannot be used, with what the manager has to lose.
+/// Logs an outage of a server, with the holds and calls that it affects.
 fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
     if !tracing::enabled!(target: TARGET, tracing::Level::WARN) {
         return;
@@ -231,7 +231,7 @@ fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
     );
 }
 
-/// Logs what only the log shows of a store.
+/// Logs a note of the store.
 pub(crate) fn note(note: &Note, core: Option<&Arc<Core>>) {
     match note {
         Note::Connected { address, namespace } => tracing::info!(
@@ -273,7 +273,7 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-/// `nearest` is the hold among them that is lost first.
+/// Logs failed or late renewals. `nearest` is the hold among them that is lost first.
 pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detail: &str) {
     let lost_in_ms = millis(nearest.remaining());
     if failing.failed > 0 {

@@ -1,5 +1,5 @@
-//! Spans: one around a run, which is acquire, body and release, and one in it around the
-//! acquisition. None is made where its level is off.
+//! Spans: one around a run (acquire, body and release), and one in it around the acquisition.
+//! Neither is created if its level is disabled.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -51,7 +51,7 @@ impl RunSpan {
         &self.span
     }
 
-    /// Whether anybody sees it.
+    /// Returns true if the span is enabled.
     pub(crate) fn is_seen(&self) -> bool {
         !self.span.is_disabled()
     }
@@ -72,8 +72,8 @@ impl RunSpan {
         self.over(refusal(error));
     }
 
-    /// The run is over, with the error of its hold, if that ended before. The body has taken so
-    /// long.
+    /// Records the end of the run. `held` is the age of its hold, `error` that of a hold that ended
+    /// early.
     pub(crate) fn ended(mut self, held: Option<Duration>, error: Option<&Error>) {
         self.span.record("held_ms", held.map(millis));
         self.over(match error {
@@ -97,8 +97,8 @@ impl Drop for RunSpan {
     }
 }
 
-/// Polls something in a span. What is large stays where it is, for moving it would cost more than
-/// the span.
+/// Polls a future in a span. It stays pinned, because moving a large one would cost more than the
+/// span.
 pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
     poll_fn(|context| {
         let _in_span = span.enter();
@@ -107,7 +107,7 @@ pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut
     .await
 }
 
-/// OpenTelemetry has signed numbers only; of others exporters make texts.
+/// Converts a number for OpenTelemetry: exporters turn all but signed numbers into strings.
 fn number(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
@@ -116,7 +116,7 @@ fn millis(duration: Duration) -> i64 {
     number(duration.as_millis())
 }
 
-/// How a hold ends whose holder is dropped without a word.
+/// Returns how a hold ends when its holder is dropped without a release.
 pub(crate) fn dropped() -> HoldOutcome {
     if std::thread::panicking() {
         HoldOutcome::Panicked
@@ -125,7 +125,7 @@ pub(crate) fn dropped() -> HoldOutcome {
     }
 }
 
-/// The span `distlock.acquire`.
+/// Returns the span `distlock.acquire`.
 pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
     let span = debug_span!(
         target: TARGET,
@@ -158,7 +158,7 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
     span
 }
 
-/// Records in the span of an acquisition how that came out.
+/// Records the result of an acquisition in its span.
 pub(crate) fn acquired(
     span: &Span,
     waited: Duration,

@@ -1,4 +1,4 @@
-//! The way of an owner id to its hold: asks, and what comes of them.
+//! The path of an owner id to its hold: its acquire commands, and their results.
 
 use std::time::Duration;
 
@@ -12,42 +12,42 @@ use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
-/// The pause after a transient failure of an ask: it doubles while the server answers and refuses,
-/// for many may wait.
+/// The pause after a transient failure. It doubles while commands are sent and fail, because many
+/// callers may wait. It restarts when a command was not sent.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 #[derive(Debug)]
 pub(super) struct Asking {
     next: Next,
-    /// Something may be in the store under this id.
+    /// Set if the store may have something of this id.
     asked: bool,
-    /// The same before the ask that is under way, and how long its caller still waited then.
+    /// `asked`, and the remaining wait of the caller, before the acquire in flight.
     before: Before,
-    /// It stands in the queue, as far as is known.
+    /// Set while the id is in the queue, as far as is known.
     in_queue: bool,
     was_late: bool,
     backoff: Backoff,
     obstacle: Option<Obstacle>,
-    /// Who had the lock when it was last looked at.
+    /// The occupant of the lock, as last reported.
     occupant: Option<Occupant>,
-    /// A grant that came while an ask was under way.
+    /// A grant that arrived while an acquire was due or in flight.
     pushed: Option<Box<Grant>>,
-    /// How the grant arrived that is to be confirmed.
+    /// The arrival of the grant that must be confirmed.
     arrival: Arrival,
-    /// Since when it is known that something is to be done that only its call can do.
+    /// When it was first noticed that only the call can continue.
     due_since: Option<Moment>,
 }
 
-/// How a lock arrived at its call.
+/// The path on which a call got its lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) path: AcquirePath,
-    /// The earliest time at which it was granted, if that is known.
+    /// The earliest possible time of the grant, if known.
     pub(super) granted_at: Option<Moment>,
 }
 
 impl Arrival {
-    /// The lock was free.
+    /// The arrival of a lock that was free.
     pub(super) const FREE: Arrival = Arrival {
         path: AcquirePath::Free,
         granted_at: None,
@@ -60,14 +60,14 @@ struct Before {
     wait: Duration,
 }
 
-/// What is waited for, or to be done.
+/// The next step of the id, or the event for which it waits.
 #[derive(Debug)]
 enum Next {
     Ask,
     Answer,
     Place,
-    /// An ask failed, and is to be repeated then. A grant can come meanwhile, for it may have been
-    /// applied.
+    /// A failed acquire is repeated at this time. A grant can arrive before, because the failed
+    /// acquire may have been applied.
     Retry(Moment),
     Confirm,
     Confirmation,
@@ -91,12 +91,13 @@ impl Asking {
         }
     }
 
-    /// Something may be in the store, and its call is to go on.
+    /// Returns true if the store may have something of this id, and only its call can continue.
     pub(super) fn is_due(&self) -> bool {
         self.asked && matches!(self.next, Next::Ask | Next::Retry(_) | Next::Confirm)
     }
 
-    /// Looks after a call that is to go on. Whether it has not done so for so long.
+    /// Returns true if the call was first found due `patience` ago, and has not continued since.
+    /// The pause before a retry does not count.
     pub(super) fn notice_stuck(&mut self, patience: Duration, now: Moment) -> bool {
         let is_due = self.is_due() && self.retry_at().is_none_or(|at| now >= at);
         if !is_due {
@@ -110,12 +111,12 @@ impl Asking {
         matches!(self.next, Next::Place)
     }
 
-    /// A command is under way for it.
+    /// Returns true while a command of the call is in flight.
     pub(super) fn is_unanswered(&self) -> bool {
         matches!(self.next, Next::Answer | Next::Confirmation)
     }
 
-    /// When a failed ask may be repeated.
+    /// Returns when a failed acquire may be repeated.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         match self.next {
             Next::Retry(at) => Some(at),
@@ -164,11 +165,11 @@ impl Asking {
         }
     }
 
-    /// The answer to an ask, where it is not a hold.
+    /// Handles the reply to an acquire. Returns the proof if the reply is a hold.
     pub(super) fn answered(&mut self, request: &Request, answer: AskReply) -> Option<Proof> {
         match answer {
             AskReply::Held(proof) => return Some(proof),
-            // The lock is free behind more dead waiters than one call removes: go on.
+            // Free behind more dead waiters than one script removes: acquire again.
             AskReply::Queued(None) if !request.tries_once() => self.next = Next::Ask,
             AskReply::Queued(occupant) => {
                 self.note_occupant(occupant);
@@ -184,7 +185,7 @@ impl Asking {
                 let occupant = self.turned_away(occupant);
                 self.give_up(Outcome::Refused(Refusal::Full(occupant)));
             }
-            // It was not applied, for the server's clock was not known well enough. Now it is.
+            // The server's time was not known well enough, so nothing was applied. Now it is known.
             AskReply::Late => {
                 let late = Trouble::timed_out(request.timing.command_deadline());
                 self.obstacle = Some(Obstacle::Trouble(late));
@@ -200,21 +201,21 @@ impl Asking {
         None
     }
 
-    /// Nothing of this ask is in the store. Who was in the way.
+    /// Notes that this acquire left nothing in the store. Returns the occupant of the lock.
     fn turned_away(&mut self, occupant: Option<Occupant>) -> Option<Occupant> {
         self.asked = self.before.asked;
         self.obstacle = None;
         self.occupant.take().or(occupant)
     }
 
-    /// An ask failed.
+    /// Handles a failed command: schedules a retry of the acquire, or refuses the call.
     pub(super) fn failed(&mut self, request: &Request, trouble: Trouble, now: Moment) {
         if trouble.unsent {
             self.asked = self.before.asked;
             self.backoff.reset();
         }
         let stop = request.tries_once() || !trouble.outage.is_transient();
-        // An ask that the end of the wait cut short says less than what was known before.
+        // A timeout that the end of the wait cut short says less than the obstacle before it.
         let cut_short = trouble.outage == Outage::TimedOut
             && !request.tries_once()
             && self.before.wait < request.timing.command_deadline();
@@ -228,7 +229,7 @@ impl Asking {
         }
     }
 
-    /// A grant was pushed. One that comes while an ask is under way is kept for later.
+    /// Returns true if a pushed grant can be taken now. One before the reply is stored for later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
             Next::Place | Next::Retry(_) => true,
@@ -240,7 +241,7 @@ impl Asking {
         }
     }
 
-    /// The grant that came before it was waited for.
+    /// Returns a stored grant, once the id waits for one.
     pub(super) fn take_pushed(&mut self) -> Option<Box<Grant>> {
         match self.next {
             Next::Place | Next::Retry(_) => self.pushed.take(),
@@ -248,7 +249,7 @@ impl Asking {
         }
     }
 
-    /// There is a grant that has to be proven.
+    /// Makes the confirmation of a grant the next step.
     pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<Moment>) {
         self.arrival = Arrival { path, granted_at };
         self.next = Next::Confirm;
@@ -258,14 +259,14 @@ impl Asking {
         self.arrival
     }
 
-    /// A look found the lock to be this id's.
+    /// Handles a queue check that found the lock to be this id's.
     pub(super) fn found(&mut self) {
         if self.is_queued() {
             self.confirm(AcquirePath::QueueCheck, None);
         }
     }
 
-    /// Who had the lock when it was last looked at.
+    /// Returns the occupant of the lock, as last reported.
     pub(super) fn occupant(&self) -> Option<&Occupant> {
         self.occupant.as_ref()
     }
@@ -277,7 +278,7 @@ impl Asking {
         }
     }
 
-    /// The store does not know of its place any more.
+    /// Acquires again, because the store may no longer have a place of this id.
     pub(super) fn missing(&mut self) {
         if self.is_queued() {
             self.next = Next::Ask;
@@ -290,7 +291,7 @@ impl Asking {
         }
     }
 
-    /// The pause after a failure is over.
+    /// Ends the pause after a failure.
     pub(super) fn retry(&mut self, rules: Rules) {
         if self.retry_at().is_none() {
             return;
@@ -303,7 +304,7 @@ impl Asking {
         }
     }
 
-    /// A wait is at its end.
+    /// Refuses the call if its wait has ended, unless a command is due or in flight.
     pub(super) fn run_out(&mut self, request: &Request, now: Moment) {
         let waits = matches!(self.next, Next::Place | Next::Retry(_));
         if waits && now >= request.deadline() {
@@ -311,7 +312,7 @@ impl Asking {
         }
     }
 
-    /// What was granted cannot be proven.
+    /// Gives up an id whose grant cannot be proven. The call acquires with a new one.
     pub(super) fn again(&mut self) {
         self.in_queue = false;
         let obstacle = self.obstacle.take();
@@ -331,7 +332,7 @@ impl Asking {
         self.give_up(Outcome::Refused(refusal));
     }
 
-    /// Whether something of it may be in the store, and is to be taken back.
+    /// Returns true if the store may have something of this id that must be undone.
     pub(super) fn is_to_be_undone(&self, rules: Rules) -> bool {
         let answered = match self.outcome() {
             Some(Outcome::Refused(Refusal::Foreign(_))) => true,

@@ -1,4 +1,4 @@
-//! The hold of a claim: its proofs, its renewals, and its end by itself.
+//! The hold of a claim: its proofs, its renewals, and its end by time.
 
 use std::sync::Arc;
 
@@ -15,14 +15,13 @@ use crate::util::clock::Moment;
 pub(super) struct Holding {
     token: FencingToken,
     since: Moment,
-    /// When it has lasted as long as it may.
+    /// When the hold reaches its `max_hold`.
     limit: Option<Moment>,
     belief: Arc<Belief>,
-    /// A short grant is confirmed before it is ever renewed: the server counts it as short until
-    /// then.
+    /// A short grant is confirmed before it is renewed: until then the server counts it as short.
     is_confirmed: bool,
     attempt: Attempt,
-    /// Why the last attempt to renew it failed.
+    /// The last error of a renewal or confirmation.
     failure: String,
 }
 
@@ -31,23 +30,23 @@ pub(super) struct Holding {
 enum Attempt {
     At(Moment),
     UnderWay,
-    /// It is believed up to its limit already.
+    /// The hold is already valid up to its limit.
     NoMore,
 }
 
-/// What an answer says of the hold.
+/// The meaning of a reply for the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ours,
-    /// The store has no such lock: no retry can change that.
+    /// The store reported that it has no such lock, and no retry can change that.
     Gone,
-    /// It was taken away.
+    /// The lock was revoked.
     Revoked,
 }
 
 impl Holding {
-    /// A hold that a reply proves; `None` if that came too late. Its token is that of the proof,
-    /// never that of an older push (R13).
+    /// Returns the hold that a reply proves, or `None` if the reply came too late. Its token is
+    /// that of the proof, never that of an older push (R13).
     pub(super) fn proven(
         request: &Request,
         rules: Rules,
@@ -65,8 +64,8 @@ impl Holding {
         Some(held)
     }
 
-    /// A hold by a pushed grant; `None` if it must be proven first, as what replicas are to have
-    /// must always be.
+    /// Returns the hold of a pushed grant, or `None` if the grant must be confirmed first. A lock
+    /// with `min_replicas` or `fsync` always must (R38).
     pub(super) fn granted(
         request: &Request,
         rules: Rules,
@@ -117,9 +116,9 @@ impl Holding {
         &self.belief
     }
 
-    /// When it is next to be renewed, or is over.
+    /// Returns when the hold must next be renewed or confirmed, or ends.
     pub(super) fn next(&self) -> Moment {
-        // A hold that somebody found to be over is due at once.
+        // A hold is due at once if another caller has found that it ended.
         let over = self.belief.until().unwrap_or(Moment(0));
         match self.attempt {
             Attempt::At(at) => at.min(over),
@@ -127,7 +126,7 @@ impl Holding {
         }
     }
 
-    /// Until when its call must have taken it: half of what it is believed for.
+    /// Returns until when the call must have taken the hold: halfway to its safe deadline (R37).
     pub(super) fn patience(&self) -> Moment {
         let until = self.belief.until().unwrap_or(Moment(0));
         self.since + until.since(self.since) / 2
@@ -142,8 +141,8 @@ impl Holding {
             self.attempt = Attempt::UnderWay;
             return Some(Action::Renew);
         }
-        // Another one is sent while this one is under way, for a short grant leaves no time for a
-        // timeout; the first answer counts.
+        // The next attempt does not wait for this one to time out, because a short grant leaves no
+        // time for that. The first reply counts.
         let within = self.belief.until()?.since(now);
         self.attempt = Attempt::At(now + request.timing.grant().command_deadline());
         Some(Action::Confirm { within })
@@ -157,8 +156,8 @@ impl Holding {
         now: Moment,
     ) -> Verdict {
         match answer {
-            // Another token: the grant had expired, and this one came later, for a body that never
-            // ran.
+            // With another token, this grant had expired. The store granted the lock again later,
+            // and no body ran under that grant.
             Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => Verdict::Gone,
             Ok(Some(proof)) => {
                 self.is_confirmed = true;
@@ -166,7 +165,7 @@ impl Holding {
                 Verdict::Ours
             }
             Ok(None) => Verdict::Gone,
-            // The next attempt is scheduled already.
+            // The next attempt is already scheduled.
             Err(trouble) => {
                 self.failure = trouble.to_string();
                 Verdict::Ours
@@ -195,7 +194,7 @@ impl Holding {
         Verdict::Ours
     }
 
-    /// Makes the first confirmation due. A repetition keeps its time, because its predecessor may
+    /// Makes the first confirmation due. A repeated one keeps its time, because its predecessor may
     /// still be answered.
     pub(super) fn confirm_now(&mut self, request: &Request, now: Moment) {
         let first = self.since + request.timing.confirm_after();
@@ -204,14 +203,14 @@ impl Holding {
         }
     }
 
-    /// At once, after a reconnect. What is under way stays so until its deadline.
+    /// Makes the next attempt due at once after a reconnect. A renewal in flight keeps its timeout.
     pub(super) fn renew_now(&mut self, now: Moment) {
         if matches!(self.attempt, Attempt::At(_)) {
             self.attempt = Attempt::At(now);
         }
     }
 
-    /// How it ended, if it is over by itself.
+    /// Returns how the hold ended, if it expired or reached its limit.
     pub(super) fn ran_out(&self, now: Moment) -> Option<End> {
         if self.belief.holds_at(now) {
             return None;
@@ -225,12 +224,12 @@ impl Holding {
     fn prove(&mut self, request: &Request, rules: Rules, sent: Moment, now: Moment) {
         let from = belief::proven_from(rules, sent, now);
         let until = belief::safe_until(from, request.timing);
-        // A proof that comes too late changes nothing: lost stays lost (R15).
+        // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
         self.belief.extend(rules, until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
     }
 
-    /// Rounded down, so that holds taken one after another are renewed together.
+    /// Returns when to renew, rounded down so that holds taken in succession are renewed together.
     fn next_renewal(&self, request: &Request, proven: Moment) -> Attempt {
         if self.limit.is_some() && self.belief.until() >= self.limit {
             return Attempt::NoMore;

@@ -1,5 +1,4 @@
-//! What is taken back from the store when an owner id is given up: its lock, its place in a queue,
-//! or an ask whose answer never came.
+//! The release of an owner id: of its lock, its place in a queue, or an acquire without a reply.
 
 use std::time::Duration;
 
@@ -8,11 +7,11 @@ use crate::protocol::words::ReleaseReply;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
-/// The pause before what the store refused is tried again. It doubles each time, so that what is
-/// always refused does not stand before others.
+/// The pause before a refused release is retried. It doubles every time, so that a release that is
+/// always refused does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// How often a release that was answered is sent once more, at most.
+/// Maximum number of times that an answered release is sent again.
 const MOST_AGAIN: u32 = 3;
 
 #[derive(Debug)]
@@ -20,25 +19,25 @@ pub(super) struct Leaving {
     /// How long the key stays taken, counted from `began`.
     keep: Duration,
     began: Moment,
-    /// Until when the hold that ends with it was believed.
+    /// The safe deadline of the hold that ends with this release, if it was still valid.
     believed_until: Option<Moment>,
-    /// Until when the store keeps a place that it may have in the queue.
+    /// Until when the store keeps the id's place in the queue, if it may have one.
     place_until: Option<Moment>,
-    /// An attempt may have been applied although nobody heard of it.
+    /// Set if a failed attempt may nevertheless have been applied.
     was_unanswered: bool,
-    /// How often it was sent once more after an answer.
+    /// How often the release was sent again after a reply.
     again: u32,
     backoff: Backoff,
 }
 
-/// What came of an attempt to release.
+/// The result of an attempt to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing of it is in the store.
+    /// The release is complete.
     Done,
-    /// The lock had not been ours any more, although it should have been.
+    /// The lock was no longer this owner's, although its hold was valid (R30).
     NotOurs,
-    /// It is to be repeated then; nobody needs to wait for that.
+    /// The release is repeated at this time. No caller needs to wait for that.
     Again(Moment),
 }
 
@@ -55,7 +54,7 @@ impl Leaving {
         }
     }
 
-    /// It ends a hold, after which the key stays taken for so long.
+    /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
     pub(super) fn hold(self, keep: Duration, believed_until: Option<Moment>) -> Self {
         Leaving {
             keep,
@@ -64,7 +63,7 @@ impl Leaving {
         }
     }
 
-    /// The store may have a place of it in the queue until then.
+    /// Sets until when the store may keep a place of the id in the queue.
     pub(super) fn place(self, until: Moment) -> Self {
         Leaving {
             place_until: Some(until),
@@ -72,13 +71,13 @@ impl Leaving {
         }
     }
 
-    /// For how long the key is to be kept by a release that is sent now: a repeated one keeps it no
-    /// longer.
+    /// Returns how long a release that is sent now keeps the key. A repeated one keeps it no longer
+    /// than the first would have.
     pub(super) fn keep(&self, now: Moment) -> Duration {
         self.keep.saturating_sub(now.since(self.began))
     }
 
-    /// Whether all that it could have left is over by itself.
+    /// Returns true if all that the id may have left in the store has expired.
     pub(super) fn is_past(&self, ttl: Duration, now: Moment) -> bool {
         now >= self.began + ttl && self.place_until.is_none_or(|until| now >= until)
     }
@@ -86,8 +85,8 @@ impl Leaving {
     pub(super) fn answered(&mut self, answer: Result<ReleaseReply, Trouble>, now: Moment) -> Left {
         match answer {
             Ok(released) => {
-                // A lock that was believed until now, and that the first release did not find, was
-                // lost before. One whose lease may have ended meanwhile proves nothing.
+                // If the hold is still valid and the first release did not find its lock, the lock
+                // was lost before. A hold that may have expired meanwhile proves nothing.
                 let believed = self.believed_until.take().is_some_and(|until| now < until);
                 if believed && !released.was_held && !self.was_unanswered {
                     return Left::NotOurs;
@@ -102,7 +101,7 @@ impl Leaving {
             }
             Err(trouble) => {
                 self.was_unanswered |= !trouble.unsent;
-                // Once the store is back, all are tried.
+                // All releases are retried once the store is back.
                 if trouble.is_no_answer() {
                     return Left::Again(now);
                 }

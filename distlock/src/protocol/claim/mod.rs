@@ -1,8 +1,7 @@
-//! One owner id on its way ask\* -> held -> released or lost (R1), without I/O: what comes in goes
-//! through `handle_*`, what is to be done is asked with `poll_*`, and the time is always said.
+//! The state machine of one owner id, ask\* -> held -> released or lost (R1), without I/O. Inputs
+//! arrive through `handle_*`, and pending actions come from `poll_*`. Time is always an argument.
 //!
-//! `asking` is the way to a hold, `holding` the hold, `leaving` what is taken back from the store
-//! in the end.
+//! `asking` is the path to a hold, `holding` the hold, and `leaving` the release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,24 +28,24 @@ pub(crate) mod leaving;
 #[cfg(test)]
 mod tests;
 
-/// All that is known of one owner id.
+/// The state of one owner id.
 #[derive(Debug)]
 pub(crate) struct Claim {
     request: Arc<Request>,
     rules: Rules,
     stage: Stage,
-    /// Its hold, also after that is over.
+    /// The hold, kept after it has ended.
     grip: Option<Grip>,
-    /// What is taken back from the store, from when the id is given up.
+    /// The release, from when the id is given up.
     leaving: Option<Leaving>,
-    /// Its call has seen its hold, and uses it. Until then it is not extended, and not kept for
-    /// long (R37).
+    /// Set once the call has seen its hold and uses it. Until then the hold is not extended, and
+    /// not kept for long (R37).
     taken: bool,
-    /// Its hold was lost while it was used, and nobody was told.
+    /// Set while the loss of a hold in use has not been reported.
     untold: bool,
-    /// It is to be released, although nobody gave it up.
+    /// Set if the id must be released although its holder has not given it up.
     unsent: bool,
-    /// How it came out for a call that had not heard of that when it was given up for it.
+    /// The outcome that the call had not yet seen when the id was given up on its behalf.
     outcome: Option<Outcome>,
 }
 
@@ -54,36 +53,36 @@ pub(crate) struct Claim {
 enum Stage {
     Asking(Box<Asking>),
     Held(Holding),
-    /// It was given up; how its hold ended, if there was one.
+    /// Given up, or lost. Carries why the hold ended, if there was one that was not given back.
     Over(Option<End>),
 }
 
-/// Where a claim stands.
+/// The state of a claim, as the manager sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Its call waits, or asks.
+    /// The id is about to acquire, waits for a reply, or came out without a hold.
     Asking,
-    /// It stands in the queue, and is looked after.
+    /// The id is in the queue, which is checked at intervals.
     Queued,
-    /// Something may be in the store, and only its call can go on.
+    /// The store may have something of the id, and only its call can continue.
     Due,
     Held,
     Over,
 }
 
-/// A hold, for those who use it.
+/// A hold, for the code that uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct Grip {
     pub(crate) token: FencingToken,
     pub(crate) since: Moment,
     pub(crate) belief: Arc<Belief>,
     pub(crate) path: AcquirePath,
-    /// When it was granted at the earliest, where it was handed on and that is known.
+    /// The earliest possible time of the grant, if the lock was handed off and the time is known.
     pub(crate) granted_at: Option<Moment>,
 }
 
 impl Claim {
-    /// `obstacle` is what stood in the way of an earlier id of the same call.
+    /// Creates the claim of an id about to acquire, with the obstacle of an earlier id of its call.
     pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
         Claim {
             request,
@@ -98,7 +97,7 @@ impl Claim {
         }
     }
 
-    /// An id that nobody here knows, and that is to be taken back, whatever the store has of it.
+    /// Creates a claim that releases an id unknown to this client, whatever the store has of it.
     pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: Moment) -> Self {
         Claim {
             stage: Stage::Over(None),
@@ -121,12 +120,12 @@ impl Claim {
         }
     }
 
-    /// A command is under way for its call.
+    /// Returns true while a command of the call is in flight.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(&self.stage, Stage::Asking(asking) if asking.is_unanswered())
     }
 
-    /// Whether it may stand in the queue: a grant leaves its place there until it is confirmed.
+    /// Returns true if the id may be in the queue, where a grant stays until it is confirmed.
     fn may_have_place(&self) -> bool {
         match &self.stage {
             Stage::Asking(_) => true,
@@ -135,7 +134,7 @@ impl Claim {
         }
     }
 
-    /// Returns true if it is held for the full lease, and not only by a short grant.
+    /// Returns true if the lock is held for the full lease, and not only by a short grant.
     pub(crate) fn is_confirmed(&self) -> bool {
         matches!(&self.stage, Stage::Held(held) if held.is_confirmed())
     }
@@ -144,7 +143,7 @@ impl Claim {
         self.taken || !self.rules.take_or_leave
     }
 
-    /// Who had the lock when it was last looked at, while it is waited for.
+    /// Returns the occupant of the lock, as last reported, until the id has a hold.
     pub(crate) fn occupant(&self) -> Option<&Occupant> {
         match &self.stage {
             Stage::Asking(asking) => asking.occupant(),
@@ -152,7 +151,7 @@ impl Claim {
         }
     }
 
-    /// Returns what went wrong with the last ask, while the call waits to repeat it.
+    /// Returns the call's last obstacle, if it is an error, until the id has a hold.
     pub(crate) fn trouble(&self) -> Option<&Trouble> {
         match &self.stage {
             Stage::Asking(asking) => asking.trouble(),
@@ -160,12 +159,12 @@ impl Claim {
         }
     }
 
-    /// Its hold, if there is or was one.
+    /// Returns the hold, also after it has ended.
     pub(crate) fn grip(&self) -> Option<&Grip> {
         self.grip.as_ref()
     }
 
-    /// How its hold ended.
+    /// Returns why the hold ended.
     pub(crate) fn end(&self) -> Option<&End> {
         match &self.stage {
             Stage::Over(end) => end.as_ref(),
@@ -173,14 +172,14 @@ impl Claim {
         }
     }
 
-    // What comes in, of an ask.
+    // Inputs while the id acquires.
 
     pub(crate) fn handle_answer(&mut self, answer: Result<AskReply, Trouble>, now: Moment) {
         let Stage::Asking(asking) = &mut self.stage else {
             return;
         };
         if asking.outcome().is_some() {
-            // Whatever it says, it is undone when the call leaves.
+            // Whatever the reply is, the release that follows undoes it.
             return;
         }
         match answer {
@@ -196,8 +195,7 @@ impl Claim {
         }
     }
 
-    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies
-    /// (R13).
+    /// Handles a pushed grant. It does not change an existing hold, which only replies prove (R13).
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
         if let Stage::Asking(asking) = &mut self.stage
             && asking.receive_grant(grant)
@@ -206,22 +204,22 @@ impl Claim {
         }
     }
 
-    /// A look found the lock to be this id's, and no message had said so.
+    /// Handles a queue check that found the lock to be this id's, although no grant had arrived.
     pub(crate) fn handle_found(&mut self) {
         if let Stage::Asking(asking) = &mut self.stage {
             asking.found();
         }
     }
 
-    /// A look found neither a lock nor a place of this id; or commands go to another connection,
-    /// and the server may have forgotten it.
+    /// Handles a queue check that found neither a lock nor a place of this id. Also called when
+    /// commands use another connection or server, which may not know the id.
     pub(crate) fn handle_missing(&mut self) {
         if let Stage::Asking(asking) = &mut self.stage {
             asking.missing();
         }
     }
 
-    /// A look saw who has the lock that is waited for.
+    /// Handles a queue check that reported the occupant of the lock.
     pub(crate) fn handle_occupied(&mut self, occupant: Option<Occupant>) {
         if let Stage::Asking(asking) = &mut self.stage
             && asking.is_queued()
@@ -230,7 +228,7 @@ impl Claim {
         }
     }
 
-    /// A look found something else at the lock's keys.
+    /// Handles a queue check that found a value at the lock's keys that distlock did not write.
     pub(crate) fn handle_foreign(&mut self, detail: String) {
         if let Stage::Asking(asking) = &mut self.stage
             && asking.is_queued()
@@ -239,14 +237,14 @@ impl Claim {
         }
     }
 
-    /// The pause after a failure is over, and the store can be used.
+    /// Ends the pause after a failure, once the store can be used.
     pub(crate) fn handle_retry(&mut self) {
         if let Stage::Asking(asking) = &mut self.stage {
             asking.retry(self.rules);
         }
     }
 
-    // What comes in, of a grant or a hold.
+    // Inputs for a grant or a hold.
 
     pub(crate) fn handle_confirmation(
         &mut self,
@@ -261,12 +259,12 @@ impl Claim {
                     let arrival = asking.arrival();
                     self.prove(proof, arrival, now);
                 }
-                // Only its replicas are missing, most likely: the same id asks again, which keeps
-                // what it has. What was granted is in the store, whether or not this was sent.
+                // Most likely only the replicas are missing: the same id acquires again, and keeps
+                // what it has. The store has the grant, even if this confirmation was not sent.
                 Err(trouble) if !self.request.durability.is_none() => {
                     asking.failed(&self.request, trouble.sent(), now);
                 }
-                // It was not lost, for nothing ran under it.
+                // This is not a loss, because no body ran under the grant.
                 Ok(None) | Err(_) => asking.again(),
             },
             Stage::Held(held) => {
@@ -277,7 +275,7 @@ impl Claim {
         }
     }
 
-    /// The answer to a renewal that was sent then.
+    /// Handles the reply to a renewal that was sent at `sent`.
     pub(crate) fn handle_renewal(
         &mut self,
         answer: Result<(), RenewalFailure>,
@@ -291,23 +289,23 @@ impl Claim {
         }
     }
 
-    // What comes in, of the surroundings.
+    // Inputs from outside the call.
 
-    /// There is another connection, so what is held is renewed at once.
+    /// Makes the renewal of a hold due at once, because there is a new connection.
     pub(crate) fn renew_now(&mut self, now: Moment) {
         if let Stage::Held(held) = &mut self.stage {
             held.renew_now(now);
         }
     }
 
-    /// The holder waits for the confirmation of its short grant.
+    /// Makes the confirmation of a short grant due at once, because its holder waits for it.
     pub(crate) fn confirm_now(&mut self, now: Moment) {
         if let Stage::Held(held) = &mut self.stage {
             held.confirm_now(&self.request, now);
         }
     }
 
-    /// Its hold is taken away, if it is the one with that token.
+    /// Ends the hold if it has the token of the revocation.
     pub(crate) fn handle_revocation(&mut self, revocation: &Revocation, now: Moment) {
         let held = matches!(self.stage, Stage::Held(_));
         let is_meant = |grip: &Grip| grip.token == revocation.token;
@@ -316,7 +314,7 @@ impl Claim {
         }
     }
 
-    /// Time passes: a hold may be over by itself, and a wait at its end.
+    /// Ends a hold that has expired or was not taken in time, and a wait that has ended.
     pub(crate) fn handle_time(&mut self, now: Moment) {
         let is_taken = self.is_taken();
         match &mut self.stage {
@@ -332,7 +330,8 @@ impl Claim {
         }
     }
 
-    /// A look, while the store can be used: what its call does not go on with is taken back (R37).
+    /// Releases an id with which its call does not continue (R37). Called at a queue check, while
+    /// the store can be used.
     pub(crate) fn handle_look(&mut self, now: Moment) {
         let patience = self.request.timing.command_deadline() * 2;
         if let Stage::Asking(asking) = &mut self.stage
@@ -343,13 +342,13 @@ impl Claim {
         }
     }
 
-    /// Whether its call was refused, and has to leave.
+    /// Returns true if the id has come out without a hold, so that its call has to leave it.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(&self.stage, Stage::Asking(asking) if asking.outcome().is_some())
     }
 
-    /// The command of this claim that its caller has under way is not heard of, because its runtime
-    /// does not run.
+    /// Releases the id if its call has a command in flight. Called when the call does not learn of
+    /// a reply in time, because its runtime does not run.
     pub(crate) fn handle_hang(&mut self, now: Moment) {
         if self.is_unanswered() && self.rules.take_or_leave {
             self.give_back(now);
@@ -364,8 +363,8 @@ impl Claim {
         }
     }
 
-    /// Whoever asked or held is done with it. With `keep`, a lock that is still held stays taken
-    /// for that long. Whether there is something to be released.
+    /// Gives up the id for its call or holder. A lock that is still held stays taken for `keep`.
+    /// Returns true if a release must be sent.
     pub(crate) fn leave(&mut self, keep: Duration, now: Moment) -> bool {
         self.handle_time(now);
         let (end, believed_until) = match &self.stage {
@@ -375,7 +374,7 @@ impl Claim {
                 return false;
             }
             Stage::Held(held) => (Some(End::Released), held.belief().end(now)),
-            // It is released already, or never was anything.
+            // The release has already begun, or there is nothing to release.
             Stage::Over(end) if self.leaving.is_some() || end.is_none() => return false,
             Stage::Over(end) => (end.clone(), None),
         };
@@ -398,7 +397,7 @@ impl Claim {
         true
     }
 
-    /// The answer to a release: whether it is to be repeated.
+    /// Handles the reply to a release, and returns the result of the attempt.
     pub(crate) fn handle_release(
         &mut self,
         answer: Result<ReleaseReply, Trouble>,
@@ -415,9 +414,9 @@ impl Claim {
         left
     }
 
-    // What is to be done.
+    // Pending actions and results.
 
-    /// What is to be sent now.
+    /// Returns the command to send now.
     pub(crate) fn poll_action(&mut self, now: Moment) -> Option<Action> {
         self.handle_time(now);
         let is_taken = self.is_taken();
@@ -428,7 +427,7 @@ impl Claim {
         }
     }
 
-    /// How it came out for the call that asked, once it did. From then on somebody uses a hold.
+    /// Returns the outcome for the call, once there is one. A hold counts as taken from then on.
     pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
             Stage::Asking(asking) => asking.outcome().cloned(),
@@ -436,7 +435,7 @@ impl Claim {
                 self.taken = true;
                 Some(Outcome::Held)
             }
-            // It was a hold, and is over before its call saw it.
+            // The claim ended before its call saw the outcome.
             Stage::Over(Some(End::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
             Stage::Over(None) if self.outcome.is_some() => self.outcome.clone(),
             Stage::Over(None) => Some(Outcome::Again(Some(Obstacle::Trouble(not_taken())))),
@@ -444,20 +443,20 @@ impl Claim {
         }
     }
 
-    /// How its hold was lost, once, for those who tell.
+    /// Returns how the hold was lost, once, for the caller that reports it.
     pub(crate) fn poll_loss(&mut self) -> Option<End> {
         std::mem::take(&mut self.untold)
             .then(|| self.end().cloned())
             .flatten()
     }
 
-    /// Whether it is to be released although its holder did not say so, once: who finds the lock
-    /// free drives its queue (R5).
+    /// Returns true, once, if the id must be released although its holder has not given it up. The
+    /// release makes the store hand a free lock to the next waiter (R5).
     pub(crate) fn poll_release(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }
 
-    /// When something is to be done, if nothing comes in before.
+    /// Returns when the claim needs attention, if no input arrives before.
     pub(crate) fn poll_timeout(&self) -> Option<Moment> {
         match &self.stage {
             Stage::Asking(_) => Some(self.request.deadline()),
@@ -467,7 +466,7 @@ impl Claim {
         }
     }
 
-    /// When an ask that failed may be repeated.
+    /// Returns when a failed acquire may be repeated.
     pub(crate) fn poll_retry(&self) -> Option<Moment> {
         match &self.stage {
             Stage::Asking(asking) => asking.retry_at(),
@@ -475,20 +474,20 @@ impl Claim {
         }
     }
 
-    /// How long a release that is sent now keeps the key.
+    /// Returns how long a release that is sent now keeps the key.
     pub(crate) fn keep(&self, now: Moment) -> Duration {
         let leaving = self.leaving.as_ref();
         leaving.map_or(Duration::ZERO, |leaving| leaving.keep(now))
     }
 
-    /// Whether nothing of it can be left in the store.
+    /// Returns true if the store can have nothing of the id any longer.
     pub(crate) fn is_past(&self, now: Moment) -> bool {
         let ttl = self.request.timing.ttl();
         let leaving = self.leaving.as_ref();
         leaving.is_none_or(|leaving| leaving.is_past(ttl, now))
     }
 
-    // From stage to stage.
+    // Transitions between stages.
 
     fn prove(&mut self, proof: Proof, arrival: Arrival, now: Moment) {
         match Holding::proven(&self.request, self.rules, proof, now) {
@@ -535,14 +534,14 @@ impl Claim {
                 self.leaving = Some(Leaving::new(now));
                 self.unsent = true;
             }
-            // Nobody else can have it before its holder has stopped and releases it, or its TTL
-            // ends.
+            // Not released here: no other client can acquire the lock before its holder has stopped
+            // and releases it, or its TTL ends.
             Verdict::Revoked => self.lose(End::Revoked(String::new()), now),
         }
     }
 
-    /// Its call does not take it, or hears nothing of it: others shall have the lock, and the call
-    /// asks again when it runs (R37).
+    /// Releases the id because its call does not take the hold, or does not learn of a reply.
+    /// Others can then have the lock, and the call acquires again when it runs (R37).
     fn give_back(&mut self, now: Moment) {
         if let Stage::Held(held) = &self.stage {
             held.belief().end(now);
@@ -561,7 +560,7 @@ impl Claim {
     }
 }
 
-/// What stood in the way of a call that did not go on, or did not take what it was given.
+/// Returns the obstacle of a call that did not continue, or did not take its hold.
 fn not_taken() -> Trouble {
     Trouble::new(
         Outage::TimedOut,

@@ -1,4 +1,4 @@
-//! A test of a claim is a list of inputs.
+//! Tests of the claim, each a list of inputs.
 
 use super::*;
 use crate::config::options::Options;
@@ -12,7 +12,7 @@ fn at(ms: u64) -> Moment {
     Moment(ms * 1_000_000)
 }
 
-/// A claim that is about to ask at 1 s.
+/// Returns a claim that is about to acquire at 1 s.
 fn fresh(lease: Duration, wait: Duration) -> Claim {
     let options = Options {
         lease,
@@ -23,7 +23,7 @@ fn fresh(lease: Duration, wait: Duration) -> Claim {
     Claim::new(Arc::new(request), None, Rules::ALL)
 }
 
-/// A claim that has asked at 1 s, with a lease of 30 s and a wait of 10 s.
+/// Returns a claim that sent its acquire at 1 s, with a lease of 30 s and a wait of 10 s.
 fn asked() -> Claim {
     let mut claim = fresh(SECOND * 30, SECOND * 10);
     let command = claim.poll_action(at(1_000));
@@ -70,15 +70,15 @@ fn trouble(outage: Outage) -> Trouble {
     Trouble::new(outage, "it happens")
 }
 
-/// A claim that has got this answer.
+/// Returns a claim that has received `answer`.
 fn answered(answer: Result<AskReply, Trouble>) -> Claim {
     let mut claim = asked();
     claim.handle_answer(answer, at(1_010));
     claim
 }
 
-/// A claim that was granted the lock at 2 s with the token 7, while it waited. Its call has not
-/// seen it.
+/// Returns a waiting claim that was granted the lock at 2 s with the token 7. Its call has not seen
+/// the grant.
 fn not_taken() -> Claim {
     let mut claim = answered(queued());
     assert_eq!(claim.standing(), Standing::Queued);
@@ -86,7 +86,7 @@ fn not_taken() -> Claim {
     claim
 }
 
-/// The same, and its call has seen it.
+/// Returns the claim of `not_taken`, after its call has seen the grant.
 fn granted() -> Claim {
     let mut claim = not_taken();
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
@@ -200,7 +200,7 @@ fn a_failed_ask_is_repeated_with_its_id() {
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
 }
 
-/// Only the ask that was refused, or not sent, is known to have left nothing.
+/// Only an acquire that was refused, or not sent, is known to have left nothing.
 #[test]
 fn a_refusal_says_nothing_of_an_earlier_ask() {
     let timed_out = || Err(trouble(Outage::TimedOut));
@@ -230,7 +230,7 @@ fn an_answer_after_a_shutdown_makes_no_hold() {
     assert!(claim.leave(Duration::ZERO, at(1_003)));
 }
 
-/// Whether or not the call runs before it is taken out of the queue.
+/// The outcome is the same whether or not the call runs before its id leaves the queue.
 #[test]
 fn the_end_of_a_wait_says_what_stood_in_the_way() {
     for runs in [true, false] {
@@ -277,7 +277,7 @@ fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
     assert_eq!(released(&answers, 1_600), Left::Done);
 }
 
-/// The queue may have a place of the call for longer than a TTL.
+/// The store may keep a place of the call for longer than a TTL.
 #[test]
 fn a_release_is_given_up_only_when_nothing_can_be_left() {
     let leaves: [fn(&mut Claim); 2] = [
@@ -351,7 +351,7 @@ fn who_does_not_go_on_is_taken_back() {
     claim.handle_look(at(2_010));
     assert_eq!(claim.standing(), Standing::Due, "its pause is not over");
     claim.handle_look(at(2_100));
-    // Whoever goes on is left alone.
+    // A call that continues keeps its id.
     claim.handle_retry();
     claim.poll_action(at(2_110));
     claim.handle_answer(Err(trouble(Outage::TimedOut)), at(3_000));
@@ -360,7 +360,7 @@ fn who_does_not_go_on_is_taken_back() {
     assert_eq!(claim.standing(), Standing::Due);
     claim.handle_look(at(6_200));
     assert!(claim.poll_release() && claim.standing() == Standing::Over);
-    // Nothing of the first ask is in the store before it is sent.
+    // The store has nothing of an id whose first acquire has not been sent.
     let request = claim.request().clone();
     let mut fresh = Claim::new(request, None, Rules::ALL);
     assert_eq!(fresh.standing(), Standing::Asking);
@@ -370,7 +370,7 @@ fn who_does_not_go_on_is_taken_back() {
 
 #[test]
 fn how_a_hold_came_is_known_with_it() {
-    // Too little is known of the age of these two, so they are confirmed first.
+    // The age of these two grants is not known well enough, so they are confirmed first.
     let confirmed = |news: fn(&mut Claim)| {
         let mut claim = answered(queued());
         news(&mut claim);

@@ -1,4 +1,4 @@
-//! One call of a client: what its verbs know, and what it may cost.
+//! One call of a client: its context, and its work limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::Moment;
 
-/// A client that is there.
+/// A registered client.
 pub(super) struct Client {
     pub(super) events: EventSink,
     pub(super) name: Arc<str>,
-    /// Its asks find a queue of this length full.
+    /// The length at which its requests find a queue full.
     pub(super) max_waiters: usize,
-    /// How long a token that it makes is remembered.
+    /// How long a fencing token that it makes is remembered.
     pub(super) fence_ttl: Duration,
 }
 
-/// What one script may do in queues, as in Redis, where more would keep the server from others: see
-/// `lua/next.lua`.
+/// Work limit of one call in queues, as in Redis, where more would block the server for other
+/// clients (see `lua/next.lua`).
 pub(super) const WORK: i64 = 500;
 
-/// What a verb knows of the call that runs it.
+/// The context of one call.
 pub(super) struct Call<'a> {
     pub(super) caller: &'a ClientId,
     pub(super) client: &'a Client,
     pub(super) now: Moment,
-    /// Wall time, µs.
+    /// Wall time in µs.
     pub(super) wall: u64,
-    /// What the call may still do in queues.
+    /// The work that the call may still do in queues.
     pub(super) work: i64,
     pub(super) clients: &'a HashMap<ClientId, Client>,
     pub(super) pushes: Vec<(EventSink, StoreEvent)>,
@@ -49,7 +49,7 @@ impl Call<'_> {
         self.clients.contains_key(client)
     }
 
-    /// Tells a client something, once the call is over.
+    /// Records an event, which is delivered to the client after the call.
     pub(super) fn push(&mut self, client: &ClientId, event: StoreEvent) {
         if let Some(known) = self.clients.get(client) {
             self.pushes.push((Arc::clone(&known.events), event));

@@ -1,8 +1,8 @@
-//! The store inside this process: the rules of the Redis scripts, without Redis.
+//! The store inside this process, which follows the rules of the Redis scripts.
 //!
-//! `slot` is one lock and the verbs on it (what `lua/` is for Redis), `queue` its waiters, `server`
-//! all locks with their clients. Nothing runs in the background: what has expired is seen by the
-//! next call, and the waiters' regular looks make sure that there is one.
+//! `slot` is one lock and its commands (the counterpart of `lua/`), `queue` its waiters, and
+//! `server` all locks and their clients. Nothing runs in the background. The next call removes what
+//! has expired, and the regular queue checks of the waiters ensure that there is one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +29,9 @@ mod slot;
 #[path = "../../../../tests/inside/memory/mod.rs"]
 mod tests;
 
-/// A memory server, seen by one client.
+/// A memory server, as one client uses it.
 ///
-/// Grants are delivered through the granted client's sink before the call that made them returns.
+/// A grant is delivered to its client's sink before the call that made the grant returns.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     server: MemoryServer,
@@ -89,7 +89,7 @@ impl LockStore for MemoryStore {
         })
     }
 
-    /// The client is dead from now on: its entries are passed over, and what it holds expires.
+    /// Unregisters the client. Its queue entries are then passed over, and its holds expire.
     fn close(&self) {
         self.server.unregister(&self.client);
     }

@@ -1,4 +1,4 @@
-//! Who waits for one lock, in the order of arrival.
+//! The waiters of one lock, in the order of arrival.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 use crate::util::clock::Moment;
 
-/// How much longer than its last deadline a queue is kept: a grant made just before may be
+/// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
 const KEPT: Duration = Duration::from_secs(11);
 
-/// What it costs to remove an entry, where to look at one costs one.
+/// The work of removing an entry; looking at one counts as one.
 pub(super) const REMOVAL: i64 = 5;
 
-/// How much of a full queue one ask looks at.
+/// How many entries of a full queue one request examines.
 const SLICE: usize = 100;
 
-/// One acquisition, among those of all clients.
+/// An acquisition, unique among all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Who {
     pub(super) client: ClientId,
@@ -30,26 +30,26 @@ pub(super) struct Who {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) who: Who,
-    /// As the waiter wrote it.
+    /// The key as the waiter wrote it.
     pub(super) key: LockKey,
     pub(super) timing: Timing,
     pub(super) deadline: Moment,
-    /// When it came here, wall time, µs.
+    /// The time of arrival, wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
 }
 
-/// A queue. Its head is marked once it was granted the lock, until it confirms.
+/// A queue. Its head is marked from when it was granted the lock until it confirms.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// By arrival, from 1; a mark is a negative sign, as in the Redis scripts.
+    /// Entries by arrival, from 1. A negative sign is a mark, as in the Redis scripts.
     pub(super) entries: BTreeMap<i64, Entry>,
     places: HashMap<Who, i64>,
     pub(super) until: Moment,
 }
 
 impl Queue {
-    /// Forgets everybody once nobody in it can be waiting any more.
+    /// Removes all entries once none of their callers can be waiting any longer.
     pub(super) fn settle(&mut self, now: Moment) {
         if !self.is_empty() && self.until <= now {
             *self = Queue::default();
@@ -68,19 +68,19 @@ impl Queue {
         self.places.contains_key(who)
     }
 
-    /// The first entry, and whether it is marked.
+    /// Returns the first entry, and whether it is marked.
     pub(super) fn head(&self) -> Option<(&Entry, bool)> {
         let (order, entry) = self.entries.first_key_value()?;
         Some((entry, *order < 0))
     }
 
-    /// The entry that was granted the lock and has not confirmed.
+    /// Returns the entry that was granted the lock and has not confirmed.
     pub(super) fn marked(&self) -> Option<&Entry> {
         self.head()
             .and_then(|(entry, marked)| marked.then_some(entry))
     }
 
-    /// Joins the queue at its end, or stays at its place with a new deadline and lease.
+    /// Adds an entry at the end. A waiter keeps its place, and gets the new deadline and lease.
     pub(super) fn join(&mut self, mut entry: Entry) {
         let until = entry.deadline + KEPT;
         self.until = if self.is_empty() {
@@ -103,8 +103,8 @@ impl Queue {
         self.entries.insert(order, entry);
     }
 
-    /// The waiters in a part of the queue, another for each number: multiples of the golden section
-    /// spread evenly, whichever of a client's owners ask here.
+    /// Returns the waiters in a part of the queue, which depends on the number. Multiples of the
+    /// golden section spread evenly, for any owners of a client.
     pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
         let mut first = 0;
         if self.len() > SLICE {
@@ -114,7 +114,7 @@ impl Queue {
             first = end.saturating_sub(SLICE).min(self.len() - SLICE);
         }
         let part = self.entries.iter().skip(first).take(SLICE);
-        // A mark is the holder's, or a purge's.
+        // A marked entry is the holder's, or a purge's.
         part.filter(|(order, _)| **order > 0)
             .map(|(_, entry)| entry)
     }
@@ -131,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// Marks the head. It stays the head: nobody arrived before it.
+    /// Marks the head. It stays the head, because every other entry arrived later.
     pub(super) fn mark_head(&mut self) {
         if let Some((order, entry)) = self.entries.pop_first() {
             let order = -order.abs();
@@ -140,9 +140,9 @@ impl Queue {
         }
     }
 
-    /// Removes what the marked head's client has here, behind the place that its mark names. The
-    /// head goes last: while it stays, the next call knows that the client is to be purged, and its
-    /// mark names the place up to which that is done.
+    /// Removes the entries of the marked head's client, from behind the place that the mark names.
+    /// The head is removed last: while it stays, the next call knows that the client must be
+    /// purged. Its mark names the place up to which that is done.
     pub(super) fn purge_client_of_head(&mut self, work: &mut i64) {
         let Some((order, head)) = self.entries.pop_first() else {
             return;

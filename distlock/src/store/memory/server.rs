@@ -1,4 +1,4 @@
-//! All locks of one memory store, and the clients that use them.
+//! All locks of one memory server, and its clients.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,11 +15,11 @@ use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootClock, Clock, Moment};
 
-/// Slots examined by each call for whether they can be forgotten. More than one, so that calls that
-/// all use new keys still get around.
+/// How many slots every call examines, to remove empty ones. More than one, so that the sweep makes
+/// progress even if every call uses a new key.
 const SWEPT_PER_CALL: usize = 2;
 
-/// The part that Redis plays for the other store. Clones are the same server.
+/// The counterpart of a Redis server. Clones are the same server.
 #[derive(Clone)]
 pub(crate) struct MemoryServer(pub(super) Arc<Shared>);
 
@@ -32,18 +32,18 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) slots: Slots,
-    /// The clients that are there; what PUBSUB NUMSUB is for Redis.
+    /// The registered clients, the counterpart of PUBSUB NUMSUB in Redis.
     clients: HashMap<ClientId, Client>,
 }
 
 impl MemoryServer {
-    /// A server of its own.
+    /// Creates a private server.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with_name("", clock)
     }
 
-    /// The server of that name in this process. It lives as long as a store uses it: after the last
-    /// one the same name gives a new, empty server.
+    /// Returns the server of that name in this process. It lives as long as a store uses it. After
+    /// the last one, the same name gives a new, empty server.
     pub(crate) fn named(name: &str) -> Self {
         static NAMED: Lazy<Mutex<HashMap<String, Weak<Shared>>>> = Lazy::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl MemoryServer {
 
     fn with_name(name: &str, clock: Arc<dyn Clock>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // The number tells a named server from an earlier one, whose locks are gone.
+        // The number distinguishes a named server from an earlier one, whose locks are gone.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         MemoryServer(Arc::new(Shared {
             identity: format!("memory:{name}#{number}").into(),
@@ -77,11 +77,11 @@ impl MemoryServer {
 
     pub(super) fn unregister(&self, client: &ClientId) {
         let known = self.state().clients.remove(client);
-        // Not under the mutex: dropping the sink may drop a store.
+        // Dropped outside the mutex, because dropping the sink may drop a store.
         drop(known);
     }
 
-    /// Runs one verb, alone; then delivers its grants.
+    /// Runs one command under the mutex, then delivers its events.
     pub(super) fn call<T>(
         &self,
         caller: &ClientId,
@@ -126,16 +126,16 @@ impl fmt::Debug for MemoryServer {
     }
 }
 
-/// The locks by name. Empty ones are forgotten, a few at each call.
+/// The locks by name. Every call examines a few, and removes the empty ones.
 #[derive(Default)]
 pub(super) struct Slots {
     pub(super) by_name: HashMap<Arc<str>, Slot>,
-    /// Each name once, the next to be examined first.
+    /// Every name once, in the order in which they are examined.
     pub(super) round: VecDeque<Arc<str>>,
 }
 
 impl Slots {
-    /// Uses the slot of a key, and keeps it if something is in it then.
+    /// Runs a command on the slot of a key. A new slot is kept only if it is not empty then.
     pub(super) fn with<T>(
         &mut self,
         key: &LockKey,
@@ -157,8 +157,7 @@ impl Slots {
         reply
     }
 
-    /// The keys that are taken, as Redis has them: with their tags, unless these are the whole of
-    /// them.
+    /// Returns the taken keys as Redis does: with a hash tag, unless the tag is the whole key.
     pub(super) fn taken(&mut self, now: Moment) -> impl Iterator<Item = LockKey> {
         self.by_name.iter_mut().filter_map(move |(name, slot)| {
             slot.settle(now);
@@ -184,8 +183,7 @@ impl Slots {
     }
 }
 
-/// What two keys have in common if they are the same lock ([`LockKey::tagged`]), without
-/// allocating.
+/// Returns a text that is equal for keys of the same lock ([`LockKey::tagged`]). Does not allocate.
 fn canonical(key: &LockKey) -> &str {
     let key = key.as_str();
     let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));

@@ -1,4 +1,4 @@
-//! The state of one lock, and the verbs on it: what the scripts in `lua/` do, step by step.
+//! The state of one lock, and its commands, which follow the scripts in `lua/` step by step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::store::StoreEvent;
 use crate::store::command::Revoke;
 use crate::util::clock::Moment;
 
-/// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of
-/// another.
+/// Work that every lock of a queue check may do at least (see [`Call::work`]). No lock then waits
+/// for the dead waiters of another.
 const LEAST_WORK: i64 = 10;
 
-/// How much longer than its caller waits an entry is served.
+/// How long an entry is served after the caller's wait has ended.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// All there is to one lock. An empty slot is as good as none.
+/// The state of one lock. An empty slot is equivalent to none.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) hold: Option<Hold>,
@@ -35,21 +35,21 @@ pub(super) struct Hold {
     pub(super) who: Who,
     pub(super) token: FencingToken,
     pub(super) state: State,
-    /// The longest time the holder may set, from the moment it sets it.
+    /// The longest TTL that the holder may set.
     pub(super) limit: Duration,
     pub(super) until: Moment,
-    /// Wall time, µs.
+    /// Wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
 }
 
-/// What may become of a hold: only one that is `Held` can be renewed.
+/// The state of a hold. Only a hold that is `Held` can be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Held,
     /// Released, and kept taken by `min_hold`.
     Kept,
-    /// Taken away, and over when its time is, or its holder releases it.
+    /// Revoked: ends with its TTL, or when its holder releases it.
     Revoked,
 }
 
@@ -59,20 +59,20 @@ pub(super) struct Fence {
     pub(super) until: Moment,
 }
 
-/// What became of a free lock.
+/// The result of handing on a free lock.
 enum Driven {
-    /// The first live waiter has it.
+    /// The first live waiter has the lock.
     Granted,
-    /// The caller is the first, and takes it itself.
+    /// The caller is the first waiter, and takes the lock itself.
     Mine,
-    /// Nobody waits.
+    /// No client waits.
     Free,
-    /// Too many dead entries for one script.
+    /// The queue has too many dead entries for one script.
     More,
 }
 
 impl Slot {
-    /// Ends what has expired.
+    /// Removes the hold, the fence and the queue if they have expired.
     pub(super) fn settle(&mut self, now: Moment) {
         self.hold.take_if(|hold| hold.until <= now);
         self.fence.take_if(|fence| fence.until <= now);
@@ -97,7 +97,7 @@ impl Slot {
         }
         let revoked = |hold: &Hold| hold.who == who && hold.state == State::Revoked;
         if self.hold.as_ref().is_some_and(revoked) {
-            // It was taken away before its owner heard of it.
+            // The lock was revoked before its owner learned of its hold.
             return AskReply::Busy(self.occupant(call));
         }
         if let Some(proof) = self.prolong(call, &who, ask.timing) {
@@ -105,7 +105,7 @@ impl Slot {
         }
         let occupant = self.occupant(call);
         if ask.wait.is_zero() {
-            // Who queues looks every half second, and cuts then.
+            // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp(call.now);
             return AskReply::Busy(occupant);
         }
@@ -126,7 +126,7 @@ impl Slot {
         AskReply::Queued(occupant)
     }
 
-    /// Removes who is dead or overdue, in a part of the queue that differs from owner to owner.
+    /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
     fn make_room(&mut self, call: &Call<'_>, owner: Owner) {
         let gone: Vec<Who> = (self.queue.part(owner))
             .filter(|entry| entry.deadline < call.now || !call.is_alive(&entry.who.client))
@@ -143,15 +143,15 @@ impl Slot {
         owner: Owner,
         timing: Timing,
     ) -> Option<Proof> {
-        // What min_hold keeps has been released, and what was taken away is to end: a late
-        // confirmation changes nothing.
+        // A kept lock was released, and a revoked one must end, so a late confirmation changes
+        // nothing.
         if (self.hold.as_ref()).is_some_and(|hold| hold.state != State::Held) {
             return None;
         }
         self.prolong(call, &call.who(owner), timing)
     }
 
-    /// Whether the hold is (still) this one, which then lives on.
+    /// Extends the hold if it is still that of the renewal.
     pub(super) fn renew(
         &mut self,
         call: &mut Call<'_>,
@@ -171,7 +171,7 @@ impl Slot {
         }
     }
 
-    /// Takes the hold with this token away.
+    /// Revokes the hold with this token.
     pub(super) fn revoke(&mut self, call: &mut Call<'_>, revoke: &Revoke<'_>) -> Revoked {
         let Revoke {
             key,
@@ -189,7 +189,7 @@ impl Slot {
         let newest = if state == State::Revoked {
             self.fence.as_ref().map_or(token, |fence| fence.token)
         } else {
-            // Who takes it away need not know how long others remember.
+            // The later end counts, because other clients may remember tokens for longer.
             let known = self.fence.as_ref().map(|fence| fence.until);
             let newest = self.next_token(call);
             if let Some(fence) = &mut self.fence {
@@ -227,7 +227,7 @@ impl Slot {
             hold.until = call.now + keep;
         }
         self.queue.remove(&who);
-        // One script is not enough to pass very many dead waiters.
+        // The work limit of one script is not enough to pass very many dead waiters.
         while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {
             call.work = WORK;
         }
@@ -253,7 +253,7 @@ impl Slot {
     }
 
     pub(super) fn inspect(&self, call: &Call<'_>, waiters: usize) -> Inspection {
-        // The marked entry's owner waits no more.
+        // The owner of a marked entry no longer waits.
         let marked = usize::from(self.queue.marked().is_some());
         let waiting = self.queue.entries.values().skip(marked).take(waiters);
         Inspection {
@@ -284,7 +284,7 @@ impl Slot {
             .saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
         Some(Occupant {
             ours: (hold.who.client == *call.caller).then_some(hold.who.owner),
-            // Nobody else can reach this store.
+            // No other process can reach this store.
             this_process: true,
             token: hold.token,
             since: hold.since,
@@ -293,7 +293,7 @@ impl Slot {
         })
     }
 
-    /// Gives the holder its full lease, and ends its mark; `None` if the lock is not its own.
+    /// Extends the hold of `who` to its full lease and removes its mark; `None` if it has no hold.
     fn prolong(&mut self, call: &Call<'_>, who: &Who, timing: Timing) -> Option<Proof> {
         let hold = self.hold.as_mut().filter(|hold| hold.who == *who)?;
         hold.until = call.now + timing.ttl();
@@ -311,7 +311,7 @@ impl Slot {
                 return Driven::Free;
             };
             if marked && head.who.client != *call.caller {
-                // Granted, never confirmed, and the lock has expired: that client does not answer.
+                // Granted, never confirmed, and the lock has expired: the client does not answer.
                 self.queue.purge_client_of_head(&mut call.work);
             } else if !marked && Some(&head.who) == me {
                 return Driven::Mine;
@@ -326,7 +326,7 @@ impl Slot {
         Driven::More
     }
 
-    /// Grants the lock to the head for a short time, and tells its client.
+    /// Grants the lock to the head for a short time, and notifies its client.
     fn grant(&mut self, call: &mut Call<'_>) {
         let Some((head, _)) = self.queue.head() else {
             return;
@@ -381,7 +381,7 @@ impl Slot {
         token
     }
 
-    /// No hold outlives what its holder said at first, once somebody else looks at it.
+    /// Cuts the hold down to the longest TTL that its holder may set (R21).
     fn clamp(&mut self, now: Moment) {
         let Some(hold) = &mut self.hold else { return };
         let limit = match self.queue.marked() {

@@ -1,10 +1,10 @@
-//! The store in Redis. This folder is the only place that knows the `redis` crate.
+//! The store in Redis. Only this module uses the `redis` crate.
 //!
-//! `node` is one server: a connection for commands, one for renewals, those of the callers'
-//! runtimes (`lanes`), and those that wait for replicas (`acks`). `conn` opens and replaces a
-//! connection over a `transport`, which is sockets in production and a simulated network in tests.
-//! `wire` turns commands into requests and replies into values. `cluster` and `quorum` are stores
-//! of several nodes; a node knows neither, but for what `conn/group.rs` hands to its connections.
+//! `node` is one server: a connection for commands, one for renewals, the runtime connections
+//! (`lanes`), and those that wait for replicas (`acks`). `conn` opens and replaces a connection
+//! over a `transport`: sockets in production, a simulated network in tests. `wire` encodes commands
+//! and decodes replies. `cluster` and `quorum` are stores of several nodes. A node knows neither,
+//! except what `conn/group.rs` passes to its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,15 +40,14 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time
-    /// is over.
+    /// Connects, retrying until the configured timeout. The current runtime runs the connections.
     async fn connect(config: &RedisConfig, to: &Single, client: Client) -> Result<Opened, Error> {
         let sockets = Sockets::new(config, to);
         let sentinels = sockets.sentinels();
         Self::connect_over((client.way)(sockets), sentinels, config, client).await
     }
 
-    /// Connects over something else than a socket.
+    /// Connects over the given transport.
     pub(crate) async fn connect_over(
         transport: Arc<dyn Transport>,
         sentinels: Option<Arc<Sentinels>>,
@@ -59,14 +58,14 @@ impl RedisStore {
         Ok(Self::open(node, config, &*transport, sentinels, eviction))
     }
 
-    /// Opens the connections in the background, on the runtime that this is called on.
+    /// Opens the connections in the background, on the current runtime.
     fn connect_lazy(config: &RedisConfig, to: &Single, client: Client) -> Opened {
         let sockets = Sockets::new(config, to);
         let sentinels = sockets.sentinels();
         Self::connect_lazy_over((client.way)(sockets), sentinels, config, client)
     }
 
-    /// The same over something else than a socket.
+    /// Opens the connections in the background, over the given transport.
     pub(crate) fn connect_lazy_over(
         transport: Arc<dyn Transport>,
         sentinels: Option<Arc<Sentinels>>,
@@ -77,7 +76,7 @@ impl RedisStore {
         Self::open(node, config, &*transport, sentinels, None)
     }
 
-    /// On the runtime that runs the connections.
+    /// Starts the background tasks. It must be called on the runtime that runs the connections.
     fn open(
         node: Node,
         config: &RedisConfig,
@@ -170,7 +169,7 @@ impl LockStore for RedisStore {
     }
 }
 
-/// The lane of a caller's runtime.
+/// The runtime connection of one caller's runtime.
 #[derive(Debug)]
 struct OnLane {
     node: Arc<Node>,

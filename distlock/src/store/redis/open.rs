@@ -9,8 +9,7 @@ use crate::store::redis::quorum::Quorum;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Place;
 
-/// Connects, on the runtime that is to run the connections, and tries until the configured time is
-/// over.
+/// Connects, retrying until the configured timeout. The current runtime runs the connections.
 pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Opened, Error> {
     match &config.place {
         Place::One(server) => RedisStore::connect(&config, server, client).await,
@@ -19,7 +18,7 @@ pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Opene
     }
 }
 
-/// Opens the connections in the background, on the runtime that this is called on.
+/// Opens the connections in the background, on the current runtime.
 pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Opened {
     match &config.place {
         Place::One(server) => RedisStore::connect_lazy(config, server, client),

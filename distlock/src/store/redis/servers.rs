@@ -20,33 +20,33 @@ use crate::store::redis::wire::trouble;
 /// Timeout of a connection attempt, and of each command.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The part that a server plays for the store.
+/// The role of a server in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It has all locks.
+    /// A server that has all locks.
     Whole,
-    /// It has the locks of its slots.
+    /// A server that has the locks of its slots.
     Primary,
-    /// It has a vote.
+    /// A server that has a vote.
     Voter,
-    /// It names the primary of a service.
+    /// A server that returns the address of a service's primary.
     Sentinel {
         /// The name of the service.
         service: String,
     },
 }
 
-/// A server that has a part in a store.
+/// A server that has a role in a store.
 #[derive(Debug)]
 pub struct Server {
     /// Its URL, without user and password.
     pub address: String,
-    /// Its part in the store.
+    /// Its role in the store.
     pub part: Part,
     path: Path,
 }
 
-/// How a server is connected to.
+/// The connection settings of a server.
 #[derive(Debug)]
 enum Path {
     Direct(Sockets),
@@ -57,8 +57,7 @@ enum Path {
 #[derive(Debug)]
 pub struct ServerConnection(Arc<dyn Connection>);
 
-/// Returns the servers of a store. The nodes that the URL of a cluster names are asked for its
-/// primaries.
+/// Returns the servers of a store. For a cluster, the nodes in its URL are asked for the primaries.
 pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble> {
     match &config.place {
         Place::One(place) => {
@@ -148,7 +147,7 @@ impl Server {
 }
 
 impl ServerConnection {
-    /// Returns true if a proxy is in between, which may end the connection at an unknown command.
+    /// Returns true if a proxy is in between. It may end the connection on an unknown command.
     #[must_use]
     pub fn is_proxied(&self) -> bool {
         !self.0.has_pushes()

@@ -1,4 +1,4 @@
-//! The nodes that owe answers to asks.
+//! The nodes that owe replies to acquire commands.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,17 +7,17 @@ use crate::protocol::words::Owner;
 use crate::store::redis::node::Node;
 use crate::util::mutex::lock;
 
-/// They are forgotten with their release, or, when there are many, once the node has forgotten
-/// them.
+/// Number of entries at which stale ones are removed. An entry is normally removed with its
+/// release, and is stale once no node owes a reply.
 const MANY: usize = 1_024;
 
-/// For each owner the nodes that owe it an answer: its release goes to the node that has the slot
-/// by then, and what another one was asked for may still be applied there.
+/// The nodes that owe each owner a reply. A release is sent to the node that has the slot by then,
+/// but a command sent to another node may still be applied there.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
 
 impl Elsewhere {
-    /// An owner asks at a node.
+    /// Returns a guard for an acquire command at a node.
     pub(super) fn asks<'a>(&'a self, owner: Owner, node: &'a Arc<Node>) -> Asking<'a> {
         Asking {
             elsewhere: self,
@@ -26,12 +26,11 @@ impl Elsewhere {
         }
     }
 
-    /// The nodes that owe an owner an answer.
+    /// Returns the nodes that owe an owner a reply.
     pub(super) fn get(&self, owner: Owner) -> Vec<Arc<Node>> {
         lock(&self.0).get(&owner).cloned().unwrap_or_default()
     }
 
-    /// It is released.
     pub(super) fn forget(&self, owner: Owner) {
         lock(&self.0).remove(&owner);
     }
@@ -48,7 +47,8 @@ impl Elsewhere {
     }
 }
 
-/// An ask that is under way. If it is dropped, or ends without an answer, the node is remembered.
+/// An acquire command in flight. Its node is remembered if the command ends without a reply, or if
+/// this guard is dropped first.
 pub(super) struct Asking<'a> {
     elsewhere: &'a Elsewhere,
     owner: Owner,

@@ -1,4 +1,4 @@
-//! Which node has which slot.
+//! The map from slots to nodes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::wire::reply::{self, Reply, nonsense};
 use crate::store::redis::wire::slots::{SLOTS, Slot};
 
-/// Where a node is, as the cluster announces it.
+/// The address of a node, as the cluster announces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
     pub(crate) host: Arc<str>,
@@ -24,8 +24,8 @@ impl Address {
         }
     }
 
-    /// Reads `host:port`. A node that does not know its host has the one that it was asked at; one
-    /// that was given no name has another, which the map has.
+    /// Reads `host:port`. An empty host is that of `asked`, because that node does not know its own
+    /// host. Returns `None` for `?`: the node has no host name, and only the map has its address.
     pub(crate) fn read(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':').filter(|(host, _)| *host != "?")?;
         let port = port.parse().ok()?;
@@ -53,11 +53,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which primary has which slot.
+/// The primary of each slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
     primaries: Vec<Address>,
-    /// For each slot the place of its primary.
+    /// The index in `primaries` for each slot.
     owners: Vec<Option<u16>>,
     replicas: Vec<Address>,
 }
@@ -71,7 +71,7 @@ impl Map {
         }
     }
 
-    /// Reads what `CLUSTER SLOTS` says: ranges, the primary of each, and its replicas.
+    /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
     pub(crate) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
         let mut map = Map::empty();
         let mut ranges = Reply::list(answer)?;
@@ -109,7 +109,7 @@ impl Map {
         self.primaries.get(usize::from(place))
     }
 
-    /// Whether that is news.
+    /// Assigns a slot to a node. Returns true if that changes the map.
     pub(crate) fn assign(&mut self, slot: Slot, to: &Address) -> bool {
         let is_news = self.owner(slot) != Some(to);
         if is_news {
@@ -118,7 +118,7 @@ impl Map {
         is_news
     }
 
-    /// The slots that had an owner, and have another in a later map.
+    /// Returns the slots that have an owner here, and not the same one in `later`.
     pub(crate) fn moved_in(&self, later: &Map) -> Vec<Slot> {
         let slots = (0..SLOTS).filter_map(Slot::new);
         let has_moved = |slot: &Slot| {
@@ -128,26 +128,25 @@ impl Map {
         slots.filter(has_moved).collect()
     }
 
-    /// Some slot of a node.
     pub(crate) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
         let mut slots = (0..SLOTS).filter_map(Slot::new);
         slots.find(|slot| self.owner(*slot) == Some(node))
     }
 
-    /// Those who have slots.
+    /// Returns the primaries that have slots.
     pub(crate) fn primaries(&self) -> Vec<Address> {
         let primaries = self.primaries.iter();
         let with_slots = primaries.filter(|node| self.some_slot_of(node).is_some());
         with_slots.cloned().collect()
     }
 
-    /// All that can be asked where the slots are.
+    /// Returns all nodes that can be asked for the slots.
     pub(crate) fn everybody(&self) -> impl Iterator<Item = &Address> {
         self.primaries.iter().chain(&self.replicas)
     }
 }
 
-/// `[host, port, id, [what, its value, ...]]`; no host is that of the node which was asked.
+/// Reads `[host, port, id, [name, value, ...]]`. A missing host is that of the node that was asked.
 fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
     let mut fields = Reply::list(value)?;
     let host = match fields.next() {
@@ -158,14 +157,14 @@ fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
     let port = u16::try_from(fields.int()?).map_err(|_| nonsense("a port that there is not"))?;
     let (_id, said) = (fields.next(), fields.next());
     let host = match &*host {
-        // It is to be called by a name, and has none.
+        // The cluster announces host names, and this node has none.
         "?" => ip(said).ok_or_else(|| nonsense("a node without a name"))?,
         _ => host,
     };
     Ok(Address::announced(&host, port, asked))
 }
 
-/// The address among what else is said of a node, as a map or as a list.
+/// Returns the IP address among the additional fields of a node, which are a map or a list.
 fn ip(said: Option<Value>) -> Option<String> {
     let pairs = match said? {
         Value::Map(pairs) => pairs,

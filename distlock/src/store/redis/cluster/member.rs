@@ -1,4 +1,4 @@
-//! What the connections to one node of a cluster know of the whole.
+//! The view of the cluster that the connections to one node have.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::group::ClusterNode;
 use crate::store::redis::wire::slots::Slot;
 
-/// A node of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) topology: Arc<Topology>,

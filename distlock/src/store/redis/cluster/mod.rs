@@ -1,10 +1,10 @@
-//! The store in a Redis Cluster: each lock is in the node that has its slot.
+//! The store in a Redis Cluster. Each lock is on the node that has its slot.
 //!
-//! `topology` is what is known of the whole: the `map` of the slots, which `refresh` updates.
-//! `nodes` are the ones in use; a `member` tells the connections of a node about its slots. A
-//! `route` runs a command at the node that has its slot, and follows each `redirect`. `seen` has
-//! the commands of administrators. An ask without an answer is remembered in `elsewhere`, because
-//! its slot may be at another node by the time that it is released.
+//! `topology` is the client's view of the cluster. It has the `map` of the slots, which `refresh`
+//! updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
+//! connections. A `route` runs a command on the node that has its slot, and follows each
+//! `redirect`. `seen` lists the taken keys. An acquire command without a reply is recorded in
+//! `elsewhere`, because its slot may be on another node at the time of the release.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -44,11 +44,10 @@ mod route;
 mod seen;
 pub(super) mod topology;
 
-/// The pause before nodes that could not be reached are tried again, while connecting.
+/// Pause before nodes that could not be reached are retried while connecting.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A call gives a node so long to be opened for the first time, also one that does not wait
-/// otherwise.
+/// Time that a call gives a node to be opened for the first time, even if `wait` is 0.
 const OPENING: Duration = Duration::from_millis(500);
 
 /// One client of a cluster.
@@ -60,8 +59,8 @@ pub(super) struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Connects, on the runtime that is to run the connections, to one of its nodes, and tries
-    /// until the configured time is over. Others are connected to when they are needed.
+    /// Connects to one node of the cluster, retrying until the configured timeout. Other nodes are
+    /// connected when they are needed. The current runtime runs the connections.
     pub(super) async fn connect(
         config: &RedisConfig,
         seeds: &[Host],
@@ -100,7 +99,7 @@ impl ClusterStore {
         }
     }
 
-    /// Opens the connections in the background, on the runtime that this is called on.
+    /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Opened {
         let topology = Topology::new(client.clock.clone(), client.events.clone());
         let nodes = Nodes::new(config.clone(), client.clone(), topology);
@@ -135,7 +134,7 @@ impl ClusterStore {
     }
 }
 
-/// Finds the slots, and a node that can be used.
+/// Finds the slots, and connects to a primary. Returns its eviction policy if that removes locks.
 async fn enter(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
@@ -149,7 +148,7 @@ async fn enter(
         found.map_err(|error| error.into_connect_error(clock.now().since(started)))?;
     let mut primaries = map.primaries();
     nodes.topology.learn(map);
-    // The one that has just answered, if it is one.
+    // Tries the node that has just replied first, if it is a primary.
     primaries.sort_by_key(|primary| *primary != answered);
     let mut last = None;
     for primary in primaries {
@@ -176,18 +175,18 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
 impl ClusterStore {
     async fn ask(&self, ask: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
         let clock = &self.nodes.topology.clock;
-        // Whoever holds nothing yet has time for a node that is opened for the first time.
+        // A caller without a hold has time for a node that is opened for the first time.
         let patience = match ask.wait {
             Duration::ZERO => OPENING,
             wait => wait.min(OPENING),
         };
         let mut route = Route::new(&self.nodes, ask.key, timeout);
         route.opened_by = route.opened_by.max(clock.now() + patience);
-        // Whether a node has said that the owner has something there.
+        // Set once a node has replied that the owner is queued or holds the lock.
         let mut has_some = false;
         loop {
             let hop = route.next().await.map_err(|mut trouble| {
-                // What an earlier answer said is to be undone.
+                // An earlier reply reported state to release, so the error is not unsent.
                 trouble.unsent &= !has_some;
                 trouble
             })?;
@@ -196,8 +195,7 @@ impl ClusterStore {
                 self.ask_at(&hop, ask).await
             };
             let acknowledged = match asked {
-                // It stands in a queue and is not subscribed there any more: it asks again, with
-                // the same id.
+                // The owner is queued without a subscription: it acquires again, with the same id.
                 Ok(None) => {
                     has_some = true;
                     continue;
@@ -215,9 +213,11 @@ impl ClusterStore {
         }
     }
 
-    /// Asks a node; `None` where it stands in a queue unheard. Nobody does without a subscription
-    /// on the same connection: who finds the lock taken subscribes, and asks again in the same
-    /// write.
+    /// Sends an acquire command to a node. Returns `None` if the owner is queued and the connection
+    /// is not subscribed in the slot.
+    ///
+    /// A waiter needs a subscription on the same connection. If the lock is taken, this subscribes
+    /// and sends the command again in the same write.
     async fn ask_at(&self, hop: &Hop, ask: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
         let (node, slot, mut timeout) = (&hop.node, slot(ask.key), hop.within);
         let topology = &self.nodes.topology;
@@ -246,7 +246,7 @@ impl ClusterStore {
         Ok((!is_unheard).then_some(reply))
     }
 
-    /// Runs a script that is about a lock alone, and not about its queue.
+    /// Runs a script that does not change the queue, and so needs no subscription.
     async fn past_queues<S: ScriptCall + ?Sized>(
         &self,
         key: &LockKey,
@@ -258,7 +258,7 @@ impl ClusterStore {
         route.send(script).await
     }
 
-    /// The way of what passes a lock on.
+    /// Returns the route of a command that hands a lock on.
     fn handing_on(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
         let mut route = Route::new(&self.nodes, key, timeout);
         route.is_considerate = true;
@@ -286,11 +286,11 @@ impl ClusterStore {
         Ok(reply)
     }
 
-    /// Looks, and subscribes first where that has been lost.
+    /// Checks the queue, and first subscribes again if the subscription was lost.
     async fn look(&self, look: &Look, timeout: Duration) -> Result<Vec<LookReply>, Trouble> {
         let slot = slot(&look.key);
-        // Looks at other nodes' locks are not to wait for one that is away: there will be another
-        // look.
+        // A queue check does not wait for a lost node, because it would delay the checks on other
+        // nodes. It is repeated anyway.
         let mut route = Route::new(&self.nodes, &look.key, timeout);
         route.is_patient = false;
         let looked = route.run(|hop| async move {
@@ -315,7 +315,7 @@ impl LockStore for ClusterStore {
                     let confirmed = self.past_queues(confirm.key, &confirm, timeout).await;
                     confirmed.map(Reply::Confirmed)
                 }
-                // One by one, since no command spans slots. They are written together.
+                // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
                     let now = self.nodes.topology.clock.now();
                     let renewals = batch.iter().map(|renewal| {
@@ -338,8 +338,8 @@ impl LockStore for ClusterStore {
                     inspected.map(Box::new).map(Reply::Inspected)
                 }
                 Command::List(list) => self.list(&list, timeout).await.map(Reply::Listed),
-                // Nothing is deleted: a holder that did not wait is subscribed in no slot, so that
-                // no node knows whether it is connected. What is kept is handed on.
+                // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
+                // no node knows whether it is connected. A released lock that is kept is handed on.
                 Command::Revoke(revoke) => {
                     let deletes = false;
                     let revoke = Revoke { deletes, ..revoke };
@@ -360,7 +360,7 @@ impl LockStore for ClusterStore {
         if let Some(trouble) = self.nodes.topology.unknown() {
             return Some(trouble);
         }
-        // Only where no node at all can be used.
+        // An outage only if no node at all can be used.
         let mut outage = None;
         for (_, node) in self.nodes.open() {
             outage = Some(node.outage()?);

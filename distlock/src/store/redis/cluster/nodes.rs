@@ -26,18 +26,19 @@ use crate::store::redis::transport::url::{Place, Single};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// A node that nobody needs for so long is closed.
+/// Time after its last use at which a node is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A node without slots is not closed sooner: it may be getting some.
+/// Time after its last use at which a lost node without slots is closed. It is not closed sooner,
+/// because it may be about to receive slots.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// The nodes in use: each is opened when it is first needed.
+/// The nodes in use. Each is opened when it is first needed.
 pub(super) struct Nodes {
     config: RedisConfig,
     client: Client,
     pub(super) topology: Arc<Topology>,
-    /// Where the connections run, whoever opens them.
+    /// The runtime of all connections, regardless of the caller's runtime.
     runtime: Handle,
     /// `None` once all are closed for good.
     open: Mutex<Option<HashMap<Address, Open>>>,
@@ -49,7 +50,7 @@ struct Open {
 }
 
 impl Nodes {
-    /// On the runtime that is to run the connections.
+    /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client, topology: Arc<Topology>) -> Arc<Self> {
         let scripts = Arc::new(client.scripts.in_slots());
         let (events, of_events) = (client.events.clone(), topology.clone());
@@ -61,8 +62,8 @@ impl Nodes {
                 }
                 events(event);
             }),
-            // What it has in one node may move to another, so its name is the same in all, for
-            // ever.
+            // The name must be the same on all nodes and never change, because the client's state
+            // on one node may move to another.
             is_idle: Arc::new(|| false),
             ..client
         };
@@ -75,7 +76,7 @@ impl Nodes {
         })
     }
 
-    /// The node at an address.
+    /// Returns the node at an address, and opens it if necessary.
     pub(super) fn at(&self, address: &Address) -> Result<Arc<Node>, Trouble> {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
@@ -96,8 +97,7 @@ impl Nodes {
         Ok(used)
     }
 
-    /// Opens a node, and waits for it. The server's eviction policy, if it is one that removes
-    /// locks, comes with it.
+    /// Opens a node, and waits for it. Returns the server's eviction policy if that removes locks.
     pub(super) async fn enter(
         &self,
         address: &Address,
@@ -135,7 +135,6 @@ impl Nodes {
         }
     }
 
-    /// How one node is reached.
     pub(super) fn config_of(&self, address: &Address) -> RedisConfig {
         RedisConfig {
             place: Place::One(server(address)),
@@ -145,13 +144,11 @@ impl Nodes {
         }
     }
 
-    /// The way to one node.
     pub(super) fn transport(&self, address: &Address) -> Arc<dyn Transport> {
         let sockets = Sockets::new(&self.config_of(address), &server(address));
         (self.client.way)(sockets)
     }
 
-    /// Those that are open, and their addresses.
     pub(super) fn open(&self) -> Vec<(Address, Arc<Node>)> {
         let open = lock(&self.open);
         let open = open.iter().flatten();
@@ -159,8 +156,7 @@ impl Nodes {
             .collect()
     }
 
-    /// Closes those that nobody has needed for long, and those that are lost and have no slot any
-    /// more.
+    /// Closes the nodes that were not used for long, and the lost nodes that no longer have a slot.
     pub(super) fn sweep(&self) {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
         let mut closing = Vec::new();
@@ -179,7 +175,6 @@ impl Nodes {
         }
     }
 
-    /// Closes all, for good.
     pub(super) fn close(&self) {
         let all = lock(&self.open).take();
         for open in all.into_iter().flatten() {

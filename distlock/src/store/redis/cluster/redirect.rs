@@ -1,17 +1,17 @@
-//! What a node says that does not execute a command.
+//! Replies of a node that does not execute a command.
 
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::wire::slots::Slot;
 
-/// Why a node has not executed a command, and who may.
+/// Why a node has not executed a command, and which node may.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// The slot is another node's.
+    /// The slot belongs to another node.
     Moved(Slot, Address),
-    /// The slot is on its way to another node, and the key is there already.
+    /// The slot is migrating to another node, and the key is there already.
     Ask(Address),
-    /// The slot is on its way, or nobody has it.
+    /// The slot is migrating, or no node has it.
     Later,
 }
 

@@ -1,5 +1,5 @@
-//! Where the slots are, asked in the background, one question at a time: commands never wait for
-//! it, but those whose slot nobody is known to have.
+//! The background task that refreshes the slot map, one refresh at a time. Commands never wait for
+//! it, unless no node is known to have their slot.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -15,22 +15,23 @@ use crate::store::redis::transport::{Connection, in_time};
 use crate::store::redis::wire::trouble;
 use futures_util::stream::{self, StreamExt};
 
-/// How often it is asked anyway.
+/// Interval of refreshes without a reason.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How often while a node in use is lost: its replica is promoted at some time.
+/// Interval while a node in use is lost, because its replica will be promoted, or while no primary
+/// is known.
 const EVERY_IN_NEED: Duration = Duration::from_millis(250);
 
-/// At most this often, however many commands are redirected.
+/// Minimum pause between refreshes, regardless of the number of redirects.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a node may take to say it, or longer: a part of the time to connect.
+/// Minimum time that a node has to reply. A quarter of the connect timeout applies if it is longer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
-/// So many nodes are asked together: one may be frozen, and the first answer counts.
+/// Number of nodes that are asked at the same time. One may be frozen, and the first reply counts.
 const TOGETHER: usize = 3;
 
-/// Asks, for as long as the nodes are in use.
+/// Refreshes the map for as long as the nodes are in use.
 pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health) {
     let mut round = 0;
     loop {
@@ -38,7 +39,7 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             let Some(nodes) = nodes.upgrade() else {
                 return;
             };
-            // Who waits does not have to wait for the answer: redirects lead there as well.
+            // Waiters need not wait for the reply: redirects lead to the new node as well.
             nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
@@ -58,25 +59,25 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
         let Some(wait) = nodes.upgrade().map(|nodes| wait(&nodes)) else {
             return;
         };
-        // Not one that keeps the nodes alive.
+        // This future does not keep the nodes alive.
         wait.await;
     }
 }
 
-/// Waits for the next time to ask.
+/// Waits until the next refresh.
 fn wait(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
     let in_need = nodes.topology.map().primaries().is_empty()
         || nodes.open().iter().any(|(_, node)| node.is_lost());
     let pause = if in_need { EVERY_IN_NEED } else { EVERY };
     let topology = nodes.topology.clone();
     async move {
-        // Whichever comes first.
+        // Ends after the pause, or earlier if a refresh is requested.
         let _ = tokio::time::timeout(pause, topology.doubted.notified()).await;
     }
 }
 
-/// Asks one node after the other, some of them together, and each time others first. Who answered,
-/// and what.
+/// Asks the nodes for the slots, up to `TOGETHER` at a time, starting with another node in each
+/// round. Returns the first node that replies, and its map.
 pub(super) async fn discover(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
@@ -100,7 +101,7 @@ pub(super) async fn discover(
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(found) => return Ok(found),
-            // One that cannot pass by itself says more.
+            // An error that cannot pass by itself explains more.
             Err(trouble) if last.outage.is_transient() => last = trouble,
             Err(_) => {}
         }
@@ -108,7 +109,8 @@ pub(super) async fn discover(
     Err(last)
 }
 
-/// All that may know: those in use, those that the last answer named, and those that the URL names.
+/// Returns all nodes that may know the slots: those in use, those in the last map, and those in the
+/// URL.
 fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
     let map = nodes.topology.map();
     let open = nodes.open();
@@ -126,7 +128,7 @@ fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
     candidates
 }
 
-/// Asks a node, on its connection if it has one.
+/// Asks a node for the slots, over its open connection if it has one.
 async fn ask(nodes: &Nodes, address: &Address) -> Result<Map, Trouble> {
     let open = nodes.open();
     let node = open.iter().find(|(open, _)| open == address);
@@ -140,7 +142,7 @@ async fn ask(nodes: &Nodes, address: &Address) -> Result<Map, Trouble> {
     map_of(&*connection, address).await
 }
 
-/// Asks a node at this address where the slots are.
+/// Asks the node at this address for the slots.
 pub(in crate::store::redis) async fn map_of(
     connection: &dyn Connection,
     address: &Address,

@@ -1,4 +1,4 @@
-//! The way of one command to the node that has its slot.
+//! The route of one command to the node that has its slot.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,60 +18,59 @@ use crate::store::redis::wire::slots::Slot;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
-/// So many redirects are followed at once.
+/// Number of redirects that are followed without a pause.
 const HOPS: u32 = 3;
 
-/// The pauses before a slot that is being moved is tried again.
+/// Initial pause before a slot in migration is retried.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const BACKOFF: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(100));
 
-/// The way of one command, to as many nodes as it takes within its deadline. A redirect means that
-/// nothing was done.
+/// The route of one command, to as many nodes as necessary before its deadline. A redirect means
+/// that the node did nothing.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     nodes: &'a Nodes,
     slot: Slot,
-    /// Whether it goes over the connections for renewals.
+    /// Set if the command is sent over the connection for renewals.
     renews: bool,
-    /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can
-    /// be subscribed there yet, and all who wait would be taken for dead.
+    /// Set if the command follows a migrating slot to its target. A command that changes a queue
+    /// must not: no client can be subscribed there yet, so all waiters would be taken for dead.
     pub(super) follows_ask: bool,
-    /// How long a command may take.
+    /// Timeout of one attempt.
     within: Duration,
     give_up: Moment,
-    /// Whether a node that is away is waited for.
+    /// Set if the route waits for a node that is lost.
     pub(super) is_patient: bool,
-    /// Whether those who wait in a slot that has just moved are waited for: what passes a lock on
-    /// finds those who are listening, and takes all others for dead.
+    /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
+    /// A command that hands a lock on takes all waiters without a subscription for dead.
     pub(super) is_considerate: bool,
-    /// What it takes to open a node for the first time does not count until then. (One that was
-    /// lost may stay away for long, and so may a slot that moves.)
+    /// Until this instant, time to open a node for the first time does not count. Time for a lost
+    /// node or a migrating slot counts, because it may be long.
     pub(super) opened_by: Moment,
-    /// Who was named by the last answer, to be asked just this once.
+    /// The node that the last ASK redirect named, for one attempt.
     detour: Option<Address>,
     hops: u32,
     backoff: Backoff,
     last: Option<Trouble>,
 }
 
-/// The slot of a lock.
 pub(super) fn slot(key: &LockKey) -> Slot {
     Slot::of(&key.tagged().to_string())
 }
 
-/// Where it goes next.
+/// One attempt of a route at one node.
 #[derive(Debug)]
 pub(super) struct Hop {
     pub(super) node: Arc<Node>,
     address: Address,
-    /// What is to be sent before it.
+    /// A command to send immediately before.
     pub(super) before: Option<Cmd>,
-    /// How long it may take there.
+    /// Timeout of this attempt.
     pub(super) within: Duration,
 }
 
 impl<'a> Route<'a> {
-    /// The way of what touches a queue, over the connection for commands.
+    /// Creates the route of a command that changes a queue, over the connection for commands.
     pub(super) fn new(nodes: &'a Nodes, key: &LockKey, within: Duration) -> Self {
         let give_up = nodes.topology.clock.now() + within;
         Route {
@@ -91,7 +90,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Runs a script at the node that has the slot.
+    /// Runs a script on the node that has the slot.
     pub(super) async fn send<S: ScriptCall + ?Sized>(
         mut self,
         script: &S,
@@ -101,7 +100,7 @@ impl<'a> Route<'a> {
             .await
     }
 
-    /// Runs a command at the node that has the slot, and follows redirects.
+    /// Runs a command on the node that has the slot, and follows redirects.
     pub(super) async fn run<T, F: Future<Output = Result<T, Trouble>>>(
         mut self,
         command: impl Fn(Arc<Hop>) -> F,
@@ -115,7 +114,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// The node to go to, once it can be used.
+    /// Waits until the next node can be used, and returns the attempt to make there.
     pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
         let topology = &self.nodes.topology;
         loop {
@@ -123,7 +122,7 @@ impl<'a> Route<'a> {
                 return Err(trouble.unsent());
             }
             let left = self.left();
-            // An attempt without the time for an answer would hide the reason of the one before it.
+            // An attempt without the time for a reply would hide the error of the previous one.
             let needed = match &self.last {
                 Some(_) => self.backoff.peek().min(self.within / 10),
                 None => Duration::ZERO,
@@ -139,13 +138,13 @@ impl<'a> Route<'a> {
                 let nobody = "no node is known to have the key's slot";
                 self.last = Some(Trouble::new(Outage::NotReady, nobody));
                 topology.doubt();
-                // If there is none in time, that is found above.
+                // After a timeout, the loop returns the error above.
                 let _ = tokio::time::timeout(left, changed).await;
                 continue;
             };
             let settles_in = topology.settles_in(self.slot).min(left / 2);
             if self.is_considerate && !settles_in.is_zero() {
-                // Once: time must be left to go there.
+                // Only once, because the command itself needs the remaining time.
                 self.is_considerate = false;
                 tokio::time::sleep(settles_in).await;
                 continue;
@@ -175,7 +174,7 @@ impl<'a> Route<'a> {
                     () = changed => {}
                     () = async {
                         link.ready().await;
-                        // What is closed is ready, too.
+                        // `ready` also returns for a closed connection, hence the pause.
                         tokio::time::sleep(FIRST_PAUSE).await;
                     }, if link.session().is_err() => {}
                 }
@@ -191,7 +190,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// What a node has answered. An error, unless the way goes on.
+    /// Handles an error from a node. Returns an error, unless the route continues.
     pub(super) async fn refused(&mut self, hop: &Hop, trouble: Trouble) -> Result<(), Trouble> {
         let topology = &self.nodes.topology;
         let redirect = Redirect::of(&trouble, &hop.address);

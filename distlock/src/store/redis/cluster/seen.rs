@@ -1,4 +1,4 @@
-//! What those who look on, and those who step in, say to the nodes of a cluster.
+//! Listing the taken keys of a cluster.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::store::command::List;
 use crate::store::redis::cluster::{ClusterStore, OPENING};
 
 impl ClusterStore {
-    /// Of each primary the keys that are taken there.
+    /// Returns the keys that are taken on each primary.
     pub(super) async fn list(
         &self,
         list: &List<'_>,
@@ -21,7 +21,7 @@ impl ClusterStore {
         let mut keys = Vec::new();
         for address in topology.map().primaries() {
             let node = self.nodes.at(&address)?;
-            // One that does not come is told of by what is asked next.
+            // If the node does not become ready, the next command returns the error.
             let _ = tokio::time::timeout(OPENING, node.ready()).await;
             let listed = node.list(list, timeout).await;
             keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);

@@ -1,4 +1,4 @@
-//! What a client knows of a cluster: which node has which slot, and in which slots it waits.
+//! A client's view of a cluster: the node of each slot, and the slots in which the client waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,26 +15,26 @@ use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{Clock, Moment};
 use crate::util::mutex::lock;
 
-/// A slot in which somebody waited is listened to for so long beyond.
+/// Time for which a slot counts as waited in after the wait has ended.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Who waits in a slot that has moved is listening again by then, mostly.
+/// Time after which most waiters in a moved slot are subscribed again.
 const SETTLES_IN: Duration = Duration::from_millis(250);
 
-/// What the connections to all nodes of a cluster share.
+/// State shared by the connections to all nodes of a cluster.
 pub(crate) struct Topology {
     map: Mutex<Arc<Map>>,
     /// Why there is no map yet.
     not_found: Mutex<Option<Trouble>>,
-    /// Until when somebody of ours may wait in a slot.
+    /// The slots in which owners of this client may wait, each until an instant.
     waited: Mutex<HashMap<Slot, Moment>>,
-    /// That the map is to be asked for.
+    /// Requests a refresh of the map.
     pub(crate) doubted: Notify,
-    /// That a slot has moved in which somebody waits, and nobody was told.
+    /// Set when a slot with waiters has moved, until the manager is notified.
     moved: AtomicBool,
-    /// Since when the slots that have just moved are known to be elsewhere.
+    /// The slots that have just moved, and since when that is known.
     settling: Mutex<HashMap<Slot, Moment>>,
-    /// Wakes who waits for another map.
+    /// Notified of every update of the map.
     pub(crate) changed: Notify,
     pub(crate) clock: Arc<dyn Clock>,
     events: EventSink,
@@ -66,12 +66,12 @@ impl Topology {
         lock(&self.map).owner(slot).cloned()
     }
 
-    /// The map may be wrong.
+    /// Requests a refresh, because the map may be wrong.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
 
-    /// A node has said where the slots are.
+    /// Replaces the map with one that a node returned.
     pub(crate) fn learn(&self, map: Map) {
         let map = Arc::new(map);
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
@@ -87,19 +87,19 @@ impl Topology {
         }
     }
 
-    /// Nobody says where the slots are. What is known stays so.
+    /// Records why no node returned a map, unless one is known.
     pub(crate) fn is_not_found(&self, trouble: &Trouble) {
         if let Some(before) = &mut *lock(&self.not_found) {
             *before = trouble.clone();
         }
     }
 
-    /// Why it was never known where the slots are; `None` if it was.
+    /// Returns why no map was ever known, or `None` if one was.
     pub(crate) fn unknown(&self) -> Option<Trouble> {
         lock(&self.not_found).clone()
     }
 
-    /// A node has said where a slot is.
+    /// Updates the node of one slot, as a redirect reported it.
     pub(crate) fn learn_one(&self, slot: Slot, at: &Address) {
         let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
         self.settle(is_news.then_some(slot));
@@ -117,14 +117,13 @@ impl Topology {
         settling.extend(slots.into_iter().map(|slot| (slot, now)));
     }
 
-    /// How long it takes until those who wait in a slot can be expected to listen where it is now.
+    /// Returns the time until waiters in a slot can be expected to be subscribed at its new node.
     pub(crate) fn settles_in(&self, slot: Slot) -> Duration {
         let now = self.clock.now();
         let since = lock(&self.settling).get(&slot).copied();
         since.map_or(Duration::ZERO, |since| (since + SETTLES_IN).since(now))
     }
 
-    /// A slot is not where it was.
     pub(crate) fn has_moved(&self, slot: Slot) {
         if self.is_waited_in(slot) {
             self.moved.store(true, Ordering::Release);
@@ -132,15 +131,15 @@ impl Topology {
         self.doubt();
     }
 
-    /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them
-    /// there. They are told together, however many slots move.
+    /// Notifies the manager if slots with waiters have moved, once for all of them. All waiters
+    /// then acquire again, which subscribes them at the new node.
     pub(crate) fn tell_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
             (self.events)(StoreEvent::Moved);
         }
     }
 
-    /// Somebody is going to wait in a slot, for so long.
+    /// Records that an owner is about to wait in a slot for `wait`.
     pub(crate) fn waits_in(&self, slot: Slot, wait: Duration) {
         let until = self.clock.now() + wait + LINGER;
         let mut waited = lock(&self.waited);
@@ -155,7 +154,7 @@ impl Topology {
             .is_some_and(|until| now < *until)
     }
 
-    /// The slots of a node in which somebody of ours may wait.
+    /// Returns the slots of a node in which owners of this client may wait.
     pub(crate) fn waited_at(&self, node: &Address) -> Vec<Slot> {
         let (map, mut slots) = (self.map(), self.waited());
         slots.retain(|slot| map.owner(*slot) == Some(node));
@@ -181,7 +180,6 @@ mod tests {
     use super::*;
     use crate::util::clock::TokioClock;
 
-    /// A map in which one node has these slots.
     fn map(slots: &[u16], node: &str) -> Map {
         let mut map = Map::empty();
         for slot in slots {
@@ -190,7 +188,7 @@ mod tests {
         map
     }
 
-    /// However the client learns that a slot has moved.
+    /// Covers every way in which a client learns that a slot has moved.
     #[tokio::test(start_paused = true)]
     async fn the_waiters_of_a_slot_that_moves_ask_again_and_releases_wait_for_them() {
         let [seven, nine] = [7, 9].map(|slot| Slot::new(slot).unwrap());
@@ -222,7 +220,7 @@ mod tests {
             let expected = if settles { SETTLES_IN } else { Duration::ZERO };
             assert_eq!(settles_in()[0], expected);
             tokio::time::advance(SETTLES_IN / 2).await;
-            // What is known already is no move.
+            // Repeating a known location is not a move.
             moves(&topology);
             assert_eq!(settles_in()[0], expected / 2);
             tokio::time::advance(Duration::from_secs(1) + LINGER).await;

@@ -1,4 +1,4 @@
-//! Who uses a server, and what all its connections know.
+//! The client of a server, and the state that all its connections share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
 use crate::util::clock::Clock;
 use crate::util::random::Random;
 
-/// Who uses a Redis store.
+/// A client of a Redis store: its identity, settings and dependencies.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
@@ -33,17 +33,16 @@ pub(crate) struct Client {
     pub(crate) is_idle: IsIdle,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
-    /// From which of its calls on a runtime has a lane.
+    /// Number of calls on a runtime at which its runtime connection is opened.
     pub(crate) lane_after: u32,
-    /// How it reaches its server.
     pub(crate) way: Way,
     pub(crate) group: Group,
 }
 
-/// Makes a way to a server of the sockets to it.
+/// Creates a transport from the sockets to a server.
 pub(crate) type Way = fn(Sockets) -> Arc<dyn Transport>;
 
-/// What the handshakes, the commands and the pushed messages of one server's connections need.
+/// State for the handshakes, commands and pushed messages of all connections to one server.
 pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
@@ -59,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
-    /// A connection has listened in this client's name.
+    /// Set once a connection has subscribed in this client's name.
     has_listened: AtomicBool,
 }
 
@@ -90,13 +89,12 @@ impl Shared {
         }
     }
 
-    /// The name of this client.
     pub(crate) fn id(&self) -> ClientId {
         let id = self.id.read().unwrap_or_else(PoisonError::into_inner);
         id.clone()
     }
 
-    /// Takes another name, which is possible while nothing in the store bears the old one.
+    /// Renames the client, unless something in the store has the old name.
     pub(crate) fn rename_if_idle(&self) {
         if (self.is_idle)() {
             let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
@@ -104,13 +102,13 @@ impl Shared {
         }
     }
 
-    /// From now on nobody can take this client for one that only looks.
+    /// Records a subscription. From now on, [`Self::start_polling`] does not rename the client.
     pub(crate) fn listens(&self) {
         self.has_listened.store(true, Ordering::Release);
     }
 
-    /// Takes the name of a client that looks, if none of its connections has ever listened. Whether
-    /// it bears it.
+    /// Gives the client the name of a polling client, unless one of its connections has ever
+    /// subscribed. Returns true if the client has such a name.
     pub(crate) fn start_polling(&self) -> bool {
         let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
         if !self.has_listened.load(Ordering::Acquire) {
@@ -119,7 +117,7 @@ impl Shared {
         id.is_polling()
     }
 
-    /// What commands are written and replies are read with, in the name of this client.
+    /// Returns the scope for writing commands and reading replies in the name of `client`.
     pub(crate) fn scope<'a>(&'a self, client: &'a ClientId) -> Scope<'a> {
         Scope {
             scripts: &self.scripts,
@@ -131,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Passes a message on this client's channel on, which arrives at this moment.
+    /// Publishes a message that has just arrived on this client's channel.
     pub(crate) fn hears(&self, message: &[Value]) {
         let (id, received) = (self.id(), self.clock.now());
         let Some(text) = reply::payload(message) else {

@@ -1,4 +1,4 @@
-//! How far a server's clock is from ours, and whether it jumped: looked at once a second at most.
+//! The offset and the jumps of a server's clock, checked at most once a second.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,18 @@ use crate::util::mutex::lock;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What clocks that run at slightly different rates, and are set by a little, do.
+/// Change of the offset that does not count as a jump, in µs. Clock rates differ slightly, and
+/// clocks are adjusted by small steps.
 const NO_JUMP: i64 = 250_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClockWatch {
-    /// Nothing is looked at before: in nanoseconds, as a `Moment`.
+    /// Replies to commands sent before this are not checked: nanoseconds, as in a `Moment`.
     next: AtomicU64,
     known: Mutex<Option<Known>>,
 }
 
-/// How much more the server's clock showed than our time since boot, in microseconds.
+/// Bounds of the server's clock minus the local time since boot, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     least: i64,
@@ -27,17 +28,18 @@ struct Known {
     at: Moment,
 }
 
-/// What an answer shows, in microseconds.
+/// The state of the server's clock according to one reply, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// How far the server's clock is ahead of ours.
+    /// How far the server's clock is ahead of the local one.
     pub(crate) offset: i64,
-    /// By how much it has certainly jumped since it was looked at last.
+    /// How far the clock has certainly jumped since the previous check, if it has.
     pub(crate) jump: Option<i64>,
 }
 
 impl ClockWatch {
-    /// An answer to what was sent then says what time it is there.
+    /// Evaluates the server time in a reply to a command that was sent at `sent`. Returns `None` if
+    /// the command was sent less than `LOOK_EVERY` after the previous check.
     pub(crate) fn see(&self, sent: Moment, server_micros: u64, clock: &dyn Clock) -> Option<Seen> {
         if sent.0 < self.next.load(Ordering::Relaxed) {
             return None;
@@ -74,7 +76,7 @@ impl Known {
     }
 }
 
-/// With room for differences, whatever time a server claims.
+/// Clamps a time so that differences cannot overflow, regardless of the time that a server reports.
 fn micros(micros: u64) -> i64 {
     micros.min(i64::MAX as u64 / 4) as i64
 }
@@ -100,7 +102,7 @@ mod tests {
         Moment(ms * 1_000_000)
     }
 
-    /// Sent and answered at these milliseconds; our clock shows the same.
+    /// Feeds the watch a reply. All times are in milliseconds, and the local clocks agree.
     fn see(watch: &ClockWatch, sent: u64, answered: u64, server: u64) -> Option<Seen> {
         watch.see(
             ms(sent),
@@ -128,7 +130,7 @@ mod tests {
     fn what_a_slow_answer_explains_is_no_jump() {
         let watch = ClockWatch::default();
         see(&watch, 1_000, 1_010, 1_005);
-        // The server stood still for five seconds, before it applied the command or behind that.
+        // The server paused for five seconds, before or after it applied the command.
         for server in [2_100, 7_090] {
             let seen = see(&watch, 2_100, 7_100, server).expect("a second later");
             assert_eq!(seen.jump, None);

@@ -1,4 +1,4 @@
-//! What a server that is one of several hands to its connections.
+//! The data and callbacks that a server of a cluster or quorum passes to its connections.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use crate::util::clock::Moment;
 /// The servers that form a store together.
 #[derive(Clone, Default)]
 pub(crate) enum Group {
-    /// The server is alone.
     #[default]
     Single,
     Cluster(Arc<dyn ClusterNode>),
@@ -39,19 +38,18 @@ impl Group {
     }
 }
 
-/// A node of a cluster.
 pub(crate) trait ClusterNode: Send + Sync {
-    /// Returns a slot of this node, to try out what may be done there.
+    /// Returns a slot of this node, in which the handshake tests what is permitted.
     fn some_slot(&self) -> Option<Slot>;
 
-    /// Returns the slots that a new connection subscribes to first: a client must not be in a queue
+    /// Returns the slots that a new connection subscribes to first. A client must not be in a queue
     /// without a subscription in its slot.
     fn waited(&self) -> Vec<Slot>;
 
     /// Returns true if a push about a slot counts when this node sends it.
     fn owns(&self, slot: Slot) -> bool;
 
-    /// The node has ended a subscription, because the slot is no longer its own.
+    /// Records that the node has ended a subscription, because the slot is no longer its own.
     fn gave_away(&self, slot: Slot);
 }
 

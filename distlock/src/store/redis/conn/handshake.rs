@@ -1,5 +1,5 @@
-//! How a connection is opened: the old one is killed, then it listens, and it shows that it may
-//! write and knows the scripts. Only then does it count as up.
+//! The handshake of a connection. It kills the old connection, subscribes, and verifies that the
+//! server accepts writes and knows the scripts. Only then does the connection count as up.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,31 +29,31 @@ use crate::store::redis::wire::slots::{Slot, slot_of};
 use crate::store::redis::wire::trouble;
 use crate::util::mutex::lock;
 
-/// The pause of a connection that leads to another server than the others did.
+/// Pause of a new connection that has ended others, because they lead to another server.
 const SEVERAL_SERVERS: Duration = Duration::from_millis(50);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Commands of callers, and pushed grants.
     Commands,
     Renewals,
-    /// Asks and releases of the callers of one runtime.
+    /// Acquires and releases of the callers of one runtime.
     Lane,
-    /// Confirmations and renewals that replicas are to acknowledge.
+    /// Confirmations and renewals that replicas must acknowledge.
     Acks,
 }
 
-/// How a connection is opened.
+/// The settings with which connections for one role are opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) role: Role,
     credentials: Option<Credentials>,
-    /// Where the credentials come from, if not from the URL.
+    /// The source of the credentials, if they do not come from the URL.
     source: Option<Source>,
-    /// The epoch whose pushes count: that of the last connection.
+    /// The epoch of the newest connection. Only its pushes count.
     current: Arc<AtomicU64>,
 }
 
@@ -75,7 +75,7 @@ impl Dialer {
         }
     }
 
-    /// Another one, for connections of the same kind.
+    /// Returns a dialer for other connections of the same kind.
     pub(crate) fn another(&self) -> Self {
         Dialer {
             current: Arc::default(),
@@ -83,8 +83,9 @@ impl Dialer {
         }
     }
 
-    /// Opens a connection. On a command connection the first command kills the old one, so that
-    /// what it still had under way is never applied; then it subscribes; asks come after that.
+    /// Opens a connection. The first command on a command connection kills the old one, so that
+    /// commands in flight there are never applied (see `predecessor_lives`). Then the connection
+    /// subscribes. Acquire commands come after that.
     pub(crate) fn dial<'a>(
         &'a self,
         old: Option<&'a Predecessor>,
@@ -93,14 +94,14 @@ impl Dialer {
     }
 
     async fn connect(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
-        // Whatever an old connection still delivers is discarded.
+        // Pushes from an older connection are discarded.
         let epoch = self.current.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(End::default());
         let subscribed: Arc<Mutex<HashSet<Slot>>> = Arc::default();
         let hears = self.hears(epoch, end.clone(), subscribed.clone());
         let connection = self.transport.open(hears).await?;
         let shared = &*self.shared;
-        // In a cluster a node is tried out in a slot of its own, if it has one yet.
+        // In a cluster, a node is tested in a slot of its own, if it has one yet.
         let slot = shared.group.cluster().and_then(ClusterNode::some_slot);
         self.check_protocol(&*connection)?;
         let (mut name, mut predecessor_lives) = (None, false);
@@ -110,7 +111,7 @@ impl Dialer {
         if self.role == Role::Lane {
             name = servers_name(&*connection).await?;
         }
-        // A proxy knows by its keys where a script goes, and loading has none: each is sent by its
+        // A proxy routes a script by its keys, and SCRIPT LOAD has none. Each script is sent by its
         // source when the server does not know it.
         let loads = if connection.has_pushes() {
             self.loads()
@@ -126,7 +127,8 @@ impl Dialer {
                 end: Arc::downgrade(&end),
             };
             if shared.registry.enter(reached, shared.group.is_quorum())? {
-                // Under a name of several servers they would leave each other without a pause.
+                // If the address leads to several servers, they would end each other's connections
+                // without a pause.
                 tokio::time::sleep(SEVERAL_SERVERS).await;
             }
         }
@@ -143,7 +145,7 @@ impl Dialer {
         })
     }
 
-    /// The commands that make a server know the scripts that the connection uses.
+    /// Returns the commands that load the scripts that the connection uses.
     fn loads(&self) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         let used: &[ScriptId] = match self.role {
@@ -157,7 +159,8 @@ impl Dialer {
         used.iter().map(|id| all.get(*id).load()).collect()
     }
 
-    /// The credentials of the default user, which a server that has no password would take as well.
+    /// Returns the credentials if they are those of the default user. A server without a password
+    /// would accept them as well.
     async fn default_user(&self) -> Result<Option<Credentials>, Trouble> {
         let credentials = match &self.source {
             Some(source) => Some(login::ask(source).await?),
@@ -167,8 +170,8 @@ impl Dialer {
         Ok(credentials.filter(is_default))
     }
 
-    /// Opens a connection to the server that the other one reaches. A name may mean several, or
-    /// another one by now, and what was asked for on two would exclude nobody.
+    /// Opens a connection to the server that `other` reaches. An address may lead to several
+    /// servers, or to another one by now, and locks acquired on two servers exclude nothing.
     pub(crate) async fn dial_beside(&self, other: &Session) -> Result<Session, Trouble> {
         let session = self.dial(None).await?;
         if session.server.is_some() && session.server == other.server {
@@ -178,7 +181,7 @@ impl Dialer {
         }
     }
 
-    /// Rejects a server that pushes nothing where pushes are needed.
+    /// Rejects a server without pushes where pushes are required.
     fn check_protocol(&self, connection: &dyn Connection) -> Result<(), Trouble> {
         let shared = &*self.shared;
         if connection.has_pushes() {
@@ -200,8 +203,8 @@ impl Dialer {
         Err(Trouble::new(Outage::Misconfigured, detail))
     }
 
-    /// Ends the old command connection, and subscribes. Returns the server's name of the new one,
-    /// and whether the old one may live on.
+    /// Kills the old command connection, and subscribes. Returns the server's name of the new
+    /// connection, and whether the old one may still be alive.
     async fn take_over(
         &self,
         connection: &dyn Connection,
@@ -231,9 +234,9 @@ impl Dialer {
         Ok((name, predecessor_lives))
     }
 
-    /// Has the server run a script that writes nothing, but might, and makes it know the others: so
-    /// a replica is not taken for a master, and no command is sent twice because its script is
-    /// unknown. Returns what the server calls itself for as long as it runs, if it says so.
+    /// Runs a script that may write but does not, and loads the other scripts. A replica is then
+    /// not taken for a primary, and no command is sent twice because its script is unknown. Returns
+    /// the server's run id, if the server reports it.
     async fn probe(
         &self,
         connection: &dyn Connection,
@@ -257,12 +260,12 @@ impl Dialer {
         let mut commands: Vec<_> = probes.collect();
         let probes = commands.len();
         commands.extend_from_slice(loads);
-        // A proxy may lead each command to another server, and does not know this one.
+        // A proxy may route each command to another server, and does not know INFO.
         let is_asked = connection.has_pushes();
         if is_asked {
             let mut info = redis::cmd("INFO");
-            // For one of a quorum its role as well; the servers before 7.0 take one section, or
-            // none.
+            // The role of a quorum's server is needed as well. Servers before 7.0 accept at most
+            // one section, so all are requested.
             if !shared.group.is_quorum() {
                 info.arg("server");
             }
@@ -274,16 +277,15 @@ impl Dialer {
         let info = is_asked.then(|| replies.pop()).flatten();
         let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
         let info: Option<String> = info.map_or(Ok(None), optional)?;
-        // A user without the right to INFO learns what is wrong by an error instead.
+        // A user without the right to INFO gets an error later instead of these checks.
         let known = |name| info.as_deref().and_then(|info| field(info, name));
-        // A node that is used as a server of its own executes only commands for its own slots,
-        // which may move away. Valkey has its own name for this field.
+        // A node that is used as a single server executes only commands for its own slots, which
+        // may move away. Valkey has its own name for this field.
         let mode = known("redis_mode").or_else(|| known("server_mode"));
         if shared.group.cluster().is_none() && mode == Some("cluster") {
             return Err(trouble::node_of_cluster());
         }
-        // What is done to its master is done to a replica: it has no vote of its own, even if it
-        // may be written to.
+        // A replica repeats what its primary does, so it has no vote of its own, even if writable.
         if shared.group.is_quorum() && known("role") == Some("slave") {
             return Err(Trouble::new(
                 Outage::Misconfigured,
@@ -300,7 +302,7 @@ impl Dialer {
                         may_write(refusal)?;
                     }
                 }
-                // Forgotten again in between, but it may be run.
+                // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_unknown(&error) => {}
                 Err(error) => return Err(self.refused(connection, &error, key).await),
             }
@@ -362,7 +364,8 @@ impl Dialer {
     }
 }
 
-/// A server that refuses all writes for a while is a master all the same; each call is told.
+/// Returns an error, unless the server only refuses all writes for a while. Such a server is still
+/// a primary, and each call returns that error.
 fn may_write(trouble: Trouble) -> Result<(), Trouble> {
     match trouble.outage {
         Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
@@ -370,7 +373,7 @@ fn may_write(trouble: Trouble) -> Result<(), Trouble> {
     }
 }
 
-/// Kills a connection. `false` if it may live on.
+/// Kills a connection. Returns false if it may still be alive.
 pub(crate) async fn kill(
     connection: &dyn Connection,
     old: Option<&Predecessor>,
@@ -396,8 +399,8 @@ async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>
     Ok(info.and_then(|info| ServersName::read(&info)))
 }
 
-/// The reply to a command that is not needed: `None` without the right to it, or where it was
-/// renamed away.
+/// Returns the reply to a command that is not essential: `None` if the user has no right to it, or
+/// if the server does not know it because it was renamed.
 fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, Trouble> {
     reply.map(Some).or_else(|error| {
         let trouble = trouble::of(&error);
@@ -410,8 +413,8 @@ fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, Trouble> {
     })
 }
 
-/// A server without a password takes any: whoever gives one means another server, or believes this
-/// one to be guarded.
+/// Rejects credentials if the server has no password. Such a server accepts any, so the user
+/// expects another server, or believes that this one is protected.
 async fn check_password(
     connection: &dyn Connection,
     credentials: Option<Credentials>,
@@ -427,7 +430,7 @@ async fn check_password(
             "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
                  take the password away",
         )),
-        // It was accepted before; whatever else is said here is said of the next command as well.
+        // The password was accepted before. Any other error recurs with the next command.
         _ => Ok(()),
     }
 }
@@ -438,8 +441,8 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
     subscribed.map_err(|error| trouble::needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }
 
-/// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows
-/// whether it can be done.
+/// Subscribes in one slot, to test whether that is permitted, and in the slots in which this client
+/// may have waiters.
 async fn subscribe_in_slots(
     connection: &dyn Connection,
     shared: &Shared,
@@ -456,7 +459,7 @@ async fn subscribe_in_slots(
         .collect();
     let replies = connection.send_all(&commands).await;
     let mut replies = replies.map_err(|error| trouble::of(&error))?.into_iter();
-    // Other slots may have moved meanwhile, and are followed by those who wait there.
+    // Only the first reply counts. Other slots may have moved meanwhile, and their waiters follow.
     let Some(Err(error)) = replies.next() else {
         return Ok(());
     };
@@ -471,10 +474,11 @@ async fn subscribe_in_slots(
     })
 }
 
-/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not
-/// tell its policy is believed to be right.
+/// Returns the server's eviction policy if it removes locks. Every lock has a TTL, so an eviction
+/// policy removes live locks first. A server that does not report its policy is assumed not to
+/// evict.
 pub(crate) async fn evicts(session: &Session) -> Option<String> {
-    // A proxy may end the connection instead of an answer.
+    // A proxy may close the connection instead of replying.
     if !session.connection.has_pushes() {
         return None;
     }
@@ -485,7 +489,7 @@ pub(crate) async fn evicts(session: &Session) -> Option<String> {
     (field(&info, "maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
 }
 
-/// A line of what a server says of itself.
+/// Returns the value of a field in a reply to INFO.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = info.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,4 +1,4 @@
-//! Whether the server can be used, as it is told to who watches the log: once when it is lost, once
+//! The availability of a server, as the log shows it: one event when the server is lost, and one
 //! when it is back.
 
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{Clock, Moment};
 use crate::util::mutex::lock;
 
-/// A server that refuses some calls and serves others is told of no more often.
+/// Minimum interval between reported outages of a server that refuses some calls and serves others,
+/// and between logged reconnects.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What keeps the server from being used.
+/// A reason why the server cannot be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     /// There is no connection of this kind.
     No(Connection),
-    /// It answers, and refuses: no memory, no rights, no writes.
+    /// The server replies, and refuses: no memory, no rights, no writes.
     Refusing,
 }
 
@@ -35,17 +36,17 @@ impl Cause {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Since when it is lost.
+    /// Since when the server is lost.
     lost_at: Option<Moment>,
-    /// When it was lost last.
+    /// When the last outage began.
     last: Option<Moment>,
-    /// When a connection was replaced last without that.
+    /// When the last reconnect without an outage was logged.
     replaced: Option<Moment>,
 }
 
-/// What is wrong with one server.
+/// The causes that keep one server from being used.
 pub(crate) struct Health {
-    /// The causes that are at work.
+    /// Bits of the current causes.
     causes: AtomicU8,
     told: Mutex<Told>,
     address: Arc<str>,
@@ -97,7 +98,7 @@ impl Health {
     }
 
     fn clear(&self, causes: u8) {
-        // Nearly always there is nothing to recover from.
+        // Nearly always there is nothing to clear.
         if self.causes.load(Ordering::Relaxed) & causes == 0 {
             return;
         }
@@ -113,7 +114,7 @@ impl Health {
         }
     }
 
-    /// A connection is up, in the place of one that went away then.
+    /// Publishes that a connection is up. `since` is when its predecessor was lost, if it had one.
     pub(crate) fn connection_up(&self, connection: Connection, since: Option<Moment>) {
         let now = self.clock.now();
         let address = self.address.clone();
@@ -129,8 +130,8 @@ impl Health {
         self.recovers(Cause::No(connection));
     }
 
-    /// Returns what the log shows of a connection that is up: nothing if it has shown an outage, or
-    /// another new connection a moment ago.
+    /// Returns the log entry for a connection that is up. Returns `None` if an outage was logged,
+    /// or if another reconnect was logged a moment ago.
     fn note_of(
         &self,
         connection: Connection,
@@ -156,7 +157,7 @@ impl Health {
         })
     }
 
-    /// A connection went away. When that was.
+    /// Publishes that a connection was lost, and returns the current time.
     pub(crate) fn connection_down(&self, connection: Connection) -> Moment {
         let address = self.address.clone();
         self.publish(Event::ConnectionDown {
@@ -170,7 +171,7 @@ impl Health {
         (self.events)(StoreEvent::Happened(event));
     }
 
-    /// Nobody needs the server any more.
+    /// Clears all causes, because the server is no longer needed.
     pub(crate) fn ends(&self) {
         self.clear(u8::MAX);
     }

@@ -1,4 +1,4 @@
-//! Which scripts the server was made to know.
+//! The scripts that were loaded on a server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +8,17 @@ use tokio::sync::Mutex;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::Connection;
 
-/// The scripts that a connection uses. The server was made to know them when it was opened, and is
-/// again when it has forgotten them: once, however many commands find it out.
+/// The scripts that a connection uses. They are loaded when it is opened, and again when the server
+/// has lost them: once, however many commands find them missing.
 #[derive(Debug)]
 pub(crate) struct Known {
     loads: Vec<Cmd>,
-    /// How often they were loaded.
+    /// Number of times that the scripts were loaded again.
     loaded: AtomicU64,
     loading: Mutex<()>,
 }
 
 impl Known {
-    /// `loads` are the commands that make the server know the scripts.
     pub(crate) fn new(loads: Vec<Cmd>) -> Self {
         Known {
             loads,
@@ -28,12 +27,12 @@ impl Known {
         }
     }
 
-    /// How often they were loaded: to be read before a command is sent.
+    /// Returns how often the scripts were loaded again. Read it before sending a command.
     pub(crate) fn loaded(&self) -> u64 {
         self.loaded.load(Ordering::Acquire)
     }
 
-    /// Loads them, unless that was done since `seen`.
+    /// Loads the scripts, unless that was done since `seen`.
     pub(crate) fn load_again<'a>(
         &'a self,
         connection: &'a dyn Connection,

@@ -1,4 +1,4 @@
-//! A connection that is kept: watched, and opened again when it is of no use any more.
+//! A connection that is monitored, and reopened when it fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,49 +19,50 @@ use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
-/// Attempts to connect again start short, for the first may fall into the same hole, and grow.
+/// Timeout of the first attempt to reconnect; doubles with every attempt. It starts short, because
+/// the first attempt may hit the same network fault as the lost connection.
 const FIRST_REDIAL: Duration = Duration::from_millis(250);
 
-/// A server that is near is connected to again within this, or it is tried once more.
+/// Upper limit of the timeout of a reconnect attempt, unless the configured timeout is longer.
 const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
-/// A connection that is silent for this long while it owes an answer is tested.
+/// How long a command may go unanswered before the connection's liveness is checked.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// A connection on which a command went unanswered must answer a PING within this at the latest.
+/// Upper limit of the time that a server has to answer a PING.
 const PING_WITHIN: Duration = Duration::from_millis(500);
 
-/// A server that says something, though not yet to a PING, is waited for this long.
+/// How long a server may send other data before it answers a PING.
 const LONGEST_TEST: Duration = Duration::from_secs(10);
 
-/// A new connection for renewals costs nothing but itself, and short leases cannot wait for it.
+/// Lower limit of the PING timeout on the connection for renewals. Replacing that connection is
+/// cheap, and short leases cannot wait for it.
 const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
-/// Commands under way on one connection; more of them wait their turn. Each is answered long before
-/// its deadline then, however many callers come at once.
+/// Maximum number of commands in flight on one connection; further commands wait for a permit. The
+/// limit keeps every reply well within its deadline, regardless of the number of callers.
 pub(crate) const IN_FLIGHT: usize = 1_024;
 
-/// A connection that is kept. It is closed with its link.
+/// A connection that reopens itself. It is closed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     kept: Arc<Kept>,
     places: Semaphore,
 }
 
-/// What a link and its supervisor share.
+/// State shared by a link and its supervisor.
 #[derive(Debug)]
 struct Kept {
     state: Mutex<State>,
-    /// Whether the first session is being opened, and nothing is known to stand in its way.
+    /// Set until the first session opens, or an attempt to open it fails other than by a timeout.
     is_opening: AtomicBool,
-    /// Wakes who waits in the order of their coming, which can be repeated.
+    /// Notified of every change of `state`. It wakes waiters in FIFO order, which is reproducible.
     changed: Notify,
-    /// A command went unanswered.
+    /// Notified when a command went unanswered.
     suspected: Notify,
-    /// How long a PING may take before the connection is replaced, in milliseconds; the shortest
-    /// that was asked for wins.
+    /// PING timeout in milliseconds; the shortest requested one applies.
     patience: AtomicU64,
     least_patience: Duration,
     close: Notify,
@@ -82,11 +83,11 @@ impl Kept {
         }
         let before = std::mem::replace(&mut *lock(&self.state), state);
         self.changed.notify_waiters();
-        // Not under the mutex: it may be a connection's last clone.
+        // Dropped outside the mutex, because this may be the last reference to a connection.
         drop(before);
     }
 
-    /// Waits until the connection is to be tested, and returns how long a PING may take.
+    /// Waits until a liveness check is requested, and returns its PING timeout.
     async fn suspected(&self) -> Duration {
         self.suspected.notified().await;
         let millis = self.patience.swap(u64::MAX, Ordering::AcqRel);
@@ -94,12 +95,13 @@ impl Kept {
     }
 }
 
-/// Notified of each connection that was opened.
+/// The callback for each connection that was opened.
 pub(crate) type Connected = dyn Fn() + Send + Sync;
 
 impl Link {
-    /// Keeps a session, or opens the first one; `connected` is called after each that was opened
-    /// here. A server that is far away needs as long to reconnect as it `needed` to connect.
+    /// Spawns the supervisor, which uses `first` or opens the first session itself. It calls
+    /// `connected` after each session that it opened. A reconnect attempt may take as long as
+    /// `needed`, because a distant server needs that long again.
     pub(crate) fn keep(
         dialer: Dialer,
         first: Option<Session>,
@@ -122,9 +124,8 @@ impl Link {
             patience: AtomicU64::new(u64::MAX),
             least_patience: match dialer.role {
                 Role::Renewals => LEAST_PATIENCE,
-                // Replacing the command connection costs the places in all queues, so it is not
-                // done lightly.
-                // A PING to the last one may stand behind a WAIT.
+                // Replacing the command connection loses the place in every queue. On the
+                // connection for acks, a PING can be queued behind a WAIT.
                 Role::Commands | Role::Lane | Role::Acks => PING_WITHIN,
             },
             close: Notify::new(),
@@ -153,7 +154,7 @@ impl Link {
         link
     }
 
-    /// The session to send a command on, or why there is none.
+    /// Returns the current session, or why there is none.
     pub(crate) fn session(&self) -> Result<Arc<Session>, Trouble> {
         match &*lock(&self.kept.state) {
             State::Up(session) => Ok(session.clone()),
@@ -164,12 +165,12 @@ impl Link {
         }
     }
 
-    /// Whether the first session is being opened, and nothing is known to stand in its way.
+    /// Returns true until the first session opens, or an attempt fails other than by a timeout.
     pub(crate) fn is_opening(&self) -> bool {
         self.kept.is_opening.load(Ordering::Acquire)
     }
 
-    /// Waits for a place among the commands under way.
+    /// Waits up to `within` for a permit to send a command.
     pub(crate) async fn place(&self, within: Duration) -> Result<SemaphorePermit<'_>, Trouble> {
         if let Ok(place) = self.places.try_acquire() {
             return Ok(place);
@@ -185,13 +186,13 @@ impl Link {
         }
     }
 
-    /// Resolves when there is a session, or never will be one.
+    /// Waits until a session is open, or the link is closed for good.
     pub(crate) async fn ready(&self) {
         let is_down = || matches!(&*lock(&self.kept.state), State::Down(_));
         until(&self.kept.changed, || (!is_down()).then_some(())).await;
     }
 
-    /// Resolves when another connection is in the place of this one, or none.
+    /// Waits until `session` is no longer the current session, and returns why.
     pub(crate) async fn left(&self, session: &Session) -> Trouble {
         until(&self.kept.changed, || match self.session() {
             Ok(current) if current.epoch == session.epoch => None,
@@ -204,8 +205,8 @@ impl Link {
         .await
     }
 
-    /// A command went unanswered for so long: the connection is tested, and replaced if it does not
-    /// answer within that time again.
+    /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
+    /// is replaced if a PING goes unanswered for as long again, clamped to the limits of its role.
     pub(crate) fn suspect(&self, unanswered: Duration) {
         let patience = unanswered.max(self.kept.least_patience).min(PING_WITHIN);
         let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -232,7 +233,7 @@ struct Supervisor {
     connected: Arc<Connected>,
 }
 
-/// There is no connection any more, whatever ends the supervisor.
+/// Sets [`State::Closed`] when the supervisor ends, even by a panic.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.kept.becomes(State::Closed);
@@ -259,7 +260,7 @@ impl Supervisor {
         }
     }
 
-    /// Opens a connection, however often it takes.
+    /// Opens a session, retrying until an attempt succeeds.
     async fn open(&self, old: Option<&Predecessor>, down_since: Option<Moment>) -> Arc<Session> {
         let mut backoff = BACKOFF;
         let mut within = FIRST_REDIAL;
@@ -274,12 +275,12 @@ impl Supervisor {
                     return session;
                 }
                 Err(mut trouble) => {
-                    // The server was the right one before, and may be so again: it may be in a
+                    // The server was the right one before, and may be again. It may be in a
                     // reconfiguration.
                     if old.is_some() && trouble.outage == Outage::Misconfigured {
                         trouble.outage = Outage::NotReady;
                     }
-                    // A connection that is replaced at the first attempt is no news.
+                    // A connection that is replaced at the first attempt is not reported.
                     self.health
                         .suffers(Cause::No(self.connection_kind()), &trouble);
                     self.kept.becomes(State::Down(trouble));
@@ -299,9 +300,9 @@ impl Supervisor {
     }
 }
 
-/// Opens the first connection within a caller's patience, each attempt `within` a part of it:
-/// another server may have taken the place of one that does not answer. What cannot pass by itself
-/// ends it at once. `last` is what stood in the way when time runs out.
+/// Opens the first connection. Each attempt takes at most `within`, a part of the caller's timeout,
+/// because another server may have replaced one that does not reply. Returns an error at once if it
+/// cannot pass by itself. `last` is set to the last other error, for the caller's timeout.
 pub(crate) async fn open_first(
     dialer: &Dialer,
     within: Duration,
@@ -318,13 +319,13 @@ pub(crate) async fn open_first(
     }
 }
 
-/// Between half and the whole of a pause, so that many clients do not come back at once.
+/// Returns between half and the whole of a pause, so that many clients do not reconnect at once.
 fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
     let [random, ..] = dialer.shared.random.next().to_be_bytes();
     pause / 2 + pause / 2 * u32::from(random) / 255
 }
 
-/// Resolves when the session is of no use any more.
+/// Waits until the session ends or fails a liveness check, and returns why.
 async fn watch(session: &Session, kept: &Kept) -> Trouble {
     loop {
         tokio::select! {
@@ -339,7 +340,8 @@ async fn watch(session: &Session, kept: &Kept) -> Trouble {
     }
 }
 
-/// Whether a server says anything within the time in which it should have answered a PING.
+/// Sends a PING. Returns an error if the server sends nothing for `patience`, or only other data
+/// for `LONGEST_TEST`.
 async fn test(session: &Session, patience: Duration) -> Result<(), Trouble> {
     let connection = &session.connection;
     let mut pong = connection.send(redis::cmd("PING"));
@@ -357,7 +359,7 @@ async fn test(session: &Session, patience: Duration) -> Result<(), Trouble> {
             // An error reply is an answer.
             Ok(Err(error)) if !error.is_unrecoverable_error() => Ok(()),
             Ok(Err(error)) => Err(trouble::of(&error)),
-            // It answers others that came before.
+            // The server is answering commands that were sent earlier.
             Err(_) if connection.pulse() != heard && tested < LONGEST_TEST => continue,
             Err(_) => Err(Trouble::timed_out(patience)),
         };

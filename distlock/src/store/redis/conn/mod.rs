@@ -1,4 +1,4 @@
-//! One connection that is kept open: how it begins, how long it is trusted, and what replaces it.
+//! One connection that is kept open: its handshake, its liveness checks, and its replacement.
 
 pub(crate) mod client;
 pub(crate) mod clock_watch;

@@ -1,6 +1,6 @@
-//! Which servers the connections of a client reach. What is asked for at one server and renewed at
-//! another excludes nobody. And a server of a quorum has one vote, whatever the names are that it
-//! is reached by: a lock at it alone would be a quorum's otherwise.
+//! The servers that the connections of a client reach. A lock acquired at one server and renewed at
+//! another excludes nothing. A server of a quorum has one vote, regardless of the number of its
+//! names. Otherwise, a lock on it alone could count as a quorum's.
 
 use std::sync::{Mutex, Weak};
 
@@ -9,27 +9,25 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::conn::session::End;
 use crate::util::mutex::lock;
 
-/// The connections that are up, but for the lanes.
+/// The open connections, except runtime connections.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRegistry(Mutex<Vec<Reached>>);
 
 /// A server that a connection reaches.
 #[derive(Debug)]
 pub(crate) struct Reached {
-    /// The address by which it is reached.
     pub(crate) address: String,
-    /// Its run id, if it says so.
+    /// Its run id, if it reports one.
     pub(crate) run_id: Option<String>,
-    /// The connection is the one for commands.
+    /// Set if the connection is the one for commands.
     pub(crate) is_first: bool,
-    /// The end of the connection.
     pub(crate) end: Weak<End>,
 }
 
 impl ServerRegistry {
-    /// Adds a connection, and returns true if others were ended. An address may mean another server
-    /// by now, so the connections to that address that lead elsewhere are ended, whatever they are
-    /// used for. Where a server does not say who it is, all follow the connection for commands.
+    /// Adds a connection, and returns true if this ended others. An address may lead to another
+    /// server by now, so its connections that lead elsewhere are ended, whatever their role. If a
+    /// server does not report its run id, only a connection for commands ends others.
     ///
     /// With `votes`, a connection is rejected if the run id is not known, because a script without
     /// one takes the server for a restarted one. A connection for commands is also rejected while
@@ -128,7 +126,7 @@ mod tests {
         let refused = take("b", Some("run"), 1).unwrap_err();
         assert_eq!(refused.outage, Outage::Misconfigured);
         assert!(refused.detail.contains("another name of a,"), "{refused}");
-        // Its own connections are replaced before the old ones are known to be dead.
+        // The server's own connections are replaced before the old ones are known to be dead.
         take("a", Some("run"), 2).unwrap();
         take("b", Some("another run"), 1).unwrap();
         ends[0].tell(Trouble::new(Outage::Unreachable, "gone"));

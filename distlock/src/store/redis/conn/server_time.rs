@@ -1,5 +1,5 @@
-//! What a client knows of the server's clock: enough to say by when a command must be applied, and
-//! how old a pushed grant is.
+//! A client's knowledge of the server's clock: enough to set the time by which a command must be
+//! applied, and to date a pushed grant.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use std::time::Duration;
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// What this client knows of the server's clock: a local time, and a server time that is not before
-/// it.
+/// Bounds of the server's clock. `pair` is a local time, and a server time that is not before it.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
     pair: Mutex<Option<Pair>>,
-    /// A server time, and a local time that is not before it, as close together as they ever were.
+    /// A server time, and a local time that is not before it: the closest pair so far.
     least: Mutex<Option<Pair>>,
 }
 
@@ -23,7 +22,7 @@ struct Pair {
     server: u64,
 }
 
-/// A pair of times that is older says nothing about the age of a grant.
+/// Maximum age of a pair that is used to date a grant.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl ServerTime {
@@ -37,21 +36,21 @@ impl ServerTime {
         }
     }
 
-    /// The server's time now, never less than it is unless its clock moved.
+    /// Returns the server's current time or a later one, unless its clock has moved.
     pub(crate) fn estimate(&self, now: Moment) -> u64 {
         match *lock(&self.pair) {
             Some(Pair { local, server }) => server.saturating_add(micros(now.since(local))),
-            // Nothing is known: never too late.
+            // Without a pair, no command is too late.
             None => 1 << 52,
         }
     }
 
-    /// An answer that says so has just arrived, to what was sent then.
+    /// Records the server time in a reply that has just arrived, to a command sent at `sent`.
     pub(crate) fn hear(&self, sent: Moment, server_micros: u64, now: Moment) {
         self.learn(sent, server_micros);
         let mut least = lock(&self.least);
         let known = least.map(|known| at_least(known, now));
-        // A clock that stepped back makes all that was known too late.
+        // After the clock stepped back, the known bound is too late.
         let latest = server_micros.saturating_add(micros(now.since(sent)));
         if known.is_none_or(|known| known < server_micros || known > latest) {
             *least = Some(Pair {
@@ -61,20 +60,21 @@ impl ServerTime {
         }
     }
 
-    /// What the server's time certainly is by now, and hardly ever less by more than the shortest
-    /// way of an answer; `None` if nothing is known.
+    /// Returns a lower bound of the server's current time, or `None` if nothing is known. It is
+    /// hardly ever low by more than the shortest one-way latency of a reply.
     pub(crate) fn least(&self, now: Moment) -> Option<u64> {
         lock(&self.least).map(|known| at_least(known, now))
     }
 
-    /// The server's time after which a command with this deadline comes too late. The older what is
-    /// known, the more the clocks may have drifted apart.
+    /// Returns the server time after which a command with this timeout is too late. The margin
+    /// grows with the age of the pair, because the clocks may have drifted apart.
     pub(crate) fn latest(&self, now: Moment, within: Duration) -> u64 {
         let age = (*lock(&self.pair)).map_or(Duration::ZERO, |pair| now.since(pair.local));
         self.estimate(now) + micros(within + age / 1_000)
     }
 
-    /// A local time before which a grant made at `granted` server time was not made later.
+    /// Returns a local time that is not after a grant made at `granted` server time. The grant's
+    /// age is then never underestimated.
     pub(crate) fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
         let Pair { local, server } = (*lock(&self.pair))?;
         if received.since(local) > FRESH {
@@ -84,12 +84,12 @@ impl ServerTime {
             Some(later) => local + Duration::from_micros(later),
             None => local - Duration::from_micros(server - granted),
         };
-        // A grant from the future: a clock moved.
+        // A grant from the future means that a clock has moved.
         (bound <= received).then_some(bound)
     }
 }
 
-/// Clocks that run at different rates are allowed for.
+/// Allows for clocks that run at different rates.
 fn at_least(known: Pair, now: Moment) -> u64 {
     let since = micros(now.since(known.local));
     known.server.saturating_add(since - since / 1_000)
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(time.least(at(0)), None);
         time.hear(at(1_000), 5_000_000, at(1_020));
         assert_eq!(time.least(at(1_020)), Some(5_000_000));
-        // It took a millisecond back, and the one before twenty.
+        // This reply took 1 ms to arrive, and the previous one 20 ms.
         time.hear(at(1_100), 5_100_000, at(1_101));
         assert_eq!(time.least(at(1_101)), Some(5_100_000));
         time.hear(at(1_200), 5_205_000, at(1_250));

@@ -1,4 +1,4 @@
-//! A connection that works, for as long as it does.
+//! A working connection, until it ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -12,24 +12,23 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::mutex::lock;
 
-/// A connection that works.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: Arc<dyn Connection>,
-    /// Counts the connections of one dialer.
+    /// The number of this connection among those of its dialer.
     pub(crate) epoch: u64,
-    /// Under which name this connection listens.
+    /// The name under which this connection listens.
     pub(crate) client: ClientId,
-    /// What the server calls itself for as long as it runs, if it says so.
+    /// The server's run id, if the server reports it.
     pub(crate) server: Option<String>,
-    /// What the server calls the connection, for its successor to kill it.
+    /// The server's name for the connection, with which its successor kills it.
     pub(crate) name: Option<ServersName>,
-    /// The previous connection could not be killed: its commands may still be applied.
+    /// Set if the previous connection could not be killed. Its commands may still be applied.
     pub(crate) predecessor_lives: bool,
     pub(crate) end: Arc<End>,
     pub(crate) scripts: Known,
-    /// In a cluster the slots that the connection is subscribed in. The server's pushes decide, in
-    /// their order: the end of a subscription may have come behind the reply to a command.
+    /// In a cluster, the subscribed slots, updated by the server's pushes in their order. The push
+    /// that ends a subscription may arrive after the reply to a command.
     pub(crate) subscribed: Arc<Mutex<HashSet<Slot>>>,
 }
 
@@ -39,8 +38,8 @@ impl Session {
     }
 }
 
-/// A connection as the server knows it. The address is there because a restarted server counts its
-/// ids from one again, and the id alone would then be somebody else's.
+/// The server's name for a connection. It includes the address, because a restarted server counts
+/// its ids from one again. The id alone could then be that of another connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ServersName {
     pub(crate) id: String,
@@ -61,16 +60,16 @@ impl ServersName {
     }
 }
 
-/// A lost connection, by its name where that is known.
+/// A lost connection, with its name if that is known.
 #[derive(Debug)]
 pub(crate) struct Predecessor(pub(crate) Option<ServersName>);
 
-/// Why a session is of no use any more, once it is.
+/// Why a session has ended, once it has.
 #[derive(Debug, Default)]
 pub(crate) struct End(SetOnce<Trouble>);
 
 impl End {
-    /// Says so; `false` if it was said before.
+    /// Sets why the session has ended. Returns false if that was set before.
     pub(crate) fn tell(&self, why: Trouble) -> bool {
         self.0.set(why).is_ok()
     }

@@ -1,6 +1,6 @@
-//! Writes that count once replicas have them, or disks. `WAIT` stands in the way of its connection,
-//! and counts the writes of that one alone: so they go over a connection of their own. All that
-//! come while one `WAIT` is under way share the next.
+//! Writes that count only once replicas, or disks, have them. `WAIT` blocks its connection and
+//! counts only that connection's writes, so they use separate connections. Writes that arrive while
+//! a `WAIT` is in flight share the next one.
 
 use std::fmt;
 use std::mem;
@@ -25,11 +25,11 @@ use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// The connections of one server for writes that need more than its word: one for each need, so
-/// that a `WAIT` for two replicas delays nobody who needs one. Each is opened for the first that
-/// needs it.
+/// The connections of one server for writes that require acknowledgments. Every requirement has its
+/// own connection, so a `WAIT` for two replicas does not delay writes that need one. A connection
+/// is opened on first use.
 pub(crate) struct AcksByNeed {
-    /// `None` once they are closed for good.
+    /// `None` once closed for good.
     opened: Mutex<Option<Vec<Arc<Acks>>>>,
     dialer: Dialer,
     needed: Duration,
@@ -38,8 +38,8 @@ pub(crate) struct AcksByNeed {
 }
 
 impl AcksByNeed {
-    /// Connections as this one dials them; a server that is far away needs as long as it `needed`
-    /// to connect.
+    /// Opens no connection yet. A reconnect attempt may take as long as `needed` to connect,
+    /// because a distant server needs that long again.
     pub(crate) fn new(
         dialer: Dialer,
         needed: Duration,
@@ -55,7 +55,7 @@ impl AcksByNeed {
         }
     }
 
-    /// The connection for a need. It runs where the first call does.
+    /// Returns the connection for `need`. Its tasks run on the runtime of the first call.
     pub(crate) fn of(&self, need: Durability) -> Result<Arc<Acks>, Trouble> {
         let mut opened = lock(&self.opened);
         let opened = opened.as_mut().ok_or_else(closed)?;
@@ -67,7 +67,7 @@ impl AcksByNeed {
         Ok(acks)
     }
 
-    /// Those that are up.
+    /// Returns the sessions that are up.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         let opened = lock(&self.opened);
         let acks = opened.iter().flatten();
@@ -88,7 +88,7 @@ impl fmt::Debug for AcksByNeed {
     }
 }
 
-/// A connection for writes that need the same.
+/// A connection for writes with the same requirement.
 #[derive(Debug)]
 pub(crate) struct Acks {
     link: Arc<Link>,
@@ -97,10 +97,10 @@ pub(crate) struct Acks {
     under_way: Arc<Mutex<Option<Round>>>,
 }
 
-/// A write that somebody waits for.
+/// A queued write, for which a caller waits.
 #[derive(Debug)]
 struct Write {
-    /// What goes before it, without an answer of interest.
+    /// A command sent before the write; its reply is discarded.
     before: Option<Cmd>,
     command: Cmd,
     within: Duration,
@@ -108,21 +108,21 @@ struct Write {
     told: oneshot::Sender<Result<Told, Trouble>>,
 }
 
-/// What came of a write that was sent.
+/// The result of a write that was sent.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) session: Arc<Session>,
     pub(crate) answer: Result<Answer, Trouble>,
 }
 
-/// What the server said, and a moment before it was sent.
+/// An instant before the write was sent, and the server's reply.
 pub(crate) type Answer = (Moment, Value);
 
-/// Writes and their `WAIT` on their way.
+/// A batch of writes in flight, with its `WAIT`.
 #[derive(Debug)]
 struct Round {
     session: Arc<Session>,
-    /// The signs of life before it was sent.
+    /// The connection's activity count before the batch was sent.
     heard: u64,
 }
 
@@ -155,8 +155,8 @@ impl Acks {
         }
     }
 
-    /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error,
-    /// it may have been applied.
+    /// Sends an idempotent write, and waits until its requirement is met. On any error after
+    /// sending, the write may have been applied.
     pub(crate) fn write(
         &self,
         before: Option<Cmd>,
@@ -166,7 +166,7 @@ impl Acks {
         Box::pin(async move {
             let deadline = Instant::now() + within;
             let _place = self.link.place(within).await?;
-            // The first one opens it.
+            // The first write opens the connection.
             let _ = time::timeout_at(deadline, self.link.ready()).await;
             self.link.session()?;
             let (told, answer) = oneshot::channel();
@@ -186,14 +186,14 @@ impl Acks {
         })
     }
 
-    /// Whether the server has answered what is under way, so that only `WAIT` is to come.
+    /// Returns true if the server has sent data since the batch, so only `WAIT` is still pending.
     fn is_acknowledging(&self) -> bool {
         let under_way = lock(&self.under_way);
         (under_way.as_ref()).is_some_and(|round| round.session.connection.pulse() != round.heard)
     }
 }
 
-/// The task that sends what is to be acknowledged, all that waits at once.
+/// The task that sends the queued writes in batches of up to `IN_FLIGHT`.
 struct Writer {
     link: Arc<Link>,
     need: Durability,
@@ -205,10 +205,10 @@ impl Writer {
     async fn keep(self, mut queue: mpsc::UnboundedReceiver<Write>) {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, IN_FLIGHT).await > 0 {
-            // Nothing is sent for a call that has gone, for it has taken back what it had.
+            // A caller that has gone has released what it had, so its write is not sent.
             batch.retain(|write| !write.told.is_closed());
             let unknown = self.send(mem::take(&mut batch)).await;
-            // They are known now.
+            // The scripts are loaded now.
             let unknown = self.send(unknown).await;
             tell(unknown, || {
                 Trouble::new(Outage::Other, "the server forgets its scripts")
@@ -216,8 +216,8 @@ impl Writer {
         }
     }
 
-    /// Sends writes with one `WAIT`, and tells what came of them. Those whose script the server
-    /// does not know are left, and the scripts are loaded.
+    /// Sends writes with one `WAIT`, and delivers their results. Loads the scripts if the server
+    /// does not know one, and returns the writes that need it.
     async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
         let last = batch.iter().map(|write| write.deadline).max();
         let Some(last) = last else {
@@ -237,7 +237,7 @@ impl Writer {
             commands.push(write.command.clone());
         }
         let left = last.saturating_duration_since(Instant::now());
-        // In one write, so that none but theirs is waited for, and behind them, so that theirs are.
+        // Sent together, so that `WAIT` covers no other writes, and last, so that it covers these.
         commands.push(encode::wait(self.need, left));
         let sent = (self.now)();
         let (replies, wait) = match self.exchange(&session, &commands, left).await {
@@ -264,18 +264,18 @@ impl Writer {
                 (Ok(_), Err(trouble)) => Err(trouble.clone()),
             };
             let session = session.clone();
-            // Its caller may have gone.
+            // The caller may have gone.
             let _ = write.told.send(Ok(Told { session, answer }));
         }
         if !unknown.is_empty() {
             let loading = session.scripts.load_again(&*session.connection, loaded);
-            // What goes wrong here goes wrong again.
+            // If loading fails, the next attempt fails as well.
             let _ = time::timeout_at(last, loading).await;
         }
         unknown
     }
 
-    /// The replies to writes, and whether as many have them as need be.
+    /// Returns the replies to writes, and whether their requirement is met.
     async fn exchange(
         &self,
         session: &Arc<Session>,
@@ -298,7 +298,7 @@ impl Writer {
                 why = self.link.left(session) => break Err(why),
                 () = &mut silence, if !is_over => {
                     is_over = true;
-                    // Who has answered the writes is only waiting.
+                    // A server that has replied to the writes only waits for acknowledgments.
                     if connection.pulse() == heard {
                         self.link.suspect(within);
                     }
@@ -322,7 +322,7 @@ fn closed() -> Trouble {
 
 fn tell(batch: Vec<Write>, what: impl Fn() -> Trouble) {
     for write in batch {
-        // Its caller may have gone.
+        // The caller may have gone.
         let _ = write.told.send(Err(what()));
     }
 }
@@ -344,7 +344,7 @@ fn too_few(need: Durability, within: Duration) -> Trouble {
     Trouble::new(Outage::TooFewReplicas, detail)
 }
 
-/// Why the server does not even wait.
+/// Returns why the server rejected the `WAIT` or `WAITAOF`.
 fn refused(need: Durability, said: Trouble) -> Trouble {
     let (command, right, setting, since) = if need.fsync {
         ("WAITAOF", "waitaof", "fsync", " (Redis 7.2, Valkey 8)")
@@ -376,7 +376,7 @@ fn refused(need: Durability, said: Trouble) -> Trouble {
 mod tests {
     use super::*;
 
-    /// With `fsync` the disks of the replicas count as well as the server's own.
+    /// With `fsync`, the disks of the replicas count as well as the server's own.
     #[test]
     fn the_server_is_asked_for_what_is_needed_and_its_count_decides() {
         for (fsync, replicas, command, enough, too_few) in [

@@ -1,5 +1,5 @@
-//! Looks and renewals of many locks, with a command for each: no command may have keys of two that
-//! need not be in one place.
+//! Queue checks and renewals of many locks, with one command per lock. A command must not combine
+//! keys of two locks that may be stored in different places.
 
 use futures_util::stream::{self, StreamExt};
 
@@ -11,7 +11,7 @@ use crate::util::clock::Moment;
 /// Upper limit of the commands in flight.
 const AT_ONCE: usize = 256;
 
-/// Runs a look at each of several locks.
+/// Runs the queue checks of several locks.
 pub(crate) async fn look(
     looks: Vec<BoxFuture<'_, Result<Vec<LookReply>, Trouble>>>,
 ) -> Result<Vec<LookReply>, Trouble> {
@@ -28,7 +28,7 @@ pub(crate) async fn look(
     Ok(all)
 }
 
-/// Runs a renewal of each of several holds. `now` is before any of them is sent.
+/// Runs the renewals of several holds. `now` is before any of them is sent.
 pub(crate) async fn renew(
     now: Moment,
     renewals: Vec<BoxFuture<'_, Result<Renewed, Trouble>>>,

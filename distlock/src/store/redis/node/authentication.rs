@@ -1,4 +1,4 @@
-//! Live connections are told the credentials of the moment: they may outlive those that they were
+//! Re-authentication of open connections, because they may outlive the credentials that they were
 //! opened with.
 
 use std::sync::{Arc, Weak};
@@ -17,11 +17,11 @@ use crate::store::redis::transport::login;
 use crate::store::redis::wire::trouble;
 use crate::store::{Note, StoreEvent};
 
-/// How soon it is tried again when it failed.
+/// Upper limit of the delay before a failed re-authentication is retried.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Has the connections of a node told, from time to time, until it is closed: if its credentials
-/// come from a source.
+/// Starts re-authenticating a node's connections at intervals until the node is closed. Does
+/// nothing unless the credentials come from a source.
 pub(crate) fn begin(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
     if let Some(source) = &config.credentials {
         let keeper = keep(Arc::downgrade(node), source.clone());
@@ -56,29 +56,29 @@ async fn keep(node: Weak<Node>, source: Source) {
 
 async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
     let credentials = login::ask(source).await?;
-    // What is being opened asks for itself.
+    // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
         authenticate(&session, &credentials).await?;
     }
     let lanes = node.lanes.all();
-    // A runtime that does not run may leave its lane as it is: that one is closed then, or refused
-    // and opened anew.
+    // A runtime that does not run may leave its connection as it is. That connection is then
+    // closed, or rejected and reopened.
     let sessions = lanes.iter().map(|lane| &lane.session);
     join_all(sessions.map(|session| authenticate(session, &credentials).boxed())).await;
     Ok(())
 }
 
-/// Says it again, on a connection that lives.
+/// Sends the credentials on an open connection.
 async fn authenticate(session: &Session, credentials: &Credentials) -> Result<(), Trouble> {
     let mut auth = redis::cmd("AUTH");
-    // By name: a default user without a password takes any, but only so.
+    // A default user without a password accepts any password, but only if `AUTH` names the user.
     auth.arg(credentials.user().unwrap_or("default"))
         .arg(credentials.reveal());
     match tokio::time::timeout(login::WITHIN, session.connection.send(auth)).await {
         Ok(Ok(_)) => Ok(()),
-        // It is gone, and its successor asks for itself.
+        // The connection has ended, and its successor requests the credentials itself.
         Ok(Err(_)) if session.end.is_told() => Ok(()),
-        // The server's text repeats what was sent.
+        // The server's error text repeats the command, so it is not used.
         Ok(Err(error)) if trouble::of(&error).code == Code::UnknownCommand => Err(Trouble::new(
             Outage::Denied,
             "the server does not know AUTH",

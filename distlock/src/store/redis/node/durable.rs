@@ -1,5 +1,4 @@
-//! What a lock needs beside the server's word: its ask, its confirmations and its renewals count
-//! once replicas have them, or disks.
+//! Acquires, confirmations and renewals that count only once replicas, or disks, have them.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
 
 impl Node {
-    /// Asks on the command connection.
+    /// Acquires on the command connection, and waits for the required acknowledgments.
     pub(crate) async fn ask_at_home(
         &self,
         ask: &Ask<'_>,
@@ -27,8 +26,8 @@ impl Node {
         self.acknowledged(ask, reply, timeout).await
     }
 
-    /// The answer to an ask. What it took is confirmed where that can be waited for, and held by
-    /// that proof; while too few have it, it is the owner's in the store and nowhere else.
+    /// Returns the reply to an acquire. If required, a granted lock is confirmed by acknowledgments
+    /// and held by that confirmation. Until then, the owner has the lock in the store only.
     pub(crate) async fn acknowledged(
         &self,
         ask: &Ask<'_>,
@@ -50,7 +49,7 @@ impl Node {
                 Outage::Other,
                 "the lock was gone before its replicas acknowledged it",
             )),
-            // The ask was sent.
+            // The acquire was sent.
             Err(trouble) => Err(trouble.sent()),
         }
     }

@@ -1,5 +1,4 @@
-//! A script on its way to the server, and its answer: on which connection, for how long, and what
-//! silence means.
+//! Script calls: the connection, the timeout, and the handling of missing replies.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::store::redis::wire::trouble;
 use crate::util::clock::Moment;
 
 impl Node {
-    /// Runs a script over the connection that it is for; `before` is sent in the same write.
+    /// Runs a script over its connection. `before` is sent in the same write.
     pub(crate) async fn run<S: ScriptCall + ?Sized>(
         &self,
         before: Option<Cmd>,
@@ -41,8 +40,8 @@ impl Node {
         self.run_on(&way, script, within).await
     }
 
-    /// Runs a script, whose reply says what time it is at the server. An ask without an answer is
-    /// remembered.
+    /// Runs a script over `way`, and records the server time in its reply. An acquire without a
+    /// reply is remembered.
     pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
         &self,
         way: &Way,
@@ -50,7 +49,7 @@ impl Node {
         within: Duration,
     ) -> Result<S::Reply, Trouble> {
         let (shared, session) = (&*self.shared, &*way.session);
-        // The connection for renewals does not listen: the name is that of the other.
+        // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let scope = Scope {
             run: session.server.as_deref().unwrap_or_default(),
@@ -105,7 +104,7 @@ impl Node {
         Ok(said)
     }
 
-    /// Runs a script whose write counts once it is where it is to be.
+    /// Runs a script with a write that counts only once its requirement is met.
     fn run_durably<'a, S: ScriptCall + ?Sized>(
         &'a self,
         before: Option<Cmd>,
@@ -114,7 +113,7 @@ impl Node {
         within: Duration,
     ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
         Box::pin(async move {
-            // This connection does not listen: the name is that of the other.
+            // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
             let scope = self.shared.scope(&id);
             let command = script.write(&scope, By::Hash);
@@ -141,8 +140,8 @@ impl Node {
         }
     }
 
-    /// Runs a script on a lane. No timer of the caller's runtime is needed for that. Boxed, as
-    /// `call` is, so that it is compiled once and not with each script.
+    /// Runs a script on a runtime connection, without a timer of the caller's runtime. Boxed like
+    /// `call`, so that it is compiled once instead of with every script.
     fn call_on<'a>(
         &'a self,
         lane: &'a Lane,
@@ -173,7 +172,7 @@ impl Node {
             };
             let answered = by_hash_or_source(attempt, load).await;
             if let Err(Failure::TimedOut) = answered {
-                // Home finds out whether the server is away.
+                // The I/O thread checks whether the server is alive.
                 self.commands.suspect(within);
                 if session.connection.pulse() == heard {
                     self.lanes.give_up(lane.name.number);
@@ -183,8 +182,8 @@ impl Node {
         })
     }
 
-    /// Runs a script under our own deadline, `before` it in the same write what must be. The moment
-    /// returned is before the command was sent.
+    /// Runs a script with a timeout of our own, and sends `before` in the same write. The returned
+    /// instant is before the command was sent.
     pub(crate) fn call<'a>(
         &'a self,
         link: &'a Link,
@@ -199,7 +198,7 @@ impl Node {
             let attempt = |by| self.attempt(link, session, within, before, command(by));
             let load = || async move {
                 let loading = session.scripts.load_again(&*session.connection, loaded);
-                // Where it is not done in time the next attempt says so.
+                // If loading takes too long, the next attempt fails and reports it.
                 let _ = tokio::time::timeout(within, loading).await;
             };
             let answered = by_hash_or_source(attempt, load).await;
@@ -240,7 +239,7 @@ impl Node {
     ) -> Result<(Moment, Value), Failure> {
         let sent = self.shared.clock.now();
         let mut query = send(&*session.connection, before, command);
-        // Who can wait longer goes on waiting, while the connection is being tested.
+        // A command with more time keeps waiting while the connection's liveness is checked.
         let first = within.min(LONGEST_SILENCE);
         let mut answered = tokio::time::timeout(first, query.as_mut()).await;
         if answered.is_err() {
@@ -256,8 +255,8 @@ impl Node {
         }
     }
 
-    /// A server that is a replica now will not be a master again soon, and another one may have its
-    /// name: all connections are opened anew.
+    /// Ends the sessions if `trouble` shows that the server is now a replica. It will not be the
+    /// primary again soon, and another server may have its name.
     pub(crate) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble.code == Code::PrimaryDown;
         if demoted && session.end.tell(trouble.clone()) {
@@ -268,8 +267,8 @@ impl Node {
     }
 }
 
-/// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent
-/// whole. Nothing was run before, so each attempt has a deadline of its own.
+/// Runs a script that the server may have forgotten. If so, the script is loaded and run again, or
+/// sent as source. Every attempt has its own deadline, because earlier ones ran nothing.
 async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<Output = ()>>(
     attempt: impl Fn(By) -> F,
     load: impl FnOnce() -> L,
@@ -278,9 +277,9 @@ async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<
     if !is_unknown(&answered) {
         return answered;
     }
-    // The future of every command would reserve room for it while it awaits these rare steps.
+    // Otherwise the future of every command would reserve space for it across these rare steps.
     drop(answered);
-    // What goes wrong here goes wrong again below.
+    // If loading fails, the next attempt fails as well.
     load().await;
     let answered = attempt(By::Hash).await;
     if !is_unknown(&answered) {
@@ -290,8 +289,8 @@ async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<
     attempt(By::Source).await
 }
 
-/// Sends a command behind others. Their answers count only where they are errors that no redirect
-/// explains.
+/// Sends a command after others in one write. The replies of the others are ignored, except for
+/// errors that are not redirects.
 fn send<'a>(
     connection: &'a dyn Connection,
     before: &'a [Cmd],
@@ -315,16 +314,16 @@ fn send<'a>(
     })
 }
 
-/// Writes a command. It has no type parameter, so that what sends it is compiled once.
+/// A function that encodes a command. Without a type parameter, its senders are compiled once.
 pub(crate) type Command<'a> = dyn Fn(By) -> Cmd + Sync + 'a;
 
-/// Why there is no answer.
+/// The reason why an attempt failed.
 enum Failure {
     Error(RedisError),
     TimedOut,
 }
 
-/// Whether the server does not know the script.
+/// Returns true if the server does not know the script.
 fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
     matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error))
 }

@@ -1,4 +1,4 @@
-//! What follows when sentinels name another master: connections to the old one are left.
+//! Failover: when the sentinels report another primary, connections to the old one are closed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::wire::trouble;
 use crate::util::backoff::Backoff;
 
-/// How often a sentinel is asked whose channel is silent.
+/// Interval at which a silent sentinel is queried, and the timeout of a query.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
-/// Has a node leave a server that is not the master any more.
+/// Makes a node leave a server that is no longer the primary.
 pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
     let hosts = sentinels.hosts.iter();
     join_all(hosts.map(|host| watch_by(host, &node, &sentinels).boxed())).await;
@@ -33,7 +33,7 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     loop {
         let said = Arc::new(Notify::new());
         let heard = said.clone();
-        // Whatever it says, its end included, is a reason to ask.
+        // Any message, and the end of the connection, is a reason to query the sentinel.
         let hears: Hears = Arc::new(move |_| heard.notify_one());
         let listening = async {
             let connection = sentinels.connect(host, hears).await?;
@@ -47,8 +47,8 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
             {
                 backoff.reset();
                 follow(node, sentinels, &master).await;
-                // It says so when that changes. A connection that was being opened meanwhile leads
-                // to the old one, if that was frozen and has woken up.
+                // The sentinel publishes a change. A connection that was being opened meanwhile
+                // leads to the old primary if that server was frozen and has resumed.
                 let changes = async {
                     tokio::select! {
                         () = said.notified() => {}
@@ -62,7 +62,7 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     }
 }
 
-/// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
+/// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
 async fn follow(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
     let name = sentinels.name_of(master);
     let is_known = |node: Arc<Node>| node.leads_only_to(&name);

@@ -1,5 +1,5 @@
-//! How what was asked for is given back: once where that is certain, and again where an ask may
-//! still be applied.
+//! Releases. A release is sent once if it is certain to be last, and again if an acquire may still
+//! be applied after it.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::store::redis::wire::commands::Removed;
 use crate::store::redis::wire::trouble;
 
 impl Node {
-    /// Takes back whatever an owner has there, by a release. Its asks come before that: what was
-    /// not answered on a lane is followed there, or the lane is killed (R2).
+    /// Releases all that an owner has here, after its acquires. Where a runtime connection left one
+    /// unanswered, it also sends the release there, or kills that connection (R2).
     pub(crate) async fn release(
         &self,
         owner: Owner,
@@ -45,7 +45,7 @@ impl Node {
                         was_held |= held;
                         is_followed = true;
                     }
-                    // It may have been applied: what is not there any more proves nothing.
+                    // It may have been applied, so a lock that is now missing proves nothing.
                     Err(trouble) => was_held |= !trouble.unsent,
                 }
             }
@@ -64,27 +64,27 @@ impl Node {
         })
     }
 
-    /// After how long a release is certainly behind what was asked for and not answered.
+    /// Returns the delay after which a release certainly follows the unanswered acquires.
     fn until_refused(&self, unanswered: &Unanswered, within: Duration) -> Duration {
         let now = self.shared.server_time.estimate(self.shared.clock.now());
         Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
     }
 
-    /// Whether an ask of this owner was never answered.
+    /// Returns true if an acquire of this owner was never answered.
     pub(crate) fn owes_answer(&self, owner: Owner) -> bool {
         self.unanswered.get(owner).is_some()
     }
 
-    /// Forgets an ask that was never answered here, and is taken back elsewhere: after how long
-    /// that is to be done once more, for it may still be applied.
+    /// Forgets an acquire that was never answered here, and is released on another node. Returns
+    /// the delay before the next release, because the acquire may still be applied.
     pub(crate) fn forget_ask(&self, owner: Owner, within: Duration) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;
         self.unanswered.forget(owner);
         Some(self.until_refused(&unanswered, within))
     }
 
-    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has
-    /// to do it.
+    /// Releases an owner that has no unanswered acquire. Returns `None` if it has one, because the
+    /// I/O thread then has to release it.
     pub(crate) async fn release_answered(
         &self,
         way: &Way,
@@ -101,7 +101,7 @@ impl Node {
         }))
     }
 
-    /// Makes sure that nothing more of a lane is applied. `false` if that cannot be said.
+    /// Ensures that nothing more of a runtime connection is applied. Returns `false` if it may be.
     async fn kill(&self, lane: &LaneName, by: &Session, within: Duration) -> Result<bool, Trouble> {
         match tokio::time::timeout(within, lane.kill(by)).await {
             Ok(killed) => killed,
@@ -112,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Whether there was a lock.
+    /// Sends a release, and returns true if the owner had the lock.
     async fn release_by(
         &self,
         way: &Way,
@@ -123,13 +123,13 @@ impl Node {
         let mut was_held = false;
         loop {
             let removed = match self.run_on(way, release, within).await {
-                // Its slot has moved in between: the rest is left to whoever looks there.
+                // The slot has moved. The rest is left to the next client that checks the queue.
                 Err(trouble) if was_held && trouble::is_redirect(&trouble) => return Ok(true),
                 removed => removed?,
             };
             was_held |= removed.was_held;
-            // So many dead waiters that one call was not enough to reach a live one. In the end
-            // they are left to whoever looks next.
+            // More dead waiters than one call removes before it reaches a live one. After the
+            // timeout they are left to the next client that checks the queue.
             if !removed.more || self.shared.clock.now() >= give_up {
                 return Ok(was_held);
             }

@@ -1,8 +1,6 @@
-//! A lane: a connection on the runtime of those who call, so that what they ask costs no hop to the
-//! manager's thread.
-//!
-//! A call on a lane needs no timer: the manager's thread looks at what is under way, and says when
-//! it is late.
+//! Runtime connections: connections on the callers' runtimes, which save the hop to the I/O thread.
+//! A call on one needs no timer, because the I/O thread checks the commands in flight and notifies
+//! the callers of late ones.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -21,13 +19,13 @@ use crate::store::redis::conn::session::{Predecessor, ServersName, Session};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// Commands under way on one lane; more of them go home.
+/// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
 const MOST: usize = 1_024;
 
-/// Who owes an answer for so long is asked nothing more until it has come.
+/// Age of an unanswered command at which its connection accepts no more commands.
 const LONGEST_DEBT: Duration = Duration::from_millis(100);
 
-/// Who was told that a command is late has so long to leave.
+/// Lower limit of the time that the caller of a late command has to leave.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
 /// A connection on a caller's runtime.
@@ -35,52 +33,52 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 pub(crate) struct Lane {
     pub(crate) session: Session,
     pub(crate) name: Arc<LaneName>,
-    /// The connection that listens for what is asked on it.
+    /// Epoch of the command connection that receives the pushes for its acquires.
     listener: u64,
     flights: Mutex<Flights>,
     keeper: Arc<Keeper>,
 }
 
-/// A lane as it is known after its end.
+/// The identity of a runtime connection, also after its end.
 #[derive(Debug)]
 pub(crate) struct LaneName {
     pub(crate) number: u64,
     connection: Predecessor,
-    /// Whether the server said that it is gone.
+    /// Whether the server confirmed that the connection is gone.
     killed: OnceCell<bool>,
 }
 
-/// What is under way on a lane.
+/// The commands in flight on a runtime connection.
 #[derive(Debug)]
 struct Flights {
     under_way: BTreeMap<u64, Flight>,
     sent: u64,
     last_used: Moment,
-    /// Nobody looks after it any more.
+    /// True once the I/O thread no longer monitors the connection.
     is_abandoned: bool,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 struct Flight {
     owner: Owner,
     sent: Moment,
     within: Duration,
-    /// Since when its caller was told that it is late.
+    /// Instant since which the command counts as late.
     late_since: Option<Moment>,
-    /// It was said to be hung.
+    /// True once the command was reported as hung.
     is_told: bool,
     caller: Option<Waker>,
 }
 
-/// What a look at a lane found.
+/// The result of a check of a runtime connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     InUse,
-    /// Since then.
+    /// Unused since this instant.
     Idle(Moment),
-    /// Commands are long over their deadlines, and their callers were told and do not run, or would
-    /// have left.
+    /// Commands are far past their deadlines. Their callers were notified and do not run, because
+    /// otherwise they would have left.
     Hung,
 }
 
@@ -101,17 +99,17 @@ impl Lane {
         }
     }
 
-    /// Whether something can be asked on it, while that connection listens.
+    /// Returns true if the session is up, and `listener` is still its command connection.
     pub(crate) fn serves(&self, listener: u64) -> bool {
         self.listener == listener && !self.session.end.is_told()
     }
 
-    /// Whether it has room, and answers.
+    /// Returns true if the connection has capacity and its replies are on time.
     pub(crate) fn is_free(&self, now: Moment) -> bool {
         lock(&self.flights).are_on_time(now)
     }
 
-    /// Waits for an answer on this lane. `None`: it did not come within its time.
+    /// Waits for a reply on this connection. Returns `None` if it does not arrive in time.
     pub(crate) async fn answer<T>(
         &self,
         owner: Owner,
@@ -134,13 +132,13 @@ impl Lane {
         UnderWay { lane: self, number }
     }
 
-    /// Nobody looks after it from now on: whatever is not answered at once is late.
+    /// Marks all unanswered commands, now and later, as late, because monitoring ends.
     pub(crate) fn abandon(&self) {
         let callers = lock(&self.flights).abandon();
         callers.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells those whose commands are late.
+    /// Notifies the callers of late commands, and returns the connection's state.
     pub(crate) fn look(&self, now: Moment) -> Found {
         let mut flights = lock(&self.flights);
         let last_used = flights.last_used;
@@ -164,7 +162,7 @@ impl Lane {
         found
     }
 
-    /// Whose commands hang, each told once.
+    /// Returns the owners of hung commands, once for every command.
     pub(crate) fn hung(&self, now: Moment) -> Vec<Owner> {
         let mut flights = lock(&self.flights);
         let under_way = flights.under_way.values_mut();
@@ -203,7 +201,7 @@ impl Flights {
         self.sent
     }
 
-    /// Marks all commands as late, and those that follow. Returns the wakers of their callers.
+    /// Marks current and later commands as late. Returns the wakers of the current callers.
     fn abandon(&mut self) -> Vec<Waker> {
         self.is_abandoned = true;
         let late = self.under_way.values_mut().map(|flight| {
@@ -213,7 +211,7 @@ impl Flights {
         late.flatten().collect()
     }
 
-    /// Returns true if there are not too many, and the oldest is not late.
+    /// Returns true if fewer than `MOST` are in flight, and the oldest is not late.
     fn are_on_time(&self, now: Moment) -> bool {
         let oldest = self.under_way.first_key_value();
         self.under_way.len() < MOST
@@ -222,21 +220,21 @@ impl Flights {
 }
 
 impl Flight {
-    /// Whether its caller had time to leave, after it was told.
+    /// Returns true if the caller had time to leave after the command became late.
     fn hangs(&self, now: Moment) -> bool {
         let patience = self.within.max(LEAST_PATIENCE);
         self.late_since.is_some_and(|since| now >= since + patience)
     }
 }
 
-/// A command that somebody waits for.
+/// A command in flight, for which a caller waits.
 struct UnderWay<'a> {
     lane: &'a Lane,
     number: u64,
 }
 
 impl UnderWay<'_> {
-    /// Ready when it is late.
+    /// Returns `Ready` once the command is late.
     fn is_late(&self, context: &Context<'_>) -> Poll<()> {
         let mut flights = lock(&self.lane.flights);
         match flights.under_way.get_mut(&self.number) {
@@ -255,7 +253,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Whoever looks after lanes: asleep, until something is sent on one.
+/// The wake-up of the task that monitors runtime connections, which sleeps while they are unused.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     pub(crate) asleep: AtomicBool,
@@ -263,7 +261,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Something was sent, and can be seen.
+    /// Wakes the task. Called after the change that it has to find.
     pub(crate) fn wake(&self) {
         if self.asleep.load(Ordering::Acquire) && self.asleep.swap(false, Ordering::AcqRel) {
             self.used.notify_one();
@@ -272,7 +270,7 @@ impl Keeper {
 }
 
 impl LaneName {
-    /// The name of a runtime connection, which the server knows by `connection`.
+    /// Creates the identity of a runtime connection that the server knows by `connection`.
     pub(crate) fn new(number: u64, connection: Option<ServersName>) -> Self {
         LaneName {
             number,
@@ -281,8 +279,8 @@ impl LaneName {
         }
     }
 
-    /// Makes sure, over another connection, that nothing more of it is applied. `false` if that
-    /// cannot be said.
+    /// Kills the connection over another one, so that nothing more of it is applied. Returns
+    /// `false` if it may live on.
     pub(crate) async fn kill(&self, by: &Session) -> Result<bool, Trouble> {
         let kill = || handshake::kill(&*by.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()
@@ -308,7 +306,7 @@ mod tests {
         assert!(are_on_time(&[now; MOST - 1]) && !are_on_time(&[now; MOST]));
     }
 
-    /// No timer is behind them any more: who waited for their answers would wait for ever.
+    /// No timer covers them any longer, so a caller that waited for a reply would wait forever.
     #[test]
     fn what_is_sent_on_an_abandoned_lane_is_late_at_once() {
         let (now, long) = (Moment(1), Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! The lanes of one client: which runtimes have one, and when it is opened and closed.
+//! The runtime connections of one client: which runtimes have one, and when it opens and closes.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -15,28 +15,27 @@ use crate::store::{BoxFuture, StoreEvent};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// Runtimes that are remembered without a lane.
+/// Number of known runtimes at which those without a connection are forgotten.
 const REMEMBERED: usize = 256;
 
-/// How long a dial may take, and how long a runtime in which it failed is left alone.
+/// Timeout of opening a connection, and the back-off of a runtime on which that failed.
 const DIAL_WITHIN: Duration = Duration::from_secs(1);
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
-/// A lane that nobody uses for so long is closed.
+/// Idle time after which a runtime connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether something is late, while lanes are in use, and for how long after
-/// that.
+/// Interval of the checks for late commands, and how long they continue after the last use.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
-/// A body that blocks its runtime costs it its lane; but not more than one of them in this time.
+/// Minimum interval between closing open connections because a body blocks their runtime.
 const CLOSE_EVERY: Duration = Duration::from_secs(1);
 
-/// The lanes of one client.
+/// The runtime connections of one client.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// How many there are at most.
+    /// Upper limit of runtime connections.
     most: usize,
     dialer: Dialer,
     rows: Mutex<Rows>,
@@ -47,28 +46,28 @@ pub(crate) struct Lanes {
 #[derive(Debug, Default)]
 struct Rows {
     by_runtime: HashMap<Id, Row>,
-    /// Nothing more is sent on them, but somebody may still wait for an answer.
+    /// Connections that accept no more commands, while callers may still wait for replies.
     retired: Vec<Arc<Lane>>,
     opened: u64,
     is_closed: bool,
 }
 
-/// What is known of a runtime.
+/// The state of a runtime.
 #[derive(Debug)]
 enum Row {
-    /// So often something was asked there.
+    /// Number of calls counted so far.
     Counting(u32),
     Opening {
         until: Moment,
         _give_up: oneshot::Sender<()>,
     },
     Open(Arc<Lane>),
-    /// None can be opened there before that.
+    /// No connection can be opened before this instant.
     Without(Moment),
 }
 
 impl Row {
-    /// Whether there is a connection, or is to be one.
+    /// Returns true if there is a connection, or one is being opened.
     fn is_alive(&self) -> bool {
         match self {
             Row::Open(lane) => !lane.session.end.is_told(),
@@ -89,15 +88,14 @@ impl Lanes {
         })
     }
 
-    /// The lane of the runtime that this is called on, while that connection listens. Where there
-    /// is none, one is opened in time, to the same server.
+    /// Returns the current runtime's connection, if it belongs to `listener` and is free. Opens one
+    /// to the same server if there is none and the runtime has made enough calls.
     pub(crate) fn here(self: &Arc<Self>, listener: &Arc<Session>) -> Option<Arc<Lane>> {
         if self.most == 0 {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
-        // The root future of such a runtime runs on a thread where no connection does: a hop it is
-        // either way.
+        // Such a runtime's root future runs on a thread without connections, so a hop is needed.
         let is_root = tokio::task::try_id().is_none();
         if is_root && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
             return None;
@@ -129,7 +127,7 @@ impl Lanes {
         let is_due = matches!(row, Row::Counting(calls) if *calls >= self.dialer.shared.lane_after);
         let opens = is_due.then(|| self.open(&mut rows, runtime.id(), listener, now));
         drop(rows);
-        // Not under the mutex: a runtime that is being dropped ends it at once.
+        // Outside the mutex, because a runtime that is being dropped drops the future at once.
         if let Some(opening) = opens.flatten() {
             self.dialer.transport.spawn(opening);
             self.keeper.wake();
@@ -137,7 +135,7 @@ impl Lanes {
         None
     }
 
-    /// What opens a lane on the runtime that it is spawned on, if there is room.
+    /// Returns a future that opens a connection on the current runtime, if the limit allows it.
     fn open(
         self: &Arc<Self>,
         rows: &mut Rows,
@@ -169,7 +167,7 @@ impl Lanes {
             let lanes = &opening.lanes;
             let session = tokio::select! {
                 biased;
-                // There is nothing to be received.
+                // No value is sent; this completes when the sender is dropped.
                 _ = given_up => return,
                 session = lanes.dialer.dial_beside(&listener) => session,
             };
@@ -182,7 +180,7 @@ impl Lanes {
         }))
     }
 
-    /// The lane of that number, while it is open.
+    /// Returns the open connection with this number.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<Lane>> {
         let rows = lock(&self.rows);
         rows.by_runtime.values().find_map(|row| match row {
@@ -191,7 +189,7 @@ impl Lanes {
         })
     }
 
-    /// Nothing more is sent on that lane.
+    /// Retires the open connection with this number, so that no more commands are sent on it.
     pub(crate) fn give_up(&self, number: u64) {
         let is_it = |row: &Row| matches!(row, Row::Open(lane) if lane.name.number == number);
         self.remove(is_it);
@@ -211,12 +209,12 @@ impl Lanes {
         }
     }
 
-    /// Forgets retired lanes on which nothing is under way.
+    /// Drops the retired connections that match `which`.
     fn forget(&self, which: impl Fn(&Lane) -> bool) {
         let mut rows = lock(&self.rows);
         let forgotten: Vec<_> = (rows.retired.extract_if(.., |lane| which(lane))).collect();
         drop(rows);
-        // Not under the mutex: it may be a connection's last clone.
+        // Outside the mutex, because this may be the last reference to a connection.
         drop(forgotten);
     }
 
@@ -228,7 +226,7 @@ impl Lanes {
         self.closed.notify_one();
     }
 
-    /// Looks after the lanes, on the manager's thread.
+    /// Monitors the connections on the I/O thread until they are closed.
     pub(crate) async fn keep(self: Arc<Self>) {
         tokio::select! {
             biased;
@@ -284,7 +282,7 @@ impl Lanes {
         all.any(|row| matches!(row, Row::Opening { .. }))
     }
 
-    /// Gives up dials that take too long.
+    /// Gives up attempts to open a connection that take too long.
     fn give_up_late(&self, now: Moment) {
         let mut rows = lock(&self.rows);
         for row in rows.by_runtime.values_mut() {
@@ -294,7 +292,7 @@ impl Lanes {
         }
     }
 
-    /// Sleeps until something is sent, and closes what is idle meanwhile.
+    /// Sleeps until a connection is used, and closes idle ones meanwhile.
     async fn sleep(&self) {
         self.keeper.asleep.store(true, Ordering::Release);
         let clock = &self.dialer.shared.clock;
@@ -309,7 +307,7 @@ impl Lanes {
                         let idle = since + IDLE;
                         until = Some(until.map_or(idle, |until| until.min(idle)));
                     }
-                    // It was sent in this moment.
+                    // A command was sent just now.
                     Found::InUse | Found::Hung => return,
                 }
             }
@@ -341,15 +339,14 @@ impl Lanes {
     }
 }
 
-/// A lane that is being opened. Whatever ends that, its runtime is told apart from those that have
-/// none.
+/// An attempt to open a connection. If it ends without one, its drop sets `Row::Without`.
 struct Opening {
     lanes: Arc<Lanes>,
     runtime: Id,
 }
 
 impl Opening {
-    /// Unless it was given up.
+    /// Sets the runtime's state, unless the attempt was given up.
     fn becomes(&self, what: Row) {
         let mut rows = lock(&self.lanes.rows);
         if let Some(row) = rows.by_runtime.get_mut(&self.runtime)
@@ -364,7 +361,7 @@ impl Drop for Opening {
     fn drop(&mut self) {
         let now = self.lanes.dialer.shared.clock.now();
         self.becomes(if std::thread::panicking() {
-            // Tokio panics where a runtime has no I/O driver, and it will never have one.
+            // Tokio panics if a runtime has no I/O driver, and such a runtime never gets one.
             Row::Without(Moment(u64::MAX))
         } else {
             Row::Without(now + LEFT_ALONE)

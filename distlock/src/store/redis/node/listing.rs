@@ -1,4 +1,4 @@
-//! The locks that a server has.
+//! The list of locks on a server.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Node {
         loop {
             let session = self.commands.session()?;
             if session.client.is_polling() {
-                // Some proxies close the connection on commands that they do not know.
+                // Some proxies close the connection on unknown commands.
                 let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
                 return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
             }

@@ -1,5 +1,5 @@
-//! One server: the connections to it, and what is known of it. A store that spans several has a
-//! node for each.
+//! One server: the connections to it, and the state that a client keeps of it. A store on several
+//! servers has one node for each.
 
 pub(crate) mod acks;
 pub(crate) mod at_once;
@@ -46,24 +46,25 @@ use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
-/// Whether the server evicts is asked at connect, but not waited for.
+/// Upper limit of the time that connecting spends on the query for the server's eviction policy.
 const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 
-/// One server, seen by one client: a connection for commands and pushed grants, one for renewals.
+/// One server as seen by one client, with one connection for commands and pushed grants, and one
+/// for renewals.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) shared: Arc<Shared>,
     health: Arc<Health>,
     pub(crate) unanswered: UnansweredAsks,
     pub(crate) polls: Arc<Polls>,
-    /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
+    /// An owner's acquire, cancel, release and queue check share a connection, which orders them.
     pub(crate) commands: Link,
-    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals
-    /// do not share its fate.
+    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
+    /// use a separate connection, because they must survive if the server closes that one.
     pub(crate) renewals: Link,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) acks: AcksByNeed,
-    /// Told of each connection that was opened again.
+    /// Notified when a connection opens or reopens in the background.
     pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
     clock_watch: ClockWatch,
@@ -71,8 +72,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time
-    /// is over. The server's eviction policy, if it is one that removes locks, comes with it.
+    /// Connects on the current runtime, which then runs the connections, and retries until the
+    /// connect timeout. Also returns the server's eviction policy, if it is known to remove locks.
     pub(crate) async fn connect(
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
@@ -83,7 +84,7 @@ impl Node {
         let started = shared.clock.now();
         let [commands, renewals] = dialers(config, &transport, &shared);
         let last = Mutex::new(None);
-        // Longer than one that begins with TLS may be silent.
+        // Longer than the TLS timeout, unless `limit` is very short.
         let each = limit / 4 * 3;
         let opened = tokio::time::timeout(limit, async {
             tokio::try_join!(
@@ -103,7 +104,7 @@ impl Node {
         Ok((node, policy.ok().flatten()))
     }
 
-    /// Opens the connections in the background, on the runtime that this is called on.
+    /// Opens the connections in the background, on the current runtime.
     pub(crate) fn connect_lazy(
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
@@ -143,7 +144,7 @@ impl Node {
         let acks = dialer(config, &commands.transport, &shared, Role::Acks);
         let again = Arc::new(tell(StoreEvent::RenewalsReconnected));
         let acks = AcksByNeed::new(acks, needed, health.clone(), again);
-        // Nobody has anything at a node of a cluster that is used for the first time.
+        // This client has no holds or waiters at a cluster node that it uses for the first time.
         let is_first = shared.group.cluster().is_some() && first.is_none();
         let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
         let renewals_reconnected =
@@ -170,11 +171,11 @@ impl Node {
         }
     }
 
-    /// The way by which callers on this runtime reach the server without a hop, if there is one.
+    /// Returns the path over the current runtime's own connection, if there is one.
     pub(crate) fn lane(&self) -> Option<Way> {
-        // Who cannot be told of a grant does not ask for one.
+        // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
-        // A proxy may lead each connection to another server.
+        // Behind a proxy, every connection may lead to a different server.
         if session.client.is_polling() {
             return None;
         }
@@ -185,7 +186,7 @@ impl Node {
         })
     }
 
-    /// The way over the command connection.
+    /// Returns the path over the command connection.
     pub(crate) fn home(&self) -> Result<Way, Trouble> {
         self.commands.session().map(Way::over)
     }
@@ -198,7 +199,7 @@ impl Node {
     ) -> Result<AskReply, Trouble> {
         let reply = self.run_on(way, ask, timeout).await;
         let reply = reply.inspect_err(|refusal| {
-            // Notices a server that answers and refuses.
+            // Reports a server that replies but refuses.
             if refusal.outage.is_refusal() && !trouble::is_redirect(refusal) {
                 self.health.suffers(Cause::Refusing, refusal);
             }
@@ -210,14 +211,14 @@ impl Node {
                 self.polls.forget(ask.owner);
             }
         }
-        // What it wrote for this ask it did not refuse.
+        // The server has written for this acquire, so it no longer refuses.
         if matches!(reply, AskReply::Held(_) | AskReply::Queued(_)) {
             self.health.recovers(Cause::Refusing);
         }
         Ok(reply)
     }
 
-    /// Whether nobody tells this client anything.
+    /// Returns true if the server is known to send this client no pushes.
     pub(crate) fn is_polling(&self) -> bool {
         let session = self.commands.session();
         session.is_ok_and(|session| session.client.is_polling())
@@ -227,36 +228,36 @@ impl Node {
         &self.address
     }
 
-    /// Resolves once commands can be sent, or never will be.
+    /// Waits until commands can be sent, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
         self.commands.ready().await;
     }
 
-    /// Why no command can be sent at this moment.
+    /// Returns why no command can be sent at the moment, or `None` if one can.
     pub(crate) fn outage(&self) -> Option<Trouble> {
         let trouble = self.commands.session().err()?;
         Some(trouble.at(&self.address))
     }
 
-    /// Whether one of its two connections is away.
+    /// Returns true if the command or the renewal connection is down.
     pub(crate) fn is_lost(&self) -> bool {
         self.commands.session().is_err() || self.renewals.session().is_err()
     }
 
-    /// The command that subscribes a connection in a slot, unless it is.
+    /// Returns the command that subscribes a connection in a slot, or `None` if it is subscribed.
     pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
         let names = &self.shared.names;
         let is_subscribed = session.is_subscribed(slot);
         (!is_subscribed).then(|| names.subscribe(slot, &session.client))
     }
 
-    /// Whether no connection that is up leads elsewhere than to this server.
+    /// Returns true if every session of [`Node::sessions`] leads to `peer`.
     pub(crate) fn leads_only_to(&self, peer: &str) -> bool {
         let mut up = self.sessions();
         up.all(|session| session.connection.peer() == Some(peer))
     }
 
-    /// Leaves every connection that leads elsewhere than to this server, which is the master now.
+    /// Ends every session that does not lead to `peer`, which is now the primary.
     pub(crate) fn leave_others(&self, peer: &str) {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
@@ -266,7 +267,7 @@ impl Node {
         }
     }
 
-    /// The connections that are up, but for the lanes.
+    /// Returns the open sessions, except those of runtime connections.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
         let links = [&self.commands, &self.renewals];
         let home = links.into_iter().filter_map(|link| link.session().ok());
@@ -281,25 +282,25 @@ impl Node {
         self.closed.send_replace(true);
     }
 
-    /// What works for the node, until that is closed or dropped.
+    /// Returns a future that runs `work` until the node is closed or dropped.
     pub(crate) fn while_open(&self, work: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         let mut closed = self.closed.subscribe();
         Box::pin(async move {
             tokio::select! {
-                // An error: it was dropped.
+                // An error means that the node was dropped.
                 _ = closed.wait_for(|closed| *closed) => {}
                 () = work => {}
             }
         })
     }
 
-    /// Closes it for good: others have what it had.
+    /// Closes the node for good and clears its outage, because it is no longer used.
     pub(crate) fn retire(&self) {
         self.close();
         self.health.ends();
     }
 
-    /// An answer to what was sent then says what time it is there.
+    /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
     pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
@@ -330,7 +331,7 @@ impl Drop for Node {
     }
 }
 
-/// Tells each time, or from the second time on.
+/// Returns a callback that calls `tell` every time, or from the second time on if `is_first`.
 fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) -> Arc<Connected> {
     let is_first = AtomicBool::new(is_first);
     Arc::new(move || {
@@ -340,7 +341,7 @@ fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) ->
     })
 }
 
-/// How the two connections are opened.
+/// Returns the dialers of the command and the renewal connection.
 fn dialers(
     config: &RedisConfig,
     transport: &Arc<dyn Transport>,

@@ -1,6 +1,6 @@
-//! What a client does that is told nothing: a proxy stands before its server, or one that knows no
-//! pushes. It looks for its grants, soon after it queued, and then less and less often; and each
-//! command has one lock, for a proxy finds by its first key where it goes.
+//! Polling by a client that gets no pushes, because of a proxy or a server that has none. It checks
+//! for its grants soon after it queued, and then less and less often. Every command concerns one
+//! lock, because a proxy routes it by its first key.
 
 use std::slice::from_ref;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::at_once;
 use crate::store::redis::node::polls::Polls;
 
-/// Looks for what is waited for, and tells what it finds as if the server had said it.
+/// Runs the due queue checks, and reports grants as if the server had pushed them.
 pub(crate) async fn keep(node: Weak<Node>, polls: Arc<Polls>) {
     loop {
         let added = polls.added.notified();
@@ -33,7 +33,7 @@ pub(crate) async fn keep(node: Weak<Node>, polls: Arc<Polls>) {
             return;
         };
         let looks = polls.due(Instant::now());
-        // What goes wrong here is met by the manager's own looks, which tell it.
+        // Errors are left to the manager's own queue checks, which report them.
         if let Ok(replies) = look(&node, &looks, LOOK_EVERY).await {
             for (look, reply) in looks.iter().zip(replies) {
                 tell(&node, look, &reply);
@@ -46,7 +46,7 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
     let LookReply::Seen { occupant, missing } = reply else {
         return;
     };
-    // Who is still waited for is asked for again by the manager's own looks.
+    // The manager's own queue checks acquire again for every owner that still waits.
     for owner in missing {
         node.polls.forget(*owner);
     }
@@ -55,22 +55,22 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
     };
     if let Some(owner) = occupant.ours
         && look.owners.contains(&owner)
-        // Told once: it may be given back by now, and a grant that nobody knows of is given back
-        // again. Where nothing comes of it, the manager's own looks find it.
+        // Reported once. The lock may have been released by now, and a grant without an owner is
+        // released again. If the report is lost, the manager's own queue checks find the grant.
         && node.polls.forget(owner)
     {
         (node.shared.events)(StoreEvent::Granted(Grant {
             key: look.key.clone(),
             owner,
             token: occupant.token,
-            // It may be as old as the last look: confirmed first.
+            // The grant may be as old as the previous check, so it is confirmed first.
             granted_at: None,
             lease: LOOK_EVERY,
         }));
     }
 }
 
-/// A look at all of these, for a client that looks.
+/// Runs queue checks for a polling client, with one command per lock.
 pub(crate) async fn look(
     node: &Node,
     looks: &[Look],
@@ -82,7 +82,7 @@ pub(crate) async fn look(
     at_once::look(looks.collect()).await
 }
 
-/// A renewal of all of these, for a client that looks.
+/// Runs renewals for a polling client, with one command per lock.
 pub(crate) async fn renew(
     node: &Node,
     batch: &[Renewal],

@@ -1,4 +1,4 @@
-//! The calls that are looked for, because nobody tells them anything.
+//! The calls that a polling client checks, because it gets no pushes.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ use crate::protocol::words::{Look, Owner};
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
 
-/// How soon after it queued a call is looked for.
+/// Delays of a call's queue checks, starting when it was queued.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), LOOK_EVERY);
 
-/// At most this many owners are asked after in one script.
+/// Upper limit of owners in one script call.
 const MOST: usize = 500;
 
-/// The calls that are looked for.
+/// The calls that a polling client checks.
 #[derive(Debug, Default)]
 pub(crate) struct Polls {
     polled: Mutex<HashMap<Owner, Polled>>,
@@ -45,7 +45,7 @@ impl Polls {
         self.added.notify_one();
     }
 
-    /// It is looked for no more. Whether it was.
+    /// Stops checking a call. Returns true if it was checked.
     pub(crate) fn forget(&self, owner: Owner) -> bool {
         lock(&self.polled).remove(&owner).is_some()
     }
@@ -54,7 +54,7 @@ impl Polls {
         lock(&self.polled).values().map(|polled| polled.at).min()
     }
 
-    /// Those that are due, by their locks. Each is due again later by twice as much.
+    /// Returns the due calls by lock. Doubles the delay of each, up to the limit of `BACKOFF`.
     pub(crate) fn due(&self, now: Instant) -> Vec<Look> {
         let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
         for (owner, polled) in &mut *lock(&self.polled) {

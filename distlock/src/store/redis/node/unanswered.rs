@@ -1,4 +1,4 @@
-//! The asks whose answers never came.
+//! Acquires that were never answered.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,38 +10,38 @@ use crate::store::redis::conn::server_time::micros;
 use crate::store::redis::node::lane::LaneName;
 use crate::util::mutex::lock;
 
-/// They are forgotten with their release, or, when there are many, some time after nothing can come
-/// of them.
+/// Number of owners from which an owner is forgotten `LONG_PAST` after its `apply_by`. Otherwise it
+/// is forgotten with its release.
 const MANY: usize = 1_024;
 const LONG_PAST: Duration = Duration::from_secs(60);
 
-/// The asks whose answers never came, by their owners.
+/// The acquires that were never answered, by owner.
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredAsks(Mutex<HashMap<Owner, Unanswered>>);
 
-/// The asks of one owner whose answers never came. Where a connection that carried one is lost and
-/// cannot be killed in the server, that may still be applied until `apply_by`, so its release is
+/// The unanswered acquires of one owner. If a connection that carried one is lost and cannot be
+/// killed in the server, the acquire may still be applied until `apply_by`. Its release is then
 /// sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The oldest command connection that one was sent on.
+    /// Epoch of the oldest command connection that carried one.
     pub(crate) epoch: Option<u64>,
-    /// The lanes that one was sent on.
+    /// The runtime connections that carried one.
     pub(crate) lanes: Vec<Arc<LaneName>>,
     /// Server time, µs.
     pub(crate) apply_by: u64,
 }
 
-/// What an ask is sent on.
+/// The connection that carries an acquire.
 #[derive(Clone, Debug)]
 pub(crate) enum Carrier {
-    /// The command connection.
+    /// The command connection of this epoch.
     Home(u64),
     Lane(Arc<LaneName>),
 }
 
 impl UnansweredAsks {
-    /// An ask is to be sent.
+    /// Returns the record of an acquire that is about to be sent.
     pub(crate) fn ask(&self, owner: Owner, carrier: Carrier) -> PendingAsk<'_> {
         PendingAsk {
             asks: self,
@@ -51,28 +51,28 @@ impl UnansweredAsks {
         }
     }
 
-    /// What is known of an owner that is to be released.
+    /// Returns the unanswered acquires of an owner.
     pub(crate) fn get(&self, owner: Owner) -> Option<Unanswered> {
         lock(&self.0).get(&owner).cloned()
     }
 
-    /// It is released.
+    /// Forgets an owner that was released.
     pub(crate) fn forget(&self, owner: Owner) {
         lock(&self.0).remove(&owner);
     }
 
     fn remember(&self, owner: Owner, carrier: &Carrier, apply_by: u64) {
         let mut asks = lock(&self.0);
-        // Not at each one: only before the table grows.
+        // Only before the table grows, not on every insert.
         if asks.len() >= MANY && asks.len() == asks.capacity() {
-            // The script refuses an ask after its time, so these can do nothing any more.
+            // The script rejects an acquire after its `apply_by`, so these can have no effect.
             let past = apply_by.saturating_sub(micros(LONG_PAST));
             asks.retain(|_, known| known.apply_by > past);
         }
         let known = asks.entry(owner).or_default();
         known.apply_by = known.apply_by.max(apply_by);
         match carrier {
-            // What an older connection left unanswered stays so.
+            // An acquire that an older connection left unanswered remains unanswered.
             Carrier::Home(epoch) => drop(known.epoch.get_or_insert(*epoch)),
             Carrier::Lane(lane) => {
                 if !known.lanes.iter().any(|other| Arc::ptr_eq(other, lane)) {
@@ -83,13 +83,13 @@ impl UnansweredAsks {
     }
 }
 
-/// An ask that is remembered if it is dropped without an answer; one on a lane also while it is
-/// under way, for its caller may never drop it.
+/// An acquire that is remembered if it is dropped unanswered. On a runtime connection it is also
+/// remembered while in flight, because its caller may never drop it.
 pub(crate) struct PendingAsk<'a> {
     asks: &'a UnansweredAsks,
     owner: Owner,
     carrier: Carrier,
-    /// Zero: it was not sent, or it was answered.
+    /// Zero if the acquire was not sent, or was answered.
     apply_by: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The way that a script takes to the server.
+//! The path of a script to the server.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::lane::Lane;
 use crate::store::redis::node::unanswered::Carrier;
 
-/// How a script reaches the server.
+/// The path of a script to the server.
 #[derive(Debug)]
 pub(crate) struct Way {
-    /// The connection, of which the one for commands listens in its client's name.
+    /// The session to send on. A command session is subscribed in the client's name.
     pub(crate) session: Arc<Session>,
-    /// Where it goes instead of over that.
+    /// The runtime connection to use instead.
     pub(crate) lane: Option<Arc<Lane>>,
-    /// What goes before it, in the same write, over that connection.
+    /// A command that is sent before the script on `session`, in the same write.
     pub(crate) before: Option<Cmd>,
 }
 
@@ -28,7 +28,7 @@ impl Way {
         }
     }
 
-    /// What an ask is remembered to have been sent on.
+    /// Returns the connection under which an acquire is remembered.
     pub(crate) fn carrier(&self) -> Carrier {
         match &self.lane {
             None => Carrier::Home(self.session.epoch),

@@ -1,4 +1,4 @@
-//! From an ask to what the nodes say of it.
+//! Acquires a lock: requests the votes, and waits until the nodes have decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::store::redis::quorum::candidate::Elected;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 use crate::util::mutex::lock;
 
-/// A call that gives up waits for so long until nothing is left of it: in an outage its caller is
-/// told first.
+/// How long a failed acquire waits for its release to finish. In an outage the caller gets the
+/// error before the release has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Quorum {
@@ -56,15 +56,15 @@ impl Quorum {
             let leaving =
                 async move { drop(quorum.take_back(&leaving, Duration::ZERO, timeout).await) };
             let _ = tokio::time::timeout(PATIENCE, polls.spawn(leaving)).await;
-            // Whatever could not be taken back yet is, in the background; the call may ask again,
-            // under another number.
+            // A background task releases what is still stored. The caller may acquire again, with a
+            // new owner id.
             self.forget(&ballot);
         }
         decided
     }
 
-    /// What was handed on while it was asked for is short, and must be confirmed before it is
-    /// answered as what was asked for.
+    /// Returns a hold with the requested lease. A hold that was handed on during the acquire is
+    /// short, so it must be confirmed first.
     async fn whole(
         self: &Arc<Self>,
         ballot: &Ballot,
@@ -76,7 +76,7 @@ impl Quorum {
             return Ok(AskReply::Held(elected.proof()));
         }
         let confirm = || self.confirm(asks.clone(), elected.token, within);
-        // Whoever fails here asks again, behind all others: one lost answer is not enough for that.
+        // A failure puts the caller at the end of the queue, so one lost response is retried.
         let proof = match confirm().await {
             Err(_) => confirm().await?,
             Ok(proof) => proof,
@@ -89,7 +89,7 @@ impl Quorum {
         })
     }
 
-    /// Waits until it is clear what the nodes say.
+    /// Waits until the votes are decided.
     async fn decide(
         self: &Arc<Self>,
         ballot: &Arc<Ballot>,
@@ -97,7 +97,7 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<AskReply, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
-        // The votes, and their confirmation.
+        // Covers the votes and their confirmation.
         let limit = timeout * 2;
         let end = tokio::time::sleep(if ask.wait.is_zero() {
             limit

@@ -1,5 +1,5 @@
-//! The votes for one owner, without I/O: what comes in goes through `hear`, and what is to be said
-//! to a node is asked with `poll`. The model (`tests/model`, module `quorum`) explores these rules.
+//! The votes for one owner, without I/O: `hear` takes the messages of a node, and `poll` returns
+//! the next command for it. The model (`tests/model`, module `quorum`) explores these rules.
 
 use std::time::Duration;
 
@@ -12,25 +12,24 @@ use crate::util::clock::Moment;
 /// A fencing token, as the nodes count them.
 pub(super) type Token = u64;
 
-/// What is to be said to a node.
+/// A command to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
-    /// With a token, if it is to be confirmed with that at once where it has the vote at once.
+    /// Requests a vote. A node that grants it at once also confirms it with the token, if given.
     Ask(Option<Token>),
-    /// The vote of this token goes to a lower ticket.
+    /// Gives up the vote with this token in favor of a lower ticket.
     Yield(Token),
     Confirm(Token),
 }
 
-/// What a node says. `at` is its own time, by which a push and an answer that cross are put in
-/// order.
+/// A message from a node. `at` is the node's own time, which orders a push and a reply that cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Granted {
         token: Token,
         at: u64,
     },
-    /// It has been the owner's before, and whether a lower ticket waits.
+    /// The owner already had the vote. `lower` is true if a lower ticket waits.
     Yours {
         token: Token,
         lower: bool,
@@ -45,35 +44,35 @@ pub(super) enum Heard {
         at: u64,
     },
     Yielded,
-    /// An answer to a confirmation, or to an ask that named the token.
+    /// The reply to a confirmation, or to a request that named the token.
     Confirmed {
         token: Token,
         sent: Moment,
     },
-    /// It was confirmed unasked, with the token that the holder before has named: for a short
-    /// while.
+    /// A confirmation that was not requested, with the token that the last holder has named. It is
+    /// valid only for a short time.
     HandedOn {
         token: Token,
         at: u64,
         proof: Proven,
     },
-    /// It is the owner's with this newer token, which is to be confirmed at least.
+    /// The owner's vote has this newer token, which is the least to be confirmed.
     Newer {
         token: Token,
     },
     Refused,
-    /// Nobody knows whether it was applied.
+    /// It is unknown whether the command was applied.
     Unanswered,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
-    /// Nothing is known.
+    /// Nothing is known of the node.
     Away,
     Queued,
     NotVoting,
     Vote(Token),
-    /// Until that is answered, whatever else the node says of the vote is older.
+    /// Until the yield is answered, other messages are older, except a grant with a newer token.
     Yielding(Token),
     Confirming(Token),
     Confirmed(Token),
@@ -88,20 +87,20 @@ impl Stand {
     }
 }
 
-/// What is known of one node.
+/// The state of one node.
 #[derive(Clone, Copy, Debug)]
 struct End {
     stand: Stand,
-    /// Something is under way to it.
+    /// A command is in flight to the node.
     busy: bool,
-    /// It may be asked, or told what was not answered: not again before the next look.
+    /// A request, or an unanswered command, may be sent: once until the next queue check.
     fresh: bool,
     is_up: bool,
-    /// Something may be there.
+    /// The node may store something of this owner.
     asked: bool,
-    /// A lower ticket waits there, since then.
+    /// A lower ticket waits there, since this time of the node.
     lower: Option<u64>,
-    /// Its time at the last grant.
+    /// The node's time of its last grant.
     granted: u64,
     proof: Option<Proven>,
 }
@@ -114,11 +113,11 @@ enum Phase {
     Over,
 }
 
-/// That a node has confirmed something, and for how long.
+/// The confirmation of a node, and its validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Proven {
     until: Moment,
-    /// It was not before.
+    /// The earliest time at which the node can have confirmed.
     from: Moment,
     lease: Duration,
 }
@@ -137,9 +136,9 @@ impl Proven {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) token: Token,
-    /// The earliest send of a confirmation that counts.
+    /// The earliest time at which a counted confirmation was sent.
     pub(super) sent: Moment,
-    /// From then on: shorter than what was asked for, if the holder before has handed it on.
+    /// Starts at `sent`. It is shorter than requested if the last holder has handed the lock on.
     pub(super) lease: Duration,
 }
 
@@ -157,14 +156,14 @@ impl Elected {
 pub(super) struct Candidate {
     ends: Vec<End>,
     quorum: usize,
-    /// How long a confirmation lasts.
+    /// The duration of a confirmation.
     lease: Duration,
     rules: Rules,
     phase: Phase,
-    /// The least token that is confirmed, but for the one that its asks name.
+    /// The least token to be confirmed, except for the token that the requests name.
     floor: Token,
-    /// The token that its asks name: one for all of them, so that they need no further round when
-    /// all agree.
+    /// The token that the requests name. It is the same for all nodes, so that they need no further
+    /// round if all agree.
     named: Option<Token>,
     elected: Option<Elected>,
 }
@@ -193,40 +192,40 @@ impl Candidate {
         }
     }
 
-    /// What a quorum has confirmed.
+    /// Returns the hold that a quorum has confirmed.
     pub(super) fn elected(&self) -> Option<Elected> {
         self.elected
     }
 
-    /// Nothing more is asked for it.
+    /// Stops requesting votes.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Over;
     }
 
-    /// Whether too few nodes can be used for it ever to be held: then it leaves, or it would block
-    /// others.
+    /// Returns true if too few nodes are usable for the lock ever to be held. The candidate then
+    /// leaves, because it would block others.
     pub(super) fn is_cut_off(&self) -> bool {
         let asks = matches!(self.phase, Phase::Asking | Phase::Confirming(_));
         asks && self.ends.iter().filter(|end| end.is_up).count() < self.quorum
     }
 
-    /// Whether a node can be used.
+    /// Returns true if a node is usable.
     pub(super) fn is_up(&self, node: usize) -> bool {
         self.ends[node].is_up
     }
 
-    /// Whether something is under way to a node.
+    /// Returns true if a command is in flight to a node.
     pub(super) fn is_busy(&self, node: usize) -> bool {
         self.ends[node].busy
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if no command is in flight.
     pub(super) fn is_settled(&self) -> bool {
         self.ends.iter().all(|end| !end.busy)
     }
 
-    /// A node is about to be told of the hold that it has lost; `false` if there is none any more,
-    /// or something else is under way to it.
+    /// Reserves a node for the repair of a hold that it has lost. Returns false if the lock is no
+    /// longer held, or a command is in flight to the node.
     pub(super) fn begin_repair(&mut self, node: usize) -> bool {
         let end = &mut self.ends[node];
         let may = matches!(self.phase, Phase::Held(_)) && !end.busy;
@@ -236,22 +235,22 @@ impl Candidate {
         may
     }
 
-    /// That was answered, or never will be.
+    /// Ends a repair, whether or not the node answered.
     pub(super) fn has_repaired(&mut self, node: usize) {
         self.ends[node].busy = false;
     }
 
-    /// Whether something may be at a node.
+    /// Returns true if a node may store something of this owner.
     pub(super) fn is_at(&self, node: usize) -> bool {
         self.ends[node].asked
     }
 
-    /// What is confirmed from now on is at least that token.
+    /// Sets the least token of all further confirmations.
     pub(super) fn set_floor(&mut self, floor: Token) {
         self.floor = floor;
     }
 
-    /// A node can be used, or not.
+    /// Sets whether a node is usable.
     pub(super) fn set_up(&mut self, node: usize, is_up: bool) {
         let end = &mut self.ends[node];
         if end.is_up && !is_up {
@@ -273,15 +272,15 @@ impl Candidate {
         end.is_up = is_up;
     }
 
-    /// From time to time all that is not held is asked for again: what expired, or was not heard
-    /// of.
+    /// Allows new requests for everything that is not held, because it may have expired, or its
+    /// message was lost. Called from time to time.
     pub(super) fn look(&mut self) {
         for end in &mut self.ends {
             end.fresh = true;
         }
     }
 
-    /// What is to be said to a node now.
+    /// Returns the next command for a node.
     pub(super) fn poll(&mut self, node: usize, now: Moment) -> Option<Say> {
         self.settle(now);
         let phase = self.phase;
@@ -293,7 +292,7 @@ impl Candidate {
         let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
         let say = match (phase, end.stand) {
             (Phase::Over, _) => None,
-            // What was given back is given back before anything else is said.
+            // A yield must be answered before any other command.
             (_, Stand::Yielding(token)) if end.fresh => Some(Say::Yield(token)),
             (_, Stand::Yielding(_)) => None,
             (Phase::Held(token), Stand::Vote(newer)) if newer > token => None,
@@ -301,21 +300,21 @@ impl Candidate {
                 Some(Say::Confirm(token))
             }
             (Phase::Confirming(token), Stand::Confirmed(of))
-                // An answer that came too late proves nothing.
+                // A confirmation that came too late proves nothing.
                 if of != token || end.proof.is_none_or(|proof| now >= proof.until) =>
             {
                 Some(Say::Confirm(token))
             }
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
-            // What a minority has confirmed is given back for a vote, which does not keep the
-            // others away for a whole lease.
+            // Trades the confirmation of a minority for a vote, because a confirmation keeps other
+            // owners away for a whole lease.
             (Phase::Asking, Stand::Confirmed(token)) if end.fresh && self.rules.gives_way => {
                 Some(Say::Yield(token))
             }
             (_, Stand::Away) if asks && end.fresh && !is_queued => {
                 Some(Say::Ask(Some(*self.named.get_or_insert(self.floor))))
             }
-            // A vote is enough for who waits elsewhere, and for whom one may just be on its way.
+            // A vote is enough if the owner waits on another node, or if a vote may be in flight.
             (_, Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_))
                 if asks && end.fresh =>
             {
@@ -332,25 +331,25 @@ impl Candidate {
         say
     }
 
-    /// An answer, to what was under way.
+    /// Handles the reply to the command in flight.
     pub(super) fn answered(&mut self, node: usize, heard: Heard, now: Moment) {
         self.ends[node].busy = false;
         self.hear(node, heard, now);
     }
 
-    /// An answer, or a push.
+    /// Handles a reply or a push.
     pub(super) fn hear(&mut self, node: usize, heard: Heard, now: Moment) {
         let holds = matches!(self.phase, Phase::Held(_));
         let lease = self.lease;
         let end = &mut self.ends[node];
         match (heard, end.stand) {
             (Heard::Yielded, Stand::Yielding(_)) => end.stand = Stand::Queued,
-            // A push that overtook the answer to the yield, and is newer than what was given back.
+            // A push that overtook the reply to the yield, and is newer than the yielded vote.
             (Heard::Granted { token, at }, Stand::Yielding(before)) if token > before => {
                 (end.stand, end.granted, end.lower) = (Stand::Vote(token), at, None);
             }
             (Heard::HandedOn { token, at, proof }, stand)
-                // It is believed as it is, so it must be newer than what is known.
+                // This confirmation is not verified, so it must be newer than the known state.
                 if match stand {
                     Stand::Away | Stand::Queued | Stand::NotVoting => at > end.granted,
                     Stand::Vote(before) | Stand::Yielding(before) => token > before,
@@ -358,7 +357,7 @@ impl Candidate {
                 } =>
             {
                 (end.stand, end.proof) = (Stand::Confirmed(token), Some(proof));
-                // The others may follow before the next look.
+                // The other nodes may follow before the next queue check.
                 (end.granted, end.fresh) = (at, false);
                 end.lower = end.lower.filter(|lower| *lower > at);
             }
@@ -401,7 +400,7 @@ impl Candidate {
                 (end.stand, end.granted) = (Stand::Vote(token), at);
                 end.lower = lower.then_some(at);
             }
-            // It was asked before the vote that was pushed.
+            // The node handled this request before it pushed the vote.
             (Heard::Queued { at }, Stand::Vote(_)) if at < end.granted => {}
             (Heard::Queued { .. }, _) => end.stand = Stand::Queued,
             (Heard::NotVoting, _) => end.stand = Stand::NotVoting,
@@ -414,7 +413,7 @@ impl Candidate {
         self.ends.iter().filter_map(|end| end.stand.vote())
     }
 
-    /// What follows from the votes.
+    /// Updates the phase according to the votes.
     fn settle(&mut self, now: Moment) {
         let votes = self.votes().count();
         let largest = self.votes().max().unwrap_or(0);
@@ -422,7 +421,7 @@ impl Candidate {
             Phase::Asking | Phase::Confirming(_) if votes < self.quorum => {
                 self.phase = Phase::Asking;
                 for end in &mut self.ends {
-                    // Exactly where a lower one waits, and until a fresh grant there.
+                    // Yields exactly the votes for which a lower ticket waits, until a new grant.
                     if let Some(token) = end.stand.vote()
                         && self.rules.gives_way
                         && !matches!(end.stand, Stand::Confirming(_))
@@ -447,7 +446,7 @@ impl Candidate {
                 self.phase = Phase::Confirming(token);
                 self.elect(token, now);
             }
-            // A vote that comes later may be newer than a hold that has come and gone meanwhile.
+            // A later vote may be newer than another owner's hold that began and ended meanwhile.
             Phase::Confirming(token) => {
                 self.phase = Phase::Confirming(token.max(largest));
                 self.elect(token.max(largest), now);
@@ -456,7 +455,7 @@ impl Candidate {
         }
     }
 
-    /// It is held once a quorum has confirmed this token.
+    /// Marks the lock as held once a quorum has confirmed this token.
     fn elect(&mut self, token: Token, now: Moment) {
         let proof = |end: &End| match end.stand {
             Stand::Confirmed(of) if of == token => end.proof.filter(|proof| now < proof.until),
@@ -467,7 +466,7 @@ impl Candidate {
         };
         let mut proofs: Vec<_> = self.ends.iter().filter_map(proof).collect();
         proofs.sort_unstable();
-        // The latest are as good as any.
+        // Counts the latest confirmations, because any quorum of them is enough.
         if let Some(place) = proofs.len().checked_sub(self.quorum) {
             let counted = &proofs[place..];
             let sent = counted.iter().map(|proof| proof.from).min();

@@ -1,4 +1,4 @@
-//! What those who wait see of a lock at all nodes.
+//! Queue checks: what waiters learn of a lock from all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +31,14 @@ impl Quorum {
                 until(&ballot.changed, settled).await;
             }
         };
-        // Whatever is not answered by then is seen by the next look.
+        // Later replies are left to the next queue check.
         let _ = tokio::time::timeout(within / 2, settled).await;
         let mut by: Option<Occupant> = None;
         for (owner, ballot) in &ballots {
             if let Count::CutOff = ballot.count() {
                 let _ = self.release(*owner, Duration::ZERO, within / 2).await;
-                // The call asks again, under another number: this ballot asks for nothing any more,
-                // answered or not.
+                // The caller acquires again, with a new owner id. This ballot requests no more
+                // votes, whether or not the release was answered.
                 self.forget(ballot);
                 missing.push(*owner);
             }

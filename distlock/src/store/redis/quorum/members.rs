@@ -17,7 +17,7 @@ use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::{Host, Place, Single};
 use crate::util::clock::Clock;
 
-/// The pause between two looks at connections that are being opened.
+/// The pause between two checks of connections that are being opened.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// The servers of a quorum.
@@ -25,14 +25,14 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Members {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) quorum: usize,
-    /// Told when one of them comes or goes.
+    /// Notified when a server becomes usable or unusable.
     pub(super) changed: Notify,
     closed: AtomicBool,
 }
 
 impl Members {
-    /// Opens their connections in the background, on the runtime that this is called on. `hears` is
-    /// told what each of them tells, by its place.
+    /// Opens the connections in the background, on the current runtime. `client_of` adapts the
+    /// client for each server, given its index.
     pub(super) fn open(
         config: &RedisConfig,
         quorum: usize,
@@ -50,8 +50,8 @@ impl Members {
             };
             let client = Client {
                 scripts: scripts.clone(),
-                // What it has at one of them it has at others, so its name is the same at all, for
-                // ever.
+                // A hold spans several nodes, so the client's name must be the same on all of them,
+                // forever.
                 is_idle: Arc::new(|| false),
                 ..client.clone()
             };
@@ -69,7 +69,7 @@ impl Members {
         }
     }
 
-    /// Waits until a quorum can be used, and the others had a moment for it.
+    /// Waits until a quorum is usable, and gives the other nodes up to a quarter of the timeout.
     pub(super) async fn enter(&self, config: &RedisConfig, clock: &dyn Clock) -> Result<(), Error> {
         let (started, limit) = (clock.now(), config.connect_timeout);
         loop {
@@ -93,7 +93,7 @@ impl Members {
         }
     }
 
-    /// Why no lock can be had at this moment.
+    /// Returns why no lock can be acquired now, or `None` if a quorum is usable.
     pub(super) fn outage(&self) -> Option<Trouble> {
         let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
         let up = self.nodes.len() - outages.len();
@@ -113,20 +113,20 @@ impl Members {
         ))
     }
 
-    /// The error of a command that too few of them answered in time.
+    /// Returns the error of a command that too few nodes answered in time.
     pub(super) fn unusable(&self, within: Duration) -> Trouble {
         self.outage().unwrap_or_else(|| Trouble::timed_out(within))
     }
 
-    /// Resolves once a quorum can be used.
+    /// Waits until a quorum is usable.
     pub(super) async fn ready(&self) {
         while self.outage().is_some() {
-            // Whichever comes first.
+            // Proceeds on a change or after the timeout, whichever comes first.
             let _ = tokio::time::timeout(AGAIN * 10, self.changed.notified()).await;
         }
     }
 
-    /// The newest time that one of them has reached, as far as is known (µs).
+    /// Returns the newest time that a node has reached, as far as is known (µs).
     pub(super) fn newest(&self) -> Option<u64> {
         let times = self.nodes.iter().filter_map(|node| {
             let shared = &*node.shared;

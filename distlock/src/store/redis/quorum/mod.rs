@@ -1,11 +1,10 @@
-//! The store over independent servers: a lock is its holder's once a quorum of them has voted for
-//! it, and confirmed that.
+//! A store over independent servers: an owner holds a lock once a quorum of servers has voted for
+//! it and confirmed the vote.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; the registry of their
-//! connections sees to it that none of them votes twice. A `candidate` collects the votes for one
-//! owner, without I/O; its `ballot` sends the nodes its commands, which are in `verbs`. `asking`,
-//! `renewing`, `releasing` and `looking` are what a client wants of all of them, and `seen` is for
-//! inspection.
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
+//! connections ensures that no server votes twice. A `candidate` tracks the votes for one owner,
+//! without I/O. Its `ballot` sends the commands in `verbs` to the nodes. `asking`, `renewing`,
+//! `releasing` and `looking` combine the commands to all nodes, and `seen` serves inspection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -45,23 +44,22 @@ mod terms;
 mod told;
 mod verbs;
 
-/// The pause before what a node has not taken back is tried again.
+/// The pause before a release is retried on a node.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// One client of a quorum.
 pub(super) struct Quorum {
     polls: Arc<Polls>,
     random: Arc<dyn Random>,
     table: Mutex<Table>,
 }
 
-/// The ballots, from the first ask to the release.
+/// The ballots of a client, from the first request to the release.
 #[derive(Debug, Default)]
 struct Table {
     by_call: HashMap<Owner, Arc<Ballot>>,
-    /// By what their nodes know them by.
+    /// The keys of `by_call`, by the owner ids that the nodes know.
     calls: HashMap<Owner, Owner>,
-    /// What one client asks for comes in its order, whatever it thinks of the nodes' clocks.
+    /// Tickets of one client always rise, even if its estimate of the nodes' clocks does not.
     last_ticket: u64,
 }
 
@@ -74,8 +72,8 @@ impl std::fmt::Debug for Quorum {
 }
 
 impl Quorum {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time
-    /// is over.
+    /// Connects on the current runtime, which drives the connections from then on. Retries until
+    /// the configured timeout.
     pub(super) async fn connect(
         config: &RedisConfig,
         hosts: &[Host],
@@ -90,7 +88,7 @@ impl Quorum {
         entered.map(|()| quorum.opened(config))
     }
 
-    /// Opens the connections in the background, on the runtime that this is called on.
+    /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(config: &RedisConfig, hosts: &[Host], client: Client) -> Opened {
         Self::open(config, hosts, client).opened(config)
     }
@@ -149,7 +147,7 @@ impl Quorum {
 }
 
 impl Quorum {
-    /// A node has told something unasked. What nobody here knows of is given back.
+    /// Handles an unsolicited message from a node. Releases the vote if its owner is unknown here.
     fn told(self: &Arc<Self>, node: usize, told: Told) {
         let known = self.ballot_of(told.owner);
         if let Some(ballot) = known.filter(|ballot| ballot.asks.key.same_lock(&told.key)) {
@@ -158,7 +156,7 @@ impl Quorum {
         }
         let member = self.polls.members.nodes[node].clone();
         self.polls.spawn(async move {
-            // It is short, and ends by itself otherwise.
+            // The result does not matter, because the vote is short and expires by itself.
             let release = Release {
                 key: &told.key,
                 owner: told.owner,
@@ -168,7 +166,7 @@ impl Quorum {
         });
     }
 
-    /// Something happened to one of the servers.
+    /// Handles an event of one of the servers.
     fn happened(self: &Arc<Self>, event: StoreEvent) {
         self.polls.members.changed.notify_waiters();
         match event {
@@ -200,7 +198,7 @@ impl Quorum {
         lock(&self.table).by_call.get(&owner).cloned()
     }
 
-    /// By what the nodes know it by.
+    /// Returns the ballot with an owner id that the nodes know.
     fn ballot_of(&self, owner: Owner) -> Option<Arc<Ballot>> {
         let table = lock(&self.table);
         let call = table.calls.get(&owner)?;
@@ -247,8 +245,8 @@ impl LockStore for Arc<Quorum> {
                     inspected.map(Box::new).map(Reply::Inspected)
                 }
                 Command::List(list) => quorum.list(&list, timeout).await.map(Reply::Listed),
-                // Nothing is deleted: a client that one node knows to be connected may be away from
-                // all others.
+                // Never deletes the lock, because a client that is connected to one node may be
+                // disconnected from all others.
                 Command::Revoke(revoke) => {
                     let deletes = false;
                     let revoke = Revoke { deletes, ..revoke };

@@ -1,4 +1,4 @@
-//! How everything is taken back, from each node that may have something.
+//! Releases a lock on every node that may store something of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::{AGAIN, Quorum};
 
-/// Whoever has not answered when a quorum has is waited for at least so long.
+/// Minimum time to wait for the remaining nodes after a quorum has answered.
 const LEAST_REST: Duration = Duration::from_millis(2);
 
 impl Quorum {
@@ -29,15 +29,15 @@ impl Quorum {
         self.take_back(&ballot, keep, within).await
     }
 
-    /// Takes back what a ballot has at any node.
+    /// Releases what a ballot has on any node.
     pub(super) async fn take_back(
         self: &Arc<Self>,
         ballot: &Arc<Ballot>,
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        // Who has held it alone hands it on. It is above its own token, whatever it knows of the
-        // nodes' clocks.
+        // Only a holder hands the lock on. The new token is above the holder's own, whatever the
+        // client knows of the nodes' clocks.
         let named = match ballot.count() {
             Count::Elected(elected) => Some(self.polls.names().max(elected.token + 1)),
             _ => None,
@@ -69,8 +69,8 @@ impl Quorum {
         }
         let (mut answered, mut not_held, mut last) = (0, 0, None);
         let began = tokio::time::Instant::now();
-        // The others have as long again, so that a shutdown leaves nothing where it could be taken
-        // back.
+        // The remaining nodes get as much time again, so that a shutdown leaves nothing on a node
+        // where it could have been released.
         let mut rest = None;
         loop {
             let next = match rest {
@@ -107,7 +107,7 @@ impl Quorum {
     }
 }
 
-/// Takes back what a node has not answered for, until it does, or nothing can be left there.
+/// Retries a release until the node answers, everything there has expired, or the client is closed.
 async fn release_later(polls: Arc<Polls>, ballot: Arc<Ballot>, node: usize, within: Duration) {
     let until = ballot.past_at(polls.clock.now());
     while polls.clock.now() < until && !polls.members.is_closed() {

@@ -1,4 +1,4 @@
-//! How holds are extended at all nodes, and repaired where they were lost.
+//! Extends holds on all nodes, and repairs them on nodes that lost them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::redis::quorum::candidate::Token;
 use crate::store::redis::quorum::verbs::{Asks, Kept, RenewVotes, Repair};
 
 impl Quorum {
-    /// Extends holds at all nodes, and repairs those that go on where they are lost.
+    /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
     pub(super) async fn renew(self: &Arc<Self>, batch: &[Renewal], timeout: Duration) -> Renewed {
         let sent = self.polls.clock.now();
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ impl Quorum {
                 break;
             }
         }
-        // The others are renewed all the same.
+        // The remaining nodes are renewed nevertheless.
         renewing.detach_all();
         tallies
             .into_iter()
@@ -83,8 +83,8 @@ impl Quorum {
             .collect()
     }
 
-    /// Extends a hold that was handed on; `None` if it is over. It may not have begun, and be
-    /// another's by now: nothing is repaired.
+    /// Extends a hold that was handed on. Returns `None` if it has expired. Repairs nothing,
+    /// because the hold may not have begun, and another owner may hold the lock by now.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         asks: Asks,
@@ -103,13 +103,13 @@ impl Quorum {
         }
     }
 
-    /// Repairs a hold at a node that has lost it, while nobody waits for that.
+    /// Repairs a hold on a node that has lost it, in the background.
     fn repair(&self, node: usize, (asks, token): &(Asks, u64), within: Duration) {
         let Some(ballot) = self.ballot_of(asks.owner) else {
             return;
         };
-        // A release that began before it is never followed by it, and one that begins now waits for
-        // it.
+        // No repair starts after a release has begun. A release that begins now waits for the
+        // repair.
         if !ballot.begin_repair(node) {
             return;
         }
@@ -120,14 +120,14 @@ impl Quorum {
                 token,
                 terms: &polls.terms,
             };
-            // The next renewal tries again.
+            // On failure, the next renewal retries the repair.
             let _ = polls.members.nodes[node].run(None, &repair, within).await;
             ballot.has_repaired(&polls, node);
         });
     }
 }
 
-/// What the nodes said of one hold.
+/// The results of all nodes for one hold.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     ours: usize,
@@ -140,12 +140,12 @@ impl Tally {
     fn add(&mut self, kept: Kept) {
         match kept {
             Kept::Ours => self.ours += 1,
-            // What is repaired counts from the next renewal on.
             Kept::NotOurs => self.not_ours += 1,
             Kept::Revoked => {
                 self.not_ours += 1;
                 self.is_revoked = true;
             }
+            // A repaired hold counts from the next renewal on.
             Kept::Free => {}
             Kept::Trouble(trouble) => self.trouble = Some(trouble),
         }
@@ -179,7 +179,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// One letter for the answer of each node: Ours, Not ours, Revoked, Free, or an error (?).
+    /// One letter per node: Ours, Not ours, Revoked, Free, or an error (?).
     fn outcome(answers: &str) -> &'static str {
         let kept = |letter| match letter {
             'O' => Kept::Ours,

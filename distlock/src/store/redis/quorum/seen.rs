@@ -1,4 +1,4 @@
-//! What those who look on, and those who step in, say to all nodes.
+//! Commands to all nodes for inspecting, listing and revoking locks.
 
 use std::time::Duration;
 
@@ -55,11 +55,11 @@ impl Quorum {
                 .as_ref()
                 .is_some_and(|by| holder.is_some_and(|one| one.is_same(by)))
         });
-        // It is free once so many have forgotten it that the rest are no quorum.
+        // The lock is free once fewer nodes than a quorum still store it.
         let mut left: Vec<_> = of_occupant.map(|one| one.left).collect();
         left.sort_unstable();
         let left = left.len().checked_sub(quorum).map(|first| left[first]);
-        // Each has a queue of its own, in the order of the same tickets.
+        // Each node has its own queue, in the order of the same tickets.
         let longest = seen().max_by_key(|one| one.waiting.len());
         let foreign = seen().any(|one| one.foreign.is_some());
         Ok(Inspection {
@@ -73,7 +73,7 @@ impl Quorum {
         })
     }
 
-    /// What any of them has. Those that cannot be asked leave enough others.
+    /// Returns the locks that any node lists. Unreachable nodes are ignored if a quorum answers.
     pub(super) async fn list(
         &self,
         list: &List<'_>,
@@ -86,7 +86,7 @@ impl Quorum {
         }
     }
 
-    /// Takes a hold away where it is. That is enough when those that are left are no quorum.
+    /// Revokes a hold where it is stored. This is enough if the other nodes are no quorum.
     pub(super) async fn revoke(
         &self,
         revoke: &Revoke<'_>,
@@ -102,18 +102,18 @@ impl Quorum {
         });
         let tokens: Vec<_> = tokens.collect();
         match (tokens.iter().min(), last) {
-            // The next holder has the vote of one of these, so its token is above the least of
-            // theirs.
+            // The next holder has the vote of one of these nodes, so its token is above the least
+            // of theirs.
             (Some(newest), _) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
             (Some(_), Some(trouble)) => Err(trouble),
             (None, Some(trouble)) if revoked.len() < quorum => Err(trouble),
-            // It has ended where it is not: its holder may release it as soon as it is told by the
-            // first.
+            // The hold has ended where it is missing: its holder may release it as soon as the
+            // first node notifies it.
             _ => Ok(Revoked::NotHeld),
         }
     }
 
-    /// Does something at every node. Returns the replies, and an error of a node without one.
+    /// Runs a command on every node. Returns the replies, and the error of a node that failed.
     async fn at_each<'a, T>(
         &'a self,
         work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, Trouble>>,

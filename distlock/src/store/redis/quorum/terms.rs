@@ -1,4 +1,4 @@
-//! How many votes it takes, and when a node votes.
+//! The size of a quorum, and the conditions under which a node votes.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::store::redis::wire::call::Scope;
 
-/// What all clients of a quorum must agree on.
+/// The settings on which all clients of a quorum must agree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Terms(pub(super) Quorum);
 
 impl Terms {
-    /// How many of so many nodes it takes.
+    /// Returns the number of votes that a quorum of `nodes` requires.
     pub(super) fn quorum_of(&self, nodes: usize, rules: Rules) -> usize {
         let majority = nodes / 2 + usize::from(rules.majority);
         self.0.size.unwrap_or(majority)
     }
 
-    /// A node that may have forgotten something does not vote for so long.
+    /// Returns how long a node that may have lost data does not vote.
     pub(super) fn quarantine(&self) -> Duration {
         Timing::new(self.0.max_lease).ttl()
     }
 
-    /// What a node calls itself until it may have forgotten something.
+    /// Returns the name that a node keeps until it may have lost data: `-` if it never does.
     pub(super) fn run<'a>(&self, scope: &Scope<'a>) -> &'a str {
         if self.0.nodes_remember {
             "-"

@@ -1,4 +1,4 @@
-//! What a node of a quorum tells unasked.
+//! The messages that a quorum's node pushes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::redis::quorum::candidate::{Heard, Proven};
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) key: LockKey,
-    /// What the nodes know the ballot by.
+    /// The owner id that the nodes know.
     pub(super) owner: Owner,
     pub(super) heard: Heard,
 }
@@ -44,7 +44,7 @@ impl Told {
                         at,
                         proof: Proven::new(from, lease),
                     },
-                    // Nobody knows for how long it lasts: it is to be confirmed.
+                    // The remaining time is unknown, so the vote must be confirmed.
                     None => Heard::Granted { token, at },
                 }
             }

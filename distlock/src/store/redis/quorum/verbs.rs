@@ -1,4 +1,4 @@
-//! What is said to one node of a quorum, and what it answers (see `lua/quorum/README.md`).
+//! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use crate::store::redis::wire::scripts::{By, ScriptId};
 use crate::store::redis::wire::trouble;
 use crate::util::clock::Moment;
 
-/// Who asks for what.
+/// The request of one owner for a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Asks {
     pub(super) key: LockKey,
-    /// What the nodes know it by: what was taken back once is never asked for again.
+    /// The owner id that the nodes know. Once released, it is never requested again.
     pub(super) owner: Owner,
     pub(super) ticket: u64,
     pub(super) timing: Timing,
 }
 
-/// What a node answers, and to an ask who has the lock there instead.
+/// The reply of a node, and for a vote request its view of the lock.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) heard: Heard,
@@ -52,35 +52,35 @@ impl Answer {
     }
 }
 
-/// How a node sees the lock that was not given.
+/// A node's view of a lock that it did not grant.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Seen {
     #[default]
     Nothing,
-    /// Somebody has its vote, or holds it there.
+    /// Another owner has the node's vote, or holds the lock there.
     Occupied {
         by: Occupant,
         is_held: bool,
     },
     Full,
     Foreign(String),
-    /// It does not vote before that time of its own (µs), which is so long away.
+    /// The remaining time in which the node does not vote.
     NotVoting(Duration),
 }
 
-/// What became of a hold that was to be renewed at a node.
+/// The result of renewing a hold on a node.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     Ours,
-    /// Nobody has it there: it may be repaired.
+    /// No owner has the lock there, so the hold may be repaired.
     Free,
     NotOurs,
-    /// It was taken away.
+    /// The hold was revoked.
     Revoked,
     Trouble(Trouble),
 }
 
-/// What a candidate says to a node.
+/// A candidate's command to a node.
 pub(super) struct Vote<'a> {
     pub(super) asks: &'a Asks,
     pub(super) say: Say,
@@ -180,8 +180,8 @@ impl ScriptCall for Vote<'_> {
     }
 }
 
-/// Takes back whatever the owner has there. The next one has it at once with the token that is
-/// named, unless the node may have forgotten something.
+/// Releases whatever the owner has on a node. If `named` is set, the next waiter gets the lock at
+/// once with that token, unless the node may have lost data.
 pub(super) struct HandOn<'a> {
     pub(super) asks: &'a Asks,
     pub(super) keep: Duration,
@@ -225,7 +225,7 @@ impl ScriptCall for HandOn<'_> {
     }
 }
 
-/// Extends what is held there. The reply is what became of each, in their order.
+/// Extends the holds on a node. The reply has the result of each hold, in the same order.
 pub(super) struct RenewVotes<'a> {
     pub(super) holds: &'a [(Asks, Token)],
     pub(super) terms: &'a Terms,
@@ -272,7 +272,7 @@ impl ScriptCall for RenewVotes<'_> {
     }
 }
 
-/// Takes a vote that is free for a hold that was lost there.
+/// Takes a free vote for a hold that the node has lost.
 pub(super) struct Repair<'a> {
     pub(super) asks: &'a Asks,
     pub(super) token: Token,
@@ -311,7 +311,7 @@ impl ScriptCall for Repair<'_> {
     }
 }
 
-/// Reads the reply to an ask behind its verdict.
+/// Reads the rest of a reply to a vote request, after the verdict.
 fn read_ask(
     scope: &Scope<'_>,
     sent: Moment,

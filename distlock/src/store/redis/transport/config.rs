@@ -1,4 +1,4 @@
-//! Where a store is, and what is said about it without its password.
+//! The address and the settings of a store, and how they are shown without the password.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::error::Error;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::transport::url::{Host, Place, Single, Url, shown};
 
-/// Where a server is, and how to talk to it.
+/// The address of a store, and the settings for its connections.
 #[derive(Clone)]
 pub(crate) struct RedisConfig {
     pub(crate) place: Place,
-    /// User, password, database.
+    /// User, password and database.
     pub(crate) settings: RedisConnectionInfo,
-    /// For a server that is reached over TLS.
+    /// Set for servers that are reached over TLS.
     pub(crate) tls: Option<Tls>,
-    /// Where user and password come from, in place of the URL's.
+    /// Source of user and password, in place of those of the URL.
     pub(crate) credentials: Option<Source>,
-    /// Who we are to the sentinels.
+    /// User and password for the sentinels.
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
-    /// How many runtimes may have a connection of their own.
+    /// Upper limit of runtime connections.
     pub(crate) lanes: usize,
-    /// The server is a node of a cluster.
+    /// True for a node of a cluster.
     pub(crate) in_cluster: bool,
-    /// When the nodes of a quorum vote.
+    /// Settings of the votes in a quorum.
     pub(crate) quorum: Quorum,
 }
 
@@ -39,7 +39,7 @@ impl RedisConfig {
         namespace: &str,
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
-        // The URL itself is never repeated: it may contain a password.
+        // The URL itself is never repeated, because it may contain a password.
         let url = Url::parse(url).map_err(|what| Error::Config {
             detail: format!(
                 "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
@@ -60,7 +60,7 @@ impl RedisConfig {
         })
     }
 
-    /// The server, its database and our namespace: what decides whether two managers share locks.
+    /// Returns server, database and namespace, which decide whether two managers share locks.
     pub(crate) fn identity(&self) -> String {
         let mut place = self.place.clone();
         if let Place::One(Single::Sentinel {
@@ -69,7 +69,7 @@ impl RedisConfig {
         | Place::Cluster(hosts)
         | Place::Quorum(hosts) = &mut place
         {
-            // In any order they are the same.
+            // The order of hosts makes no difference.
             hosts.sort_unstable();
         }
         format!(
@@ -80,7 +80,7 @@ impl RedisConfig {
         )
     }
 
-    /// The server alone, or who knows which one it is.
+    /// Returns the server, or the hosts that determine it, without database and namespace.
     pub(crate) fn address(&self) -> String {
         self.address_of(&self.place)
     }
@@ -114,12 +114,12 @@ impl RedisConfig {
         }
     }
 
-    /// Whether the URL says who we are.
+    /// Returns true if the URL contains a user or a password.
     pub(crate) fn has_credentials(&self) -> bool {
         self.settings.username().is_some() || self.settings.password().is_some()
     }
 
-    /// The user and the password of the URL.
+    /// Returns the user and the password of the URL, or `None` if it has no password.
     pub(crate) fn url_credentials(&self) -> Option<Credentials> {
         let password = self.settings.password()?;
         Some(match self.settings.username() {
@@ -128,7 +128,7 @@ impl RedisConfig {
         })
     }
 
-    /// The error of a connection that could not be set up.
+    /// Returns the error of a connection that could not be set up.
     pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
         trouble.at(&self.address()).into_connect_error(waited)
     }

@@ -1,4 +1,4 @@
-//! How a connection says who we are.
+//! The credentials of a connection.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 
-/// How long a source may take, and a server.
+/// Timeout of a credentials source, and of a server that receives credentials.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
-/// Adds who we are to the settings of a connection.
+/// Adds credentials to the settings of a connection.
 pub(crate) fn with_credentials(
     mut settings: RedisConnectionInfo,
     credentials: &Credentials,
@@ -22,7 +22,7 @@ pub(crate) fn with_credentials(
     settings.set_password(credentials.reveal())
 }
 
-/// The credentials of the moment.
+/// Returns the current credentials.
 pub(crate) async fn ask(source: &Source) -> Result<Credentials, Trouble> {
     let failed = |why: String| {
         let detail = format!("the credentials could not be had from their source: {why}");

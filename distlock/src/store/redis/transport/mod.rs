@@ -1,5 +1,5 @@
-//! What a connection must be able to do. The handshake, the reconnecting and the commands stand on
-//! this, and on nothing that is below it.
+//! The interface of a connection. Handshake, reconnect and commands depend on it, and on nothing
+//! below it.
 
 pub(crate) mod config;
 pub(crate) mod login;
@@ -33,21 +33,21 @@ pub(crate) async fn in_time<T>(
     done.unwrap_or_else(|_| Err(Trouble::timed_out(timeout)))
 }
 
-/// The way to one server.
+/// A factory of connections to one server.
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
-    /// Opens a connection, which tells what it hears until it is dropped.
+    /// Opens a connection, which reports pushes and its end to `hears` until it is dropped.
     fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>>;
 
-    /// Runs what keeps connections open.
+    /// Spawns a task that keeps connections open.
     fn spawn(&self, keeper: BoxFuture<'static, ()>);
 }
 
-/// A connection to a server. Commands are sent when their futures are first polled, in that order,
-/// and stay sent when those are dropped. The last clone closes it.
+/// A connection to a server. Commands are sent in the order in which their futures are first
+/// polled, and remain sent if these are dropped. Dropping the last clone closes the connection.
 pub(crate) trait Connection: Send + Sync + fmt::Debug {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>>;
 
-    /// Sends several commands together. Each has its own answer.
+    /// Sends several commands together. Every command has its own reply.
     fn send_all<'a>(
         &'a self,
         commands: &'a [Cmd],
@@ -55,32 +55,32 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 
     fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>>;
 
-    /// Whether the server can tell it anything unasked.
+    /// Returns true if the server can send pushes on it.
     fn has_pushes(&self) -> bool {
         true
     }
 
-    /// Counts the signs of life that the server has given.
+    /// Returns a count that grows whenever the server sends something.
     fn pulse(&self) -> u64;
 
-    /// The server that it leads to, where that may be another one each time.
+    /// Returns the server that it leads to, if that may differ between connections.
     fn peer(&self) -> Option<&str> {
         None
     }
 }
 
-/// What a connection hears without having asked.
+/// An event of a connection, other than a reply.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// A message: the channel, and what was said on it.
+    /// A message, as its channel and its payload.
     Message(Vec<Value>),
-    /// A subscription to a channel of a slot has begun.
+    /// The start of a subscription to a channel of a slot.
     Subscribed(Vec<Value>),
-    /// The server has ended one.
+    /// The end of a subscription, decided by the server.
     Unsubscribed(Vec<Value>),
-    /// The connection has ended; why, if it was ended from this side.
+    /// The end of the connection, with its fault if it had one.
     End(Option<Trouble>),
 }
 
-/// The receiver of what a connection hears. It must not block.
+/// The receiver of a connection's events. It must not block.
 pub(crate) type Hears = Arc<dyn Fn(Heard) + Send + Sync>;

@@ -21,18 +21,18 @@ use crate::store::redis::transport::{Connection, Heard, Hears};
 use crate::store::redis::wire::trouble;
 use crate::util::mutex::lock;
 
-/// Requests that wait for the socket.
+/// Upper limit of requests that wait for the socket.
 const PIPELINE: usize = 4_096;
 
-/// Bytes that one system call writes, if so many wait. The default of 8 KiB is less than twenty
-/// requests.
+/// Bytes that one system call writes if enough requests wait. The default of 8 KiB is less than
+/// twenty requests.
 const WRITE_SIZE: usize = 64 << 10;
 
 /// A connection over a socket.
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     connection: MultiplexedConnection,
-    /// Where it leads, if that is not what the URL says.
+    /// The server it leads to, unless the URL names it.
     peer: Option<String>,
     has_pushes: bool,
     pulse: Pulse,
@@ -42,7 +42,7 @@ pub(crate) struct Multiplexed {
 }
 
 impl Multiplexed {
-    /// The same, which leads to this server.
+    /// Sets the server that the connection leads to.
     pub(crate) fn leading_to(self, peer: String) -> Self {
         Multiplexed {
             peer: Some(peer),
@@ -50,7 +50,7 @@ impl Multiplexed {
         }
     }
 
-    /// Says hello, and who we are.
+    /// Performs the handshake, including the credentials.
     pub(crate) async fn begin(
         stream: Stream,
         settings: &RedisConnectionInfo,
@@ -97,8 +97,8 @@ impl Multiplexed {
         })
     }
 
-    /// Returns the reply, unless it or an earlier one was to another request: that ends the
-    /// connection, and nothing that arrived on it is used any more.
+    /// Returns the reply, unless it or an earlier one was to another request, or there is another
+    /// fault. A mismatch ends the connection, and nothing that arrived on it is used any longer.
     fn check(&self, number: Option<RequestNumber>, reply: Value) -> RedisResult<Value> {
         let fault = &self.gate.fault;
         let checked = match number {
@@ -111,7 +111,7 @@ impl Multiplexed {
             None => {
                 let detail = "the server's reply was to another request, so the connection was closed; is it a Redis \
                               server, and not a proxy that rewrites?";
-                // The first one counts.
+                // An earlier fault is kept.
                 let _ = fault.set(Trouble::new(Outage::Unreachable, detail));
                 self.gate.tell_end();
                 self.driver.0.abort();
@@ -139,7 +139,7 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let mut pipe = redis::pipe();
-            // A numbered reply behind the others shows that theirs, such as that of `WAIT`, are not
+            // A numbered reply after the others shows that theirs, such as that of `WAIT`, are not
             // shifted either.
             let last = self.has_pushes.then(|| redis::cmd("PING"));
             let mut numbers = Vec::with_capacity(commands.len() + 1);
@@ -179,7 +179,7 @@ impl Connection for Multiplexed {
     }
 }
 
-/// Of a connection that is not one yet nothing is told: another one may be tried in its place.
+/// Events of a connection, withheld until the handshake completes, because it may be replaced.
 struct Gate {
     hears: Hears,
     opened: Mutex<Opened>,
@@ -239,10 +239,10 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// Why a connection cannot be used.
+/// The reason why a connection cannot be used.
 pub(crate) enum Refusal {
     For(Trouble),
-    /// There was no answer to what is said first, or none that shows that it is understood.
+    /// The greeting was not answered, or not understood.
     OfTheGreeting(Trouble),
 }
 
@@ -259,9 +259,9 @@ fn is_no_hello(error: &redis::RedisError) -> bool {
         || trouble::of(error).code == Code::UnknownCommand
 }
 
-/// What a server says that does not let this client in.
+/// Returns the error of a server that rejects this client.
 fn refused(db: i64, error: &redis::RedisError) -> Trouble {
-    // The server's text repeats what was sent, the password with it.
+    // The server's error text repeats the command with its password, so it is not used.
     if trouble::of(error).code == Code::UnknownCommand {
         return Trouble::new(
             Outage::Misconfigured,
@@ -290,13 +290,13 @@ fn unknown_database(db: i64, said: &str) -> Trouble {
         .with_remedy("name one below the server's `databases`")
 }
 
-/// The task that reads and writes a connection. It would wait for answers that never come, so it
-/// ends with its connection.
+/// The task that reads and writes a connection. It ends with the connection, because otherwise it
+/// would wait for replies that never come.
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate
-/// does not notice.
+/// Reports the end of a connection on drop. This includes the drop of its runtime, which the
+/// `redis` crate does not notice.
 struct TellsEnd(Arc<Gate>);
 
 impl Drop for TellsEnd {

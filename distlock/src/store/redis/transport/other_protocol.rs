@@ -1,4 +1,4 @@
-//! Recognition of servers that speak another protocol than the URL says.
+//! Detection of servers that speak another protocol than the URL says.
 
 use std::io;
 use std::time::Duration;
@@ -8,24 +8,23 @@ use tokio::net::TcpStream;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 
-/// How long a server may take to answer a probe.
+/// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The first bytes of all replies in RESP2 and RESP3.
 const REPLY_TYPES: &[u8] = b"+-:$*_,#!=(%~>|";
 
-/// A ClientHello without content. A TLS server rejects it with an alert, and then ends the
-/// connection in order.
+/// A ClientHello without content. A TLS server rejects it with an alert, and then closes the
+/// connection cleanly.
 const EMPTY_CLIENT_HELLO: &[u8] = &[0x16, 3, 1, 0, 4, 1, 0, 0, 0];
 
-/// Begins an alert and a handshake of TLS 1.0 to 1.3.
+/// First bytes of an alert and of a handshake of TLS 1.0 to 1.3.
 const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 
-/// How much of a strange reply an error shows.
+/// Upper limit of the bytes of an unexpected reply that an error shows.
 const MAX_SHOWN: usize = 40;
 
-/// Returns the error of a server whose first bytes on a connection are not those of a reply of
-/// Redis.
+/// Returns the error of a server if its first bytes are not those of a Redis reply.
 pub(crate) fn of_first_bytes(bytes: &[u8]) -> Option<Trouble> {
     if REPLY_TYPES.contains(bytes.first()?) {
         return None;
@@ -72,8 +71,8 @@ pub(crate) async fn speaks_tls(connecting: impl Future<Output = io::Result<TcpSt
     reply.is_some_and(|reply| TLS.contains(&reply))
 }
 
-/// Returns true if the server behind a new connection answers a plain PING, which it may reject.
-/// Nothing secret is sent.
+/// Returns true if the server behind a new connection answers a plain PING, even with an error. No
+/// secret is sent.
 pub(crate) async fn speaks_plainly(
     connecting: impl Future<Output = io::Result<TcpStream>>,
 ) -> bool {
@@ -81,7 +80,7 @@ pub(crate) async fn speaks_plainly(
     reply.is_some_and(|reply| matches!(reply, [b'+' | b'-', _]))
 }
 
-/// Returns how the reply to a few bytes begins.
+/// Returns the first two bytes of the reply to `bytes`.
 async fn probe(
     connecting: impl Future<Output = io::Result<TcpStream>>,
     bytes: &[u8],

@@ -1,46 +1,44 @@
-//! Reads along while replies and pushes arrive, before the `redis` crate parses them.
+//! Scans replies and pushes as they arrive, before the `redis` crate parses them.
 //!
-//! It limits what one reply may take: the crate buffers a reply until it is complete, and so an
+//! The scanner limits the size of a reply. The crate buffers a reply until it is complete, so an
 //! endless one would take all memory.
 //!
 //! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it
-//! with the same push that answers a `SUNSUBSCRIBE`. The `redis` crate takes each for an answer:
-//! that of the oldest command under way, so that each later command would get the answer of the one
-//! before it, and a lock would be believed by whoever asked next. distlock never unsubscribes, so
-//! none of these pushes is an answer. They are renamed before the crate reads them, which then
-//! passes them on.
+//! with the push that also answers a `SUNSUBSCRIBE`. The `redis` crate takes that push for the
+//! reply to the oldest command in flight. Every later command would get the reply to the one before
+//! it, so a caller could take another's lock for its own. distlock never unsubscribes, so no such
+//! push is a reply. The crate passes the renamed push on.
 
-/// What a reply may take, in bytes. The largest known is that of `CLUSTER SLOTS`: 1 MiB for
-/// thousands of ranges.
+/// Upper limit of the size of a reply, in bytes. The reply of `CLUSTER SLOTS` is the largest known,
+/// with 1 MiB for thousands of ranges.
 const MAX_SIZE: u64 = 8 << 20;
 
-/// What a value inside another takes besides its text, at least.
+/// Minimum size of a nested value, in addition to its text.
 const VALUE_SIZE: u64 = 16;
 
 pub(crate) const TOO_LARGE: &str =
     "a reply was larger than 8 MiB, so the connection was closed; is it a Redis server?";
 
-/// A reply takes more than the limit, or says that it will.
+/// A reply exceeds the limit, or announces that it will.
 #[derive(Debug)]
 pub(crate) struct TooLarge;
 
-/// What the push is called.
+/// The name of the push.
 const NAME: &[u8; 12] = b"sunsubscribe";
 
-/// What it is renamed to: as long, and different in its last byte, so that nothing has to be held
-/// back.
+/// The new name of the push. It differs only in its last byte, so no bytes have to be held back.
 pub(crate) const RENAMED: &str = "sunsubscribd";
 
-/// Reads along, in whatever pieces the bytes come.
+/// A scanner of replies, which may arrive in pieces of any size.
 #[derive(Debug)]
 pub(crate) struct ReplyScanner {
     at: At,
     renames: bool,
-    /// What the current reply has taken so far.
+    /// Size of the current reply so far.
     size: u64,
-    /// Values of the current answer or push that are still to come.
+    /// Values of the current reply or push that are still missing.
     missing: u64,
-    /// The next value says what push this is.
+    /// True if the next value is the name of a push.
     is_name: bool,
 }
 
@@ -48,9 +46,9 @@ pub(crate) struct ReplyScanner {
 enum At {
     /// Before a value.
     Start,
-    /// In the first line of a value of this kind, whose number is read.
+    /// In the first line of a value of this kind, with the number read so far.
     Line { kind: u8, number: Option<u64> },
-    /// In a text. So many of its bytes are those of the name, if all are so far.
+    /// In a text. `alike` is the number of its bytes so far, if all match the name.
     Text { left: u64, alike: Option<usize> },
 }
 
@@ -90,7 +88,7 @@ impl ReplyScanner {
                                 .and_then(|number| number.checked_mul(10)?.checked_add(digit));
                             self.at = At::Line { kind, number };
                         }
-                        // `-1`: there is nothing.
+                        // `-1` means that there is no value.
                         _ => self.at = At::Line { kind, number: None },
                     }
                     1
@@ -127,12 +125,12 @@ impl ReplyScanner {
         };
         let inside = match kind {
             b'$' | b'=' | b'!' => {
-                // Its bytes are counted as they arrive.
+                // The bytes of the text are counted as they arrive.
                 if self.size.saturating_add(number) > MAX_SIZE {
                     return Err(TooLarge);
                 }
                 let alike = (self.renames && is_first && number == NAME.len() as u64).then_some(0);
-                // The end of the line belongs to it.
+                // The line end belongs to the text.
                 self.at = At::Text {
                     left: number.saturating_add(2),
                     alike,
@@ -145,7 +143,7 @@ impl ReplyScanner {
                 number
             }
             b'%' => number.saturating_mul(2),
-            // What it is an attribute of comes behind it.
+            // An attribute is followed by the value that it belongs to.
             b'|' => number.saturating_mul(2).saturating_add(1),
             _ => 0,
         };
@@ -182,7 +180,7 @@ mod tests {
     const PUSH: &str = ">3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:0\r\n";
     const ITS_OWN: &str = ">3\r\n$12\r\nsunsubscribd\r\n$1\r\na\r\n:0\r\n";
 
-    /// What else a server says, the name in every place where it is none.
+    /// Other output of a server, with the name wherever it is not that of a push.
     const OTHERS: &[&str] = &[
         "+OK\r\n",
         "+sunsubscribe\r\n",

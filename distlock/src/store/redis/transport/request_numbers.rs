@@ -1,9 +1,9 @@
 //! Replies that name their request.
 //!
-//! RESP assigns replies to requests by their order alone. If a reply is lost or inserted on an open
-//! connection, every later reply reaches the wrong caller, which would believe another caller's
-//! hold. So each request whose reply matters carries a number as its last argument, and the reply
-//! repeats it.
+//! RESP assigns replies to requests by order alone. If a reply is lost or inserted on an open
+//! connection, every later reply reaches the wrong caller. That caller would take another's hold
+//! for its own. So every request with a reply that matters carries a number as its last argument,
+//! and the reply repeats it.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use redis::{Arg, Cmd, Value};
 #[derive(Debug)]
 pub(crate) struct RequestNumbers {
     next: AtomicU64,
-    /// Proxies reject a `PING` that has an argument.
+    /// False where a proxy may reject a `PING` that has an argument.
     includes_ping: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct RequestNumbers {
 pub(crate) struct RequestNumber(u64);
 
 impl RequestNumbers {
-    /// Starts at random, so that a reply to another client has none of these numbers either.
+    /// Starts at a random number, so that a reply to another client does not match either.
     pub(crate) fn new(includes_ping: bool) -> Self {
         RequestNumbers {
             next: AtomicU64::new(RandomState::new().hash_one(0)),
@@ -53,7 +53,7 @@ impl RequestNumbers {
 
 impl RequestNumber {
     /// Removes the number from a reply. Returns `None` if the reply is to another request. An error
-    /// repeats no number: it is returned as it is, because it neither grants nor extends a hold.
+    /// repeats no number. It is returned unchanged, because it neither grants nor extends a hold.
     pub(crate) fn remove_from(self, reply: Value) -> Option<Value> {
         match reply {
             Value::Array(mut values) => {

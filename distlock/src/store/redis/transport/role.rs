@@ -1,4 +1,4 @@
-//! What a server takes itself for.
+//! The role that a server reports.
 
 use redis::from_redis_value;
 
@@ -13,8 +13,8 @@ async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
     Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 
-/// A server that the sentinels take for the master, and that is none, is about to become one, or no
-/// longer one.
+/// Rejects a server that the sentinels report as the primary, and that is not. It is about to
+/// become the primary, or no longer is.
 pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await {
         Ok(role) if role == "master" => Ok(()),
@@ -22,13 +22,13 @@ pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
             Outage::ReadOnly,
             "the sentinels say that it is the master, and it is a replica: a failover is under way",
         )),
-        // Without the right to ask, its refusal to write says it, unless replicas may write there.
+        // Without permission for ROLE, a rejected write shows it, unless replicas accept writes.
         Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
         Err(trouble) => Err(trouble),
     }
 }
 
-/// Rejects a version before RESP3.
+/// Rejects a version without RESP3.
 pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
@@ -49,7 +49,7 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Tro
     }
 }
 
-/// Who runs no scripts may be no server for data.
+/// Rejects a sentinel. Called for a server that runs no scripts.
 pub(crate) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await.as_deref() {
         Ok("sentinel") => Err(Trouble::new(

@@ -1,4 +1,4 @@
-//! Sentinels: who says which server is the master.
+//! Sentinels, which report the primary of a service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::store::redis::transport::url::{Host, shown};
 use crate::store::redis::transport::{Connection, Hears, in_time};
 use crate::store::redis::wire::trouble;
 
-/// How long a sentinel may take to say where the master is, or longer: a part of the time to
-/// connect.
+/// Lower limit of the time that a sentinel has to reply, which is otherwise a quarter of the
+/// connect timeout.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The sentinels of one service.
@@ -27,7 +27,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 pub(crate) struct Sentinels {
     pub(crate) hosts: Vec<Host>,
     service: String,
-    /// What a server is called.
+    /// URL scheme in the name of a server.
     scheme: &'static str,
     settings: RedisConnectionInfo,
     wire: Wire,
@@ -56,9 +56,8 @@ impl Sentinels {
         format!("{}://{}", self.scheme, shown(host))
     }
 
-    /// Where most of them say that the master is. Those who are silent are waited for only until
-    /// most have said the same; if most are silent, those who are left decide, as long as none
-    /// contradicts: who is cut off from the others may know an old master.
+    /// Returns the primary that most sentinels report, without waiting for the others. Otherwise
+    /// all reports must agree, because an isolated sentinel may know an old primary.
     pub(crate) async fn master(&self) -> Result<Host, Trouble> {
         let asked = self.hosts.iter().map(|host| self.asked(host).boxed());
         let mut asked: FuturesUnordered<_> = asked.collect();
@@ -114,7 +113,7 @@ impl Sentinels {
                 ),
             );
         }
-        // One that answers and refuses says more than one that does not.
+        // A rejection explains more than a missing reply.
         let outage = |trouble: &Trouble| trouble.outage;
         let refusal = troubles
             .iter()
@@ -130,7 +129,7 @@ impl Sentinels {
         )
     }
 
-    /// Asks one of them, on a connection of its own.
+    /// Queries one sentinel, on a new connection.
     async fn asked(&self, host: &Host) -> Result<Option<Host>, Trouble> {
         let asked = in_time(self.answers_within, async {
             let deaf: Hears = Arc::new(|_| {});
@@ -155,7 +154,7 @@ impl Sentinels {
         }
     }
 
-    /// Where it says that the master is; `None` if it does not know the service.
+    /// Returns the primary that a sentinel reports, or `None` if it does not know the service.
     pub(crate) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
@@ -172,7 +171,7 @@ impl Sentinels {
     }
 }
 
-/// Which credentials a sentinel refuses: they are not the server's.
+/// Returns the error of a sentinel that rejects the credentials, which are not those of the server.
 pub(crate) fn explained(trouble: Trouble) -> Trouble {
     let code = match trouble.code {
         Code::NotAuthenticated => "NOAUTH",

@@ -1,4 +1,4 @@
-//! Sockets, encrypted or not, on which signs of life are counted.
+//! Sockets, encrypted or not, that count the data that arrives.
 
 use std::fmt;
 use std::io;
@@ -29,20 +29,20 @@ use crate::store::redis::wire::trouble;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// A dead peer is noticed after this long, whatever the kernel's default.
+/// Time after which a dead peer is noticed, regardless of the kernel's default.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to begin with TLS, or longer: so long that it can be asked twice
-/// while connecting.
+/// Lower limit of the time in which TLS must begin. It is otherwise half of the connect timeout,
+/// which leaves time for a second attempt.
 const TLS_WITHIN: Duration = Duration::from_millis(500);
 
-/// How bytes reach a server.
+/// The settings of sockets to a server.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code))]
 pub(crate) struct Wire {
     tls: Option<Tls>,
-    /// How long a server may take to begin with TLS.
+    /// Upper limit of the time in which TLS must begin.
     tls_within: Duration,
     in_cluster: bool,
 }
@@ -56,7 +56,7 @@ impl Wire {
         }
     }
 
-    /// Connects. A name is looked up each time, for it may have moved to another server.
+    /// Connects. The name is resolved every time, because it may have moved to another server.
     pub(crate) async fn open(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
         let failed = |error: io::Error| trouble::of(&error.into());
         let socket: Box<dyn Socket> = match address {
@@ -84,7 +84,7 @@ impl Wire {
         })
     }
 
-    /// Waits until TLS is overdue and the server has answered a plain PING; resolves only then.
+    /// Waits until TLS is overdue, and returns once the server has answered a plain PING, or never.
     async fn finds_plain_text(&self, host: &str, port: u16) -> Trouble {
         tokio::time::sleep(self.tls_within / 4).await;
         if !other_protocol::speaks_plainly(connect(host, port)).await {
@@ -93,8 +93,8 @@ impl Wire {
         other_protocol::without_tls()
     }
 
-    /// Returns why a server has ended a connection without a reply, as far as that can be found
-    /// out: it may expect TLS.
+    /// Returns why a server ended a connection without a reply, as far as can be determined. It may
+    /// expect TLS.
     pub(crate) async fn explain(&self, address: &ConnectionAddr, error: Trouble) -> Trouble {
         match address {
             ConnectionAddr::Tcp(host, port)
@@ -128,8 +128,8 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts what a server has said. Whatever it says, it is alive: a client whose own commands stand
-/// in a long line must not take their delay for a dead connection.
+/// A count of the data that a server has sent. Any data proves that the server is alive, so a
+/// client with many queued commands does not take their delay for a dead connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<AtomicU64>);
 
@@ -143,9 +143,9 @@ impl Pulse {
     }
 }
 
-/// Why a connection is unusable: this side has ended it, the other side speaks another protocol, or
-/// it rejects our certificate after TLS seemed to be established. Nothing that arrives after this
-/// is used.
+/// The reason why a connection is unusable. This side ended it, the server speaks another protocol,
+/// or it rejects our certificate after TLS seemed to be established. Nothing that arrives
+/// afterwards is used.
 pub(crate) type Fault = Arc<OnceCell<Trouble>>;
 
 /// A connected socket.
@@ -157,13 +157,13 @@ pub(crate) struct Stream {
     replies: ReplyScanner,
 }
 
-/// A socket of TCP, of Unix, or of TLS.
+/// A TCP, Unix or TLS socket.
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 
-/// Connects to whichever of a name's addresses answers first: one that swallows everything must not
-/// hide the others.
+/// Connects to the first of a name's addresses that answers. All are tried at once, so that an
+/// address that never answers does not hide the others.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
@@ -196,7 +196,7 @@ impl AsyncRead for Stream {
             if let Err(TooLarge) = this.replies.read(&mut buffer.filled_mut()[before..]) {
                 buffer.set_filled(before);
                 let trouble = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE);
-                // The first one counts.
+                // An earlier fault is kept.
                 let _ = this.fault.set(trouble);
                 let error =
                     io::Error::new(io::ErrorKind::ConnectionReset, reply_scanner::TOO_LARGE);
@@ -207,7 +207,7 @@ impl AsyncRead for Stream {
         if let Poll::Ready(Err(error)) = &read
             && let Some(trouble) = tls::objection(error)
         {
-            // The first one counts.
+            // An earlier fault is kept.
             let _ = this.fault.set(trouble);
         }
         read

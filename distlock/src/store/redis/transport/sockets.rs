@@ -1,4 +1,4 @@
-//! The way to a server in production.
+//! The transport in production.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::store::redis::transport::socket::Wire;
 use crate::store::redis::transport::url::Single;
 use crate::store::redis::transport::{Connection, Hears, Transport};
 
-/// The way to a server over TCP, with or without TLS, or a Unix socket.
+/// Transport over TCP, with or without TLS, or over a Unix socket.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     target: Target,
@@ -47,7 +47,7 @@ impl Sockets {
         }
     }
 
-    /// Who says where the server is.
+    /// Returns the sentinels that report where the server is.
     pub(crate) fn sentinels(&self) -> Option<Arc<Sentinels>> {
         match &self.target {
             Target::Server(_) => None,
@@ -74,9 +74,9 @@ impl Sockets {
         Ok(connection.leading_to(name))
     }
 
-    /// Connects, and says who we are. A proxy may not know the greeting: then it is gone without,
-    /// and nothing is told to us unasked. That the server has just been lost looks the same, so the
-    /// greeting is tried again.
+    /// Connects and authenticates. A proxy may not know the greeting. Then the connection does
+    /// without it, and receives no pushes. A server that was just lost looks the same, so the
+    /// greeting is retried.
     async fn enter(&self, address: &ConnectionAddr, hears: Hears) -> Result<Multiplexed, Trouble> {
         let settings = self.settings().await?;
         let greeted = self.greeted(address, &settings, &hears).await?;
@@ -101,20 +101,20 @@ impl Sockets {
                 Ok(connection)
             }
             Err(Refusal::For(trouble)) => Err(trouble),
-            // The next attempt will succeed.
+            // The greeting works now, so the next attempt is expected to succeed.
             Ok(_) => Err(refusal),
         }
     }
 
-    /// Rejects a server that is older than RESP3, and so has too few commands for the scripts. A
-    /// proxy that answers in a server's place has no version, or its server's.
+    /// Rejects a server without RESP3, because it lacks commands that the scripts use. A proxy that
+    /// answers in place of its server reports no version, or that of the server.
     async fn check_version(
         &self,
         address: &ConnectionAddr,
         plainly: &RedisConnectionInfo,
         hears: &Hears,
     ) -> Result<(), Trouble> {
-        // On a connection of its own, which a proxy may end.
+        // On a separate connection, because a proxy may end it.
         let Ok(Ok(connection)) = self.greeted(address, plainly, hears).await else {
             return Ok(());
         };

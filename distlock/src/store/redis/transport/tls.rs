@@ -1,4 +1,4 @@
-//! How a connection is made secure, and what is said when it cannot be.
+//! TLS handshakes, and explanations of their errors.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::transport::other_protocol;
 use crate::store::redis::wire::trouble;
 
-/// Makes a connection secure, within this time: a plain port may say nothing at all.
+/// Performs a TLS handshake, with a timeout because a plain port may send nothing at all.
 pub(crate) async fn secure(
     tls: &Tls,
     host: &str,
@@ -32,7 +32,7 @@ pub(crate) async fn secure(
             "`{name}` is no name that a certificate can have: give the server's with `Tls::server_name`"
         ))
     })?;
-    // It reads files, which may be slow where they are.
+    // This reads files, which may be on slow storage.
     let settings = tls.clone();
     let config = tokio::task::spawn_blocking(move || config(&settings)).await;
     let config = config.map_err(|error| untrusted(error.to_string()))??;
@@ -49,7 +49,7 @@ pub(crate) async fn secure(
     }
 }
 
-/// What a connection that is secured already has failed of, if that was TLS.
+/// Returns the error of an established connection if TLS caused it.
 pub(crate) fn objection(error: &io::Error) -> Option<Trouble> {
     of_tls(error).map(|error| untrusted(explain(error, "the URL's host")))
 }
@@ -71,7 +71,7 @@ fn untrusted(detail: String) -> Trouble {
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
-    // The program's choice, if it made one; it is not made for it.
+    // The program's default provider, if it installed one. distlock does not install one for it.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let builder = ClientConfig::builder_with_provider(provider)
@@ -159,7 +159,7 @@ fn unreadable(path: &Path, setting: &str, why: impl std::fmt::Display) -> Troubl
     ))
 }
 
-/// What stands in the way, and which setting is to be looked at.
+/// Returns what is wrong, and which setting to check.
 fn explain(error: &rustls::Error, name: &str) -> String {
     use CertificateError as Bad;
     use rustls::Error;
@@ -171,7 +171,7 @@ fn explain(error: &rustls::Error, name: &str) -> String {
             Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
                 format!("the server's certificate is not valid yet: is this clock right? ({error})")
             }
-            // A CA that was made anew has its old name, and another key.
+            // A CA that was recreated has its old name and a new key.
             Bad::UnknownIssuer | Bad::BadSignature => "the server's certificate is signed by nobody who is trusted here: name the file of its CA \
                                    with `Tls::ca_file`"
                 .into(),

@@ -1,4 +1,4 @@
-//! The URL of a store: which servers it names, and how to talk to them.
+//! The URL of a store: the servers that it names, and the settings for connections to them.
 
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -7,7 +7,7 @@ use redis::{
 /// A host and a port.
 pub(crate) type Host = (String, u16);
 
-/// As it stands in a URL.
+/// Formats a host as in a URL.
 pub(crate) fn shown((host, port): &Host) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
@@ -18,28 +18,28 @@ pub(crate) fn shown((host, port): &Host) -> String {
 
 const SENTINELS_PORT: u16 = 26_379;
 
-/// Where the servers are.
+/// The location of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     One(Single),
-    /// The primaries of a cluster, of which these are nodes.
+    /// The primaries of the cluster that these nodes belong to.
     Cluster(Vec<Host>),
-    /// Most of these, which know nothing of each other.
+    /// A majority of these independent servers.
     Quorum(Vec<Host>),
 }
 
-/// Where one server is.
+/// The location of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Single {
     Server(ConnectionAddr),
-    /// The master of a service, wherever its sentinels say that it is.
+    /// The primary of a service, as its sentinels report it.
     Sentinel {
         sentinels: Vec<Host>,
         service: String,
     },
 }
 
-/// What a URL says.
+/// A parsed URL.
 pub(crate) struct Url {
     pub(crate) place: Place,
     pub(crate) settings: RedisConnectionInfo,
@@ -56,7 +56,7 @@ enum Kind {
 }
 
 impl Url {
-    /// The error says what is wrong without repeating any of it: it may be a password.
+    /// Parses a URL. The error repeats no part of it, because that may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         let (kind, is_encrypted) = kind(scheme)?;
@@ -81,7 +81,7 @@ impl Url {
                 "the lock store's URL names several hosts, and not what they are (redis+sentinel:// or redis+cluster://)"
                     .into(),
             ),
-            // The socket is ours, and so is its encryption.
+            // Always without TLS, which our own socket adds.
             Kind::Tcp => one(&format!("redis://{authority}{path}"))?,
             Kind::Sentinel => {
                 let (service, db) = service(path)?;
@@ -116,7 +116,7 @@ impl Url {
     }
 }
 
-/// Returns what names the server, and what follows it.
+/// Returns the authority of a URL, and the rest.
 fn split(rest: &str) -> Result<(&str, &str), String> {
     let rest = rest
         .strip_prefix("//")
@@ -125,8 +125,8 @@ fn split(rest: &str) -> Result<(&str, &str), String> {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
     };
-    // A `/`, `?` or `#` in a password ends what names the server: in
-    // `redis://user:80#secret@host` that is `user:80`, which would be connected to, and shown.
+    // A `/`, `?` or `#` in a password ends the authority. In `redis://user:80#secret@host` that is
+    // `user:80`, which would be connected to, and shown.
     if path.contains(['@', '#']) {
         return Err(
             "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
@@ -142,7 +142,7 @@ fn split(rest: &str) -> Result<(&str, &str), String> {
     Ok((authority, path))
 }
 
-/// What a scheme means, and whether it wants TLS.
+/// Returns the kind that a scheme means, and whether it requires TLS.
 fn kind(scheme: &str) -> Result<(Kind, bool), String> {
     let (server, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
     let is_encrypted = match server {
@@ -150,7 +150,7 @@ fn kind(scheme: &str) -> Result<(Kind, bool), String> {
         "rediss" | "valkeys" => true,
         "unix" if topology.is_empty() && scheme == "unix" => return Ok((Kind::Unix, false)),
         "" => return Err("the lock store's URL has no scheme".into()),
-        // Not repeated: it may be a user, or a password, before a host.
+        // Not repeated, because it may be a user or a password before a host.
         _ => return Err("the lock store's URL has an unknown scheme".into()),
     };
     match topology {
@@ -163,27 +163,27 @@ fn kind(scheme: &str) -> Result<(Kind, bool), String> {
     }
 }
 
-/// One server, and what else its URL says.
+/// Returns the server and the settings of a URL of one server.
 fn one(url: &str) -> Result<(Place, RedisConnectionInfo), String> {
     let info = library(url)?;
     let server = Single::Server(info.addr().clone());
     Ok((Place::One(server), info.redis_settings().clone()))
 }
 
-/// A URL of one server, as the library reads it.
+/// Parses a URL of one server with the `redis` crate.
 fn library(url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info()
         .map_err(|error| format!("the lock store's URL is malformed ({})", error.category()))
 }
 
-/// The service, and the database as a path: `/service/3`.
+/// Splits a path such as `/service/3` into the service and the path of its database.
 fn service(path: &str) -> Result<(String, &str), String> {
     let path = path.strip_prefix('/').unwrap_or_default();
     let (service, db) = match path.find('/') {
         Some(end) => path.split_at(end),
         None => (path, ""),
     };
-    // What Sentinel takes as a name.
+    // The characters that Sentinel accepts in a name.
     let is_known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if service.is_empty() || !service.chars().all(is_known) {
         return Err(
@@ -194,7 +194,7 @@ fn service(path: &str) -> Result<(String, &str), String> {
     Ok((service.to_owned(), db))
 }
 
-/// Several hosts with commas between them, who share what else a URL says.
+/// Parses hosts, separated by commas, that share all other parts of a URL.
 fn all(
     user: &str,
     hosts: &str,
@@ -213,7 +213,7 @@ fn all(
         if host.is_empty() {
             return Err("the lock store's URL has a host without a name".into());
         }
-        // Not the colons of `[::1]`.
+        // Ignores the colons of `[::1]`.
         let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
         let port = match port {
             Some(port) if !has_port => format!(":{port}"),

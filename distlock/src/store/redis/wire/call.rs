@@ -1,4 +1,4 @@
-//! One run of a script: all that its sender needs to know of it.
+//! The interface between a script call and its sender.
 
 use std::fmt::{self, Display};
 
@@ -19,45 +19,44 @@ use crate::util::clock::Moment;
 pub(crate) trait ScriptCall: Sync {
     type Reply;
 
-    /// It extends holds, over the connection for that.
+    /// The call extends holds, over the connection for renewals.
     const RENEWS: bool = false;
 
-    /// The owner of a command that is about one.
+    /// Returns the owner, if the command is about one.
     fn owner(&self) -> Option<Owner> {
         None
     }
 
-    /// Returns true if its owner may have something even if no reply comes.
+    /// Returns true if the owner may have something in the store even without a reply.
     fn asks(&self) -> bool {
         false
     }
 
-    /// Who must have its write before it counts.
+    /// Returns where the write must be stored before it counts.
     fn durability(&self) -> Durability {
         Durability::NONE
     }
 
     fn write(&self, scope: &Scope<'_>, by: By) -> Cmd;
 
-    /// Reads the reply to what was sent at `sent`.
+    /// Reads the reply to a command that was sent at `sent`.
     fn read(&self, scope: &Scope<'_>, sent: Moment, reply: Value) -> Read<Self::Reply>;
 
-    /// Returns the reply where something else stands at one of the keys; `None` if that is an
-    /// error.
+    /// Returns the reply if one of the keys has a foreign value, or `None` if that is an error.
     fn foreign(&self, _scope: &Scope<'_>, _what: &str) -> Option<Self::Reply> {
         None
     }
 
-    /// Returns the errors of a command that succeeds in parts.
+    /// Returns the errors of a command that succeeded in part.
     fn failures(_reply: &Self::Reply) -> Vec<&Trouble> {
         Vec::new()
     }
 }
 
-/// A reply that was read.
+/// The result of reading a reply.
 pub(crate) type Read<T> = Result<Dated<T>, Trouble>;
 
-/// A reply, and when it was given, if it says so.
+/// A reply with its time, if it contains one.
 #[derive(Debug)]
 pub(crate) struct Dated<T> {
     /// Server time, µs.
@@ -76,7 +75,7 @@ impl<T> Dated<T> {
     }
 }
 
-/// An owner as it stands in the store.
+/// An owner as written to the store.
 pub(crate) struct OwnerName<'a>(&'a ClientId, Owner);
 
 impl Display for OwnerName<'_> {
@@ -85,44 +84,43 @@ impl Display for OwnerName<'_> {
     }
 }
 
-/// What a client writes into its commands, and reads their replies with.
+/// The values that a client writes into its commands and uses to read their replies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     pub(crate) scripts: &'a Scripts,
     pub(crate) names: &'a Names,
     pub(crate) settings: &'a Settings,
-    /// The name that the client goes by.
     pub(crate) client: &'a ClientId,
-    /// What the server calls itself for as long as it runs, if it says so.
+    /// The id of the server's current run, if the server reports one.
     pub(crate) run: &'a str,
-    /// The server's time after which an ask is refused (µs).
+    /// The server's time after which an acquire is rejected (µs).
     pub(crate) apply_by: u64,
 }
 
 impl Scope<'_> {
-    /// The beginning of a command.
+    /// Starts a command that runs a script.
     pub(crate) fn script(&self, id: ScriptId, by: By) -> Cmd {
         self.scripts.get(id).by(by)
     }
 
-    /// The argument that names an owner.
+    /// Returns the argument that names an owner.
     pub(crate) fn owner(&self, owner: Owner) -> Text<OwnerName<'_>> {
         Text(OwnerName(self.client, owner))
     }
 
-    /// Appends what a script that hands on needs to know of the client that calls it.
+    /// Appends what a script needs about the calling client to hand the lock on.
     pub(crate) fn of_client(&self, cmd: &mut Cmd, key: &LockKey) {
         let (client, channels) = (self.client.as_str(), self.names.channels(key));
         let fence_ttl = millis(self.settings.fence_ttl);
         cmd.arg(Text(format_args!("{fence_ttl} {client} {channels}")));
     }
 
-    /// The scripts compare times as texts of sixteen digits, which are enough until the year 2286.
+    /// Returns sixteen digits, enough until 2286, because the scripts compare times as texts.
     pub(crate) fn apply_by(&self) -> u64 {
         (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
-    /// What is said of something that is not ours, and where to find it.
+    /// Describes a foreign value, and where to find it.
     pub(crate) fn foreign(&self, key: &LockKey, what: &str) -> String {
         let [lock, queue, entry, fence] = self.names.of(key);
         format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")

@@ -1,5 +1,5 @@
-//! Each command as a script: which one, with which keys and arguments (see `lua/README.md`), and
-//! what its reply means.
+//! Each command as a script: its keys and arguments (see `lua/README.md`), and how its reply is
+//! read.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl ScriptCall for Ask<'_> {
         };
         let value = reply.text()?;
         let occupant = scope.occupant(&value, kept_until(at, &mut reply)?);
-        // The script's pattern is wider than what we write.
+        // The script's pattern accepts more than distlock writes.
         if occupant.is_none() && !value.is_empty() {
             return Dated::at(at, foreign());
         }
@@ -139,7 +139,7 @@ impl ScriptCall for [Renewal] {
         while let Some(failure) = reply.next() {
             let mut failure = Reply::list(failure)?;
             let index = failure.index()?;
-            // In the order of the batch: whoever reads them passes each once.
+            // The indices must rise, because the reader of the failures passes each only once.
             let rises = failures.last().is_none_or(|(last, _)| *last < index);
             if index >= self.len() || !rises {
                 return Err(reply::nonsense("a renewal's index"));
@@ -164,7 +164,7 @@ impl ScriptCall for [Renewal] {
     }
 }
 
-/// What became of a release.
+/// The result of a release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Removed {
     pub(crate) was_held: bool,
@@ -199,7 +199,7 @@ impl ScriptCall for Release<'_> {
     }
 }
 
-/// The reply is for each lock what was seen of it.
+/// The reply has one entry per lock.
 impl ScriptCall for [Look] {
     type Reply = Vec<LookReply>;
 
@@ -209,7 +209,7 @@ impl ScriptCall for [Look] {
         for look in self {
             scope.names.each(&mut cmd, &look.key);
         }
-        // In a cluster they are of one lock.
+        // In a cluster, all entries are for one lock.
         let channels = self.first().map(|look| scope.names.channels(&look.key));
         cmd.arg(scope.client.as_str())
             .arg(&*channels.unwrap_or_default())
@@ -304,7 +304,7 @@ impl ScriptCall for Inspect<'_> {
         }
         let said = Inspection {
             occupant: known.flatten(),
-            // What is left of a lock, if it is there and ends.
+            // The remaining time of a lock that exists and expires.
             left: u64::try_from(left).ok().map(Duration::from_millis),
             waiters,
             waiting: waiting(scope.client, &mut reply)?,

@@ -1,4 +1,4 @@
-//! The values of locks, and messages, in the protocol's words.
+//! Decodes the values of locks, and messages.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::store::redis::wire::reply::{self, Reply};
 use crate::store::redis::wire::trouble;
 use crate::util::clock::Moment;
 
-/// How a lock's value begins: with the number of its layout. A value of another layout is foreign.
+/// The number of the layout, at the start of a lock's value. A value of another layout is foreign.
 const LAYOUT: &str = "2 ";
 
 impl Scope<'_> {
-    /// Reads a message on this client's channel, with the local time of the server's. Anything that
-    /// is not a grant to us is ignored.
+    /// Reads a grant from a message on this client's channel. `local` converts the server's time to
+    /// local time. Returns `None` for anything that is not a grant to this client.
     pub(crate) fn grant(
         &self,
         text: &str,
@@ -40,12 +40,12 @@ impl Scope<'_> {
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),
-            // Whatever it says, it is short (R4).
+            // The lease is short, whatever the message says (R4).
             lease: Timing::new(Duration::from_millis(lease)).grant().lease,
         })
     }
 
-    /// Reads the same message, if it says that a lock is taken away.
+    /// Reads a revocation from a message on the same channel.
     pub(crate) fn revocation(&self, text: &str) -> Option<Revocation> {
         let (said, by) = text.strip_prefix("revoked ")?.split_once('\n')?;
         let (token, key) = said.split_once(' ')?;
@@ -56,14 +56,14 @@ impl Scope<'_> {
         })
     }
 
-    /// The keys of a step of a scan, and where the next begins, if there is one.
+    /// Reads the keys of one step of a scan, and the cursor of the next step, if there is one.
     pub(crate) fn scanned(&self, answer: Value) -> Result<(Vec<LockKey>, Option<String>), Trouble> {
         let mut reply = Reply::list(answer)?;
         let cursor = reply.text()?;
         let mut names = Reply::list(reply.next().unwrap_or(Value::Nil))?;
         let mut keys = Vec::new();
         while let Some(name) = names.next() {
-            // Whatever is not a text of ours is no lock.
+            // A name that distlock did not write is not a lock.
             let name = reply::text(name).unwrap_or_default();
             let key = name.strip_prefix(&self.names.lock).map(untagged);
             keys.extend(key.and_then(|key| LockKey::new(key).ok()));
@@ -71,7 +71,7 @@ impl Scope<'_> {
         Ok((keys, (cursor != "0").then_some(cursor)))
     }
 
-    /// Reads the value of a lock that ends at `ends_at`; `None` for an empty or a foreign value.
+    /// Reads the value of a lock that ends at `ends_at`. An empty or a foreign one gives `None`.
     pub(crate) fn occupant(&self, value: &str, ends_at: Option<u64>) -> Option<Occupant> {
         let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;
@@ -82,8 +82,8 @@ impl Scope<'_> {
         }
         let (this_process, ours) = self.client.recognise(owner);
         let token = fields.next()?;
-        // One leading zero marks a lock that was released and is kept; two mark one that was
-        // revoked.
+        // One leading zero marks a lock that was released and is kept. Two zeros mark a revoked
+        // lock.
         let is_kept = token.starts_with('0') && !token.starts_with("00");
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
@@ -97,8 +97,8 @@ impl Scope<'_> {
         })
     }
 
-    /// Reads `3 state owner token ticket ttl since name`, the value of a lock at a node of a
-    /// quorum, and whether it is held: it has voted otherwise.
+    /// Reads a lock's value on a quorum's node, `3 state owner token ticket ttl since name`. Also
+    /// returns true if the lock is held there, and false if the node has only voted.
     pub(crate) fn vote(&self, value: &str, ends_at: Option<u64>) -> Option<(Occupant, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
@@ -117,20 +117,20 @@ impl Scope<'_> {
     }
 }
 
-/// A key as its user wrote it, as far as that can be told: braces around the whole of it only steer
-/// its slot.
+/// Returns a key as its user wrote it, as far as this can be known. Braces around the whole key
+/// only determine its slot.
 fn untagged(key: &str) -> &str {
     let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
     inner.unwrap_or(key)
 }
 
-/// Returns when a lock with `left` ms at the time `at` ends (server time, µs).
+/// Returns when a lock that has `left` ms at the time `at` ends (server time, µs).
 pub(crate) fn ends_at(at: u64, left: i64) -> Option<u64> {
     let left = u64::try_from(left).ok()?;
     Some(at.saturating_add(left.saturating_mul(1_000)))
 }
 
-/// Reads the end of a kept lock, if the reply goes on with the time that is left of one.
+/// Reads the end of a kept lock, if the reply contains its remaining time.
 pub(crate) fn kept_until(at: u64, reply: &mut Reply) -> Result<Option<u64>, Trouble> {
     match reply.next() {
         Some(left) => Ok(ends_at(at, Reply::one(left).signed()?)),
@@ -138,7 +138,7 @@ pub(crate) fn kept_until(at: u64, reply: &mut Reply) -> Result<Option<u64>, Trou
     }
 }
 
-/// The rest of an inspection: three fields for each waiter.
+/// Reads the waiters at the end of an inspection, three fields each.
 pub(crate) fn waiting(client: &ClientId, reply: &mut Reply) -> Result<Vec<Waiting>, Trouble> {
     let mut waiting = Vec::new();
     while let Some(owner) = reply.next() {
@@ -154,7 +154,7 @@ pub(crate) fn waiting(client: &ClientId, reply: &mut Reply) -> Result<Vec<Waitin
     Ok(waiting)
 }
 
-/// `held token`, which is the server's time as well, or `held token now`.
+/// Reads `held token`, where the token is also the server's time, or `held token now`.
 pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
     let numbers = text.strip_prefix("held ").map(|numbers| {
         let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
@@ -166,7 +166,7 @@ pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
     }
 }
 
-/// Whether as many acknowledged as need be.
+/// Returns true if the acknowledgments satisfy `need`.
 pub(crate) fn acknowledged(need: Durability, answer: Value) -> Result<bool, Trouble> {
     let (local, replicas) = if need.fsync {
         let mut reply = Reply::list(answer)?;
@@ -177,7 +177,7 @@ pub(crate) fn acknowledged(need: Durability, answer: Value) -> Result<bool, Trou
     Ok(local >= 1 && replicas >= u64::from(need.replicas))
 }
 
-/// The server's time, and what stood in the way of the probe's write.
+/// Reads the server's time, and the error of the probe's write, if it failed.
 pub(crate) fn probe(answer: Value) -> Result<(u64, Option<Trouble>), Trouble> {
     let mut reply = Reply::list(answer)?;
     let at = reply.int()?;

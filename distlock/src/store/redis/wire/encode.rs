@@ -1,4 +1,4 @@
-//! Commands that are no scripts, and numbers as the scripts take them.
+//! Commands that are not scripts, and numbers as the scripts expect them.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 use crate::config::options::Durability;
 use crate::store::redis::wire::names::Names;
 
-/// Keys that one step of a scan looks at: the server does nothing else meanwhile.
+/// The number of keys that one step of a scan visits. The server does nothing else meanwhile.
 const SCANNED_AT_ONCE: u32 = 1_000;
 
-/// The keys that are taken, some at a time: from `cursor` on.
+/// Returns the command that lists some of the locks' keys, starting at `cursor`.
 pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
     let mut cmd = redis::cmd("SCAN");
     let pattern = format!("{}*", literally(&names.lock));
@@ -20,7 +20,7 @@ pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
     cmd
 }
 
-/// A text as a pattern that matches nothing else.
+/// Escapes a text for a pattern that matches nothing else.
 fn literally(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
@@ -32,7 +32,7 @@ fn literally(text: &str) -> String {
     pattern
 }
 
-/// Waits for as many as need be, for so long: never for good, which is what zero would mean.
+/// Encodes WAIT or WAITAOF. A timeout of 0 would block forever, so it is at least 1 ms.
 pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
     let mut cmd = if need.fsync {
         let mut cmd = redis::cmd("WAITAOF");
@@ -45,7 +45,7 @@ pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
     cmd
 }
 
-/// An argument that is written into its command without a string in between.
+/// An argument that is written into its command without an intermediate string.
 pub(crate) struct Text<T>(pub(crate) T);
 
 impl<T: Display> ToRedisArgs for Text<T> {

@@ -1,4 +1,4 @@
-//! What is written to Redis and read from it: scripts, names of keys, commands, replies and errors.
+//! The data exchanged with Redis: scripts, key names, commands, replies and errors.
 
 pub(crate) mod call;
 pub(crate) mod commands;

@@ -1,4 +1,4 @@
-//! What things are called in Redis (see `lua/README.md`).
+//! The names of keys and channels in Redis (see `lua/README.md`).
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -18,11 +18,11 @@ pub(crate) struct Names {
     fence: String,
     /// The prefix of every client's channel.
     channels: String,
-    /// Where nothing ever stands.
+    /// The key of the probe, which never exists.
     pub(crate) probe: String,
-    /// From when a node of a quorum votes.
+    /// The key with the time from which a node of a quorum votes.
     pub(crate) epoch: String,
-    /// A client has a channel in each slot of a cluster.
+    /// In a cluster, a client has a channel in each slot.
     in_slots: bool,
 }
 
@@ -41,7 +41,7 @@ impl Names {
         }
     }
 
-    /// The same in a cluster.
+    /// Returns the names for a cluster.
     pub(crate) fn in_slots(namespace: &str) -> Self {
         Names {
             in_slots: true,
@@ -71,7 +71,7 @@ impl Names {
         self.each(cmd, key);
     }
 
-    /// All of them, and the one of the node itself.
+    /// Writes the four keys of a lock, and the epoch of the node.
     pub(crate) fn with_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(5);
         self.each(cmd, key);
@@ -83,7 +83,7 @@ impl Names {
         write_names(cmd, [&self.lock, &self.queue, &self.entry], key);
     }
 
-    /// The prefix of the channels on which the clients are told of a key's grants.
+    /// Returns the prefix of the channels on which clients are notified of a key's grants.
     pub(crate) fn channels(&self, key: &LockKey) -> Cow<'_, str> {
         if self.in_slots {
             let slot = Slot::of(&key.tagged().to_string());
@@ -108,7 +108,7 @@ impl Names {
         cmd
     }
 
-    /// Where nothing ever stands, in a slot.
+    /// Returns the key of the probe in a slot, which never exists.
     pub(crate) fn probe_in(&self, slot: Slot) -> String {
         format!("{}:{{{}}}", self.probe, slot.tag())
     }

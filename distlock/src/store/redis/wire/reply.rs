@@ -1,4 +1,4 @@
-//! Reads replies. Garbage is an error: it never panics, and never becomes a hold.
+//! Reads replies. A malformed reply becomes an error, and never a panic or a hold.
 
 use redis::Value;
 
@@ -12,8 +12,8 @@ pub(crate) struct Reply(std::vec::IntoIter<Value>);
 impl Reply {
     pub(crate) fn list(value: Value) -> Result<Self, Trouble> {
         match value {
-            // Only this: an empty list says that every renewal succeeded, so nothing else may pass
-            // for one.
+            // An empty list means that every renewal succeeded, so no other value may pass for a
+            // list.
             Value::Array(values) => Ok(Reply(values.into_iter())),
             _ => Err(nonsense("something that is not a list")),
         }
@@ -38,7 +38,7 @@ impl Reply {
         u64::try_from(self.signed()?).map_err(|_| nonsense("a negative number"))
     }
 
-    /// A place in a list; one that is too large is beyond all of them.
+    /// Reads an index into a list. A number that is too large becomes an index beyond every list.
     pub(crate) fn index(&mut self) -> Result<usize, Trouble> {
         Ok(usize::try_from(self.int()?).unwrap_or(usize::MAX))
     }
@@ -68,7 +68,7 @@ pub(crate) fn is_list(value: &Value) -> bool {
     matches!(value, Value::Array(_))
 }
 
-/// Returns what a message on a channel says.
+/// Returns the payload of a message on a channel.
 pub(crate) fn payload(message: &[Value]) -> Option<&str> {
     match message.get(1) {
         Some(Value::BulkString(payload)) => std::str::from_utf8(payload).ok(),

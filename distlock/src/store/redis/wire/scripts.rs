@@ -1,4 +1,4 @@
-//! The Lua scripts, sent by hash and, where the server does not know them, by source.
+//! The Lua scripts, sent by hash, or by source if the server does not know them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,19 +7,18 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{Ask, Confirm, Inspect, Look, Probe, Release, Renew, Repair, Revoke, Yield};
 
-/// The fragment that `--@include next` stands for.
+/// The fragment that replaces `--@include next`.
 const NEXT: &str = include_str!("../../../../lua/next.lua");
 
-/// Every script begins with this: run without keys it does nothing, and the server knows it from
-/// then on. `SCRIPT LOAD` would need a right of its own.
+/// The start of every script. Run without keys, a script does nothing, but the server knows it from
+/// then on. `SCRIPT LOAD` would require an additional right.
 const BEGIN: &str = "if not KEYS[1] then return 0 end\n";
 
-/// What is above this line returns the number of its request itself, because the wrapper costs 1
-/// us.
+/// Code above this line returns its request number itself, because the wrapper costs 1 µs.
 const SLOW_PATH: &str = "--@slow path\n";
 
-/// Around every script: its reply repeats the number of its request (see `request_numbers.rs`),
-/// which is the last argument. A text costs the server less than a list.
+/// The wrapper of every script. It appends the request number (see `request_numbers.rs`), which is
+/// the last argument, to the reply. A text costs the server less than a list.
 const WRAPPER: [&str; 2] = [
     "local function run()\n",
     "end
@@ -33,7 +32,7 @@ return reply
 const EPOCH: &str = include_str!("../../../../lua/quorum/epoch.lua");
 const VOTES: &str = include_str!("../../../../lua/quorum/votes.lua");
 
-/// The scripts of a client: one for each verb, and the probe.
+/// The scripts of a client: one for each command, and the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ScriptId {
     Ask,
@@ -44,7 +43,7 @@ pub(crate) enum ScriptId {
     Inspect,
     Revoke,
     Probe,
-    /// Of a node of a quorum, as is the next one.
+    /// Only for a node of a quorum, like the next one.
     Yield,
     Repair,
 }
@@ -70,7 +69,7 @@ const SOURCES: [(ScriptId, (&str, &str)); 8] = [
     (Probe, lua!("probe")),
 ];
 
-/// The scripts of a node of a quorum, where they are others.
+/// The scripts that differ, or exist only, on a node of a quorum.
 const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
     (Ask, lua!("quorum/ask")),
     (Confirm, lua!("quorum/confirm")),
@@ -84,7 +83,7 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 #[derive(Debug)]
 pub(crate) struct Scripts {
     used: BTreeMap<ScriptId, Arc<Script>>,
-    /// Replace those at a node of a quorum.
+    /// Replace or extend `used` on a node of a quorum.
     of_quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
 
@@ -93,7 +92,7 @@ impl Scripts {
         Self::edited(|_, source| source)
     }
 
-    /// Ours, but for an edit of each source by its name, in which the fragments are included.
+    /// Returns our scripts after an edit of each source by its name. Fragments are included first.
     pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
         let script = |(id, (name, source)): (ScriptId, (&str, &str))| {
             let source = source
@@ -108,14 +107,14 @@ impl Scripts {
         }
     }
 
-    /// The same for a node of a quorum.
+    /// Returns the same scripts for a node of a quorum.
     pub(crate) fn in_quorum(&self) -> Self {
         let (mut used, of_quorum) = (self.used.clone(), self.of_quorum.clone());
         used.extend(self.of_quorum.clone());
         Scripts { used, of_quorum }
     }
 
-    /// The same for a cluster: a client has a channel in each slot, and is pushed to there.
+    /// Returns the same scripts for a cluster, where each slot has a channel for a client's pushes.
     pub(crate) fn in_slots(&self) -> Self {
         let sharded = |(id, script): (&ScriptId, &Arc<Script>)| {
             let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
@@ -138,14 +137,14 @@ impl Scripts {
     }
 }
 
-/// A script, ready to be sent.
+/// A script that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) source: String,
     pub(crate) hash: String,
 }
 
-/// How a script is named to the server.
+/// How a command refers to a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By {
     Hash,
@@ -165,11 +164,11 @@ impl Script {
         Script { source, hash }
     }
 
-    /// The beginning of the command that runs it.
+    /// Starts the command that runs the script.
     pub(crate) fn by(&self, by: By) -> Cmd {
         match by {
             By::Hash => {
-                // Room for most commands: a hash, four keys, a handful of arguments.
+                // Large enough for most commands: a hash, four keys, a handful of arguments.
                 let mut cmd = Cmd::with_capacity(16, 512);
                 cmd.arg("EVALSHA").arg(&self.hash);
                 cmd
@@ -182,7 +181,7 @@ impl Script {
         }
     }
 
-    /// The command that makes the server know it.
+    /// Returns the command that makes the server know the script.
     pub(crate) fn load(&self) -> Cmd {
         let mut cmd = self.by(By::Source);
         cmd.arg(0);
@@ -190,7 +189,7 @@ impl Script {
     }
 }
 
-/// Comments are for readers of `lua/`, not for the server.
+/// Removes comments, which are for readers of `lua/`, not for the server.
 fn without_comments(source: &str) -> String {
     let kept = source
         .lines()
@@ -198,7 +197,7 @@ fn without_comments(source: &str) -> String {
     kept.map(|line| format!("{line}\n")).collect()
 }
 
-/// The server does not know the script: nothing was run.
+/// Returns true if the server does not know the script. Nothing was run.
 pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -1,14 +1,13 @@
-//! Which slot a name lies in, and a name for each slot.
+//! The slot of a name, and a name for each slot.
 
 use once_cell::sync::Lazy;
 use redis::Value;
 
 use crate::key::hash_tag;
 
-/// Into so many slots a cluster divides its keys.
+/// The number of slots into which a cluster divides its keys.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// One of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(u16);
 
@@ -17,7 +16,7 @@ impl Slot {
         (number < SLOTS).then_some(Slot(number))
     }
 
-    /// The slot of a key, or of a channel.
+    /// Returns the slot of a key, or of a channel.
     pub(crate) fn of(name: &str) -> Self {
         let hashed = hash_tag(name).unwrap_or(name);
         Slot(crc16(hashed.as_bytes()) % SLOTS)
@@ -27,14 +26,14 @@ impl Slot {
         usize::from(self.0)
     }
 
-    /// What lies in this slot if it stands between braces: the least number that does, in decimal
-    /// digits, which all clients agree on.
+    /// Returns the tag that is in this slot when enclosed in braces. It is the least such number,
+    /// in decimal digits, so that all clients agree on it.
     pub(crate) fn tag(self) -> u32 {
         TAGS[self.index()]
     }
 }
 
-/// Returns the slot of the channel that a push is about.
+/// Returns the slot of a push's channel.
 pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
     match push.first() {
         Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok().map(Slot::of),
@@ -42,7 +41,7 @@ pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
     }
 }
 
-/// The tags of all slots. To find them takes milliseconds, once.
+/// The tags of all slots. They are computed once, which takes milliseconds.
 static TAGS: Lazy<Box<[u32]>> = Lazy::new(|| {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut missing = tags.len();
@@ -59,7 +58,7 @@ static TAGS: Lazy<Box<[u32]>> = Lazy::new(|| {
     tags.into_iter().flatten().collect()
 });
 
-/// CRC-16/XMODEM, as Redis Cluster hashes.
+/// Returns the CRC-16/XMODEM, the hash of Redis Cluster.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         let index = (crc >> 8) ^ u16::from(*byte);

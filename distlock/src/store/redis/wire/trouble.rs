@@ -1,4 +1,4 @@
-//! Tells the errors of Redis apart.
+//! Classifies the errors of Redis.
 
 use redis::{ErrorKind, RedisError};
 
@@ -34,7 +34,7 @@ pub(crate) fn of(error: &RedisError) -> Trouble {
 }
 
 /// The source of an error that a server caused. Its text is cut and cleaned, because a source is
-/// shown with `{:?}` too.
+/// also shown with `{:?}`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct ServerError(String);
@@ -45,7 +45,7 @@ impl ServerError {
     }
 }
 
-/// Adds the remedy to a server's complaint about the user, the password or a right.
+/// Adds the remedy to a server's error about the user, the password or a right.
 pub(crate) fn with_remedy(error: Trouble) -> Trouble {
     if error.outage != Outage::Denied {
         return error;
@@ -60,7 +60,7 @@ pub(crate) fn with_remedy(error: Trouble) -> Trouble {
     error.with_remedy(remedy)
 }
 
-/// Names what the user needs, if the error is that it lacks a right.
+/// Names the right that the user needs, if the error is a lack of rights.
 pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
     if error.outage != Outage::Denied {
         return error;
@@ -73,12 +73,12 @@ pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
 
 const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/storage.md lists the rights";
 
-/// Texts that mean something, of errors without a code of their own.
+/// Known texts of errors without a code of their own.
 const TEXTS: &[(&str, Outage, Code)] = &[
     ("unknown command", Outage::Other, Code::UnknownCommand),
     // A script was running in a slot that is being moved.
     ("access a non local key", Outage::NotReady, Code::Other),
-    // Redis 6.2 and 7.0 deny what a script does without a code.
+    // Redis 6.2 and 7.0 deny a command of a script without a code.
     (
         "The user executing the script can't",
         Outage::Denied,
@@ -99,7 +99,7 @@ const TEXTS: &[(&str, Outage, Code)] = &[
     ("appendonly", Outage::Other, Code::NoAppendOnly),
 ];
 
-/// Returns the error that Redis describes by a text: a code, then words.
+/// Returns the error for a text from Redis, which is a code, then words.
 pub(crate) fn of_text(text: &str) -> Trouble {
     let text = without_the_script(text);
     let mut words = text.split_ascii_whitespace();
@@ -131,9 +131,9 @@ pub(crate) fn of_text(text: &str) -> Trouble {
     Trouble::new(outage, text).with_code(code)
 }
 
-/// What was said, without what servers add about the script that it was said to. Redis 7 appends
-/// the script's hash. Redis 6.2 puts it in front, so that the code comes last: `ERR Error running
-/// script (call to f_...): @user_script:19: @user_script: 19: -READONLY You can't write ...`.
+/// Removes what servers add about the script that failed. Redis 7 appends the script's hash. Redis
+/// 6.2 puts it in front, so that the code comes last: `ERR Error running script (call to f_...):
+/// @user_script:19: @user_script: 19: -READONLY You can't write ...`.
 fn without_the_script(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("ERR ").unwrap_or(text);
@@ -144,7 +144,7 @@ fn without_the_script(text: &str) -> &str {
     while let Some(rest) = after_the_line(words) {
         words = rest;
     }
-    // Nothing stood in front: `ERR` is then the server's own code.
+    // Nothing was in front, so `ERR` is the server's own code.
     let text = if words.len() == inner.len() {
         text
     } else {
@@ -157,7 +157,7 @@ fn without_the_script(text: &str) -> &str {
     }
 }
 
-/// What stands behind `user_script:19: `, as Lua and the server write it.
+/// Returns the text after `user_script:19: `, as Lua and the server write it.
 fn after_the_line(text: &str) -> Option<&str> {
     let text = text.strip_prefix('@').unwrap_or(text);
     let (line, rest) = text.strip_prefix("user_script:")?.split_once(": ")?;
@@ -165,12 +165,12 @@ fn after_the_line(text: &str) -> Option<&str> {
     (!line.is_empty() && line.bytes().all(|digit| digit.is_ascii_digit())).then_some(rest)
 }
 
-/// Returns true if a node of a cluster does not execute a command here, or now. Nothing was done.
+/// Returns true if a cluster node does not run a command here, or now. The command did nothing.
 pub(crate) fn is_redirect(error: &Trouble) -> bool {
     matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::TryAgain)
 }
 
-/// Returns what to say where a server that is used as if it were alone says that it is not.
+/// Returns the error for a server that is used as a single one but belongs to a cluster.
 pub(crate) fn not_alone(error: &Trouble) -> Option<Trouble> {
     let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
     is_of_a_cluster.then(node_of_cluster)
@@ -185,7 +185,7 @@ pub(crate) fn node_of_cluster() -> Trouble {
 mod tests {
     use super::*;
 
-    /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
+    /// Each text is as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
     /// `pcall`.
     #[test]
     fn errors_of_scripts_are_told_apart_whatever_is_said_about_the_script() {
@@ -260,7 +260,7 @@ mod tests {
             assert_eq!(trouble.code, Code::Foreign, "{text}");
             assert_eq!(trouble.detail, said, "{text}");
         }
-        // What only looks like it stays as it is.
+        // Texts that only look similar stay unchanged.
         for text in [
             "ERR something else",
             "ERR a key that says WRONGTYPE or FOREIGN",

@@ -6,7 +6,7 @@ fn at(ms: u64) -> Moment {
     Moment(ms * 1_000_000)
 }
 
-/// A candidate that has asked all of its `nodes`, with this `floor`.
+/// Returns a candidate that has requested the votes of all `nodes`, with this `floor`.
 fn asked_of(nodes: usize, floor: Token) -> Candidate {
     let mut candidate = Candidate::new(nodes, nodes / 2 + 1, LEASE, Rules::ALL);
     candidate.set_floor(floor);
@@ -21,7 +21,7 @@ fn asked() -> Candidate {
     asked_of(3, 0)
 }
 
-/// A candidate whose nodes 0 and 1 have voted with these tokens, and are asked to confirm.
+/// Returns a candidate with the votes of nodes 0 and 1, which are asked to confirm.
 fn confirming(tokens: [Token; 2]) -> Candidate {
     let mut candidate = asked();
     for (node, token) in tokens.into_iter().enumerate() {
@@ -61,7 +61,7 @@ fn a_quorum_confirms_the_largest_token() {
     candidate.answered(0, confirmed(9, 2), at(5));
     let elected = candidate.elected().unwrap();
     assert_eq!((elected.token, elected.sent), (9, at(2)));
-    // The third is confirmed as well, for what it is worth.
+    // The third node is confirmed as well, although a quorum is enough.
     candidate.answered(1, granted(8), at(6));
     assert_eq!(candidate.poll(1, at(6)), Some(Say::Confirm(9)));
 }
@@ -71,7 +71,7 @@ fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
     let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
     candidate.set_floor(50);
     assert_eq!(candidate.poll(0, at(0)), Some(Say::Ask(Some(50))));
-    // All asks name the same.
+    // All requests name the same token.
     candidate.set_floor(60);
     assert_says(&mut candidate, &[1, 2], 1, Some(Say::Ask(Some(50))));
     candidate.answered(1, confirmed(50, 1), at(2));
@@ -83,7 +83,7 @@ fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
     assert_says(&mut candidate, &[0, 1, 2], 5, None);
 }
 
-/// Whether the other node has confirmed a smaller token, or has handed it on.
+/// Applies whether the other node has confirmed a smaller token, or has handed it on.
 #[test]
 fn where_a_node_votes_with_more_all_are_confirmed_with_that() {
     let mut named = asked_of(3, 50);
@@ -117,7 +117,7 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     candidate.hear(1, Heard::Lower { at: 9 }, at(2));
     assert_eq!(candidate.poll(0, at(2)), None);
     assert_eq!(candidate.poll(1, at(2)), Some(Say::Yield(8)));
-    // Whatever the node says now is older than that, or newer than its answer.
+    // Until the yield is answered, other messages about this vote are older.
     let yours = Heard::Yours {
         token: 8,
         lower: false,
@@ -198,7 +198,7 @@ fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
     assert_eq!(candidate.poll(0, at(1)), None, "the others may follow");
     candidate.look();
     assert_eq!(candidate.poll(0, at(2)), Some(Say::Yield(50)));
-    // It may be its turn there still.
+    // This owner may still be the first in the node's queue.
     candidate.hear(0, granted(51), at(3));
     candidate.answered(0, Heard::Yielded, at(4));
     candidate.look();
