@@ -33,7 +33,7 @@ Exit codes:
   0    done
   1    doctor: something is bad; others: the operating system refuses
   2    the command line is wrong
-  116  busy: somebody else has the lock
+  116  busy: another process has the lock, or its queue is full
   117  unavailable: the store could not be used
   118  lost: the lock was lost, and the command was stopped, or not started
   119  misconfigured: a URL, a credential, a right or a setting cannot work

@@ -31,7 +31,7 @@ impl Mistakes {
     }
 }
 
-/// Returns the candidate that `word` most likely stands for.
+/// Returns the candidate that `word` most likely means.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

@@ -19,7 +19,8 @@ use crate::error::Error;
 /// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not acquired |
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | the work was done, in whole or in part: check its effects before you repeat it |
 /// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
-/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired, unless the error is [`Released`](Error::Released) |
+/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
+/// | [`Released`](Error::Released) | 500 Internal Server Error | `lock-released` | none | the service used a hold after its release |
 ///
 /// A handler may make a second locked call, after the first one or within it. If the second call
 /// fails with [`Busy`](Error::Busy), half of the work may be done. The status is nevertheless 423,
@@ -104,10 +105,14 @@ fn problem(error: &Error) -> (StatusCode, String) {
             "lock-max-hold-exceeded",
             "the request took too long under its lock; look at what was done before you repeat it",
         ),
+        Error::Released { .. } => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "lock-released",
+            "the service went on with a lock that it had released; look at what was done before you repeat it",
+        ),
         Error::InvalidKey { .. }
         | Error::KeyConflict { .. }
         | Error::Config { .. }
-        | Error::Released { .. }
         | Error::NotInstalled
         | Error::AlreadyInstalled => (
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -109,7 +109,7 @@ fn is_legal(parts: &[Seen]) -> bool {
             }
         })
         .sum();
-    // Stands for a value, which contains no braces.
+    // Takes the place of a value, which contains no braces.
     let key: String = parts
         .iter()
         .map(|part| {

@@ -225,12 +225,6 @@ impl AppState {
     }
 }
 
-#[distlock::distributed_lock(key = "options:manager:state-arc", manager = state)]
-async fn shared_state(state: Arc<AppState>) -> Result<Arc<AppState>, Error> {
-    held().await;
-    Ok(state)
-}
-
 #[distlock::distributed_lock(key = "options:manager:state-box", manager = state)]
 async fn boxed_state(state: Box<dyn AsLockManager>) -> Result<(), Error> {
     held().await;
@@ -282,8 +276,6 @@ fn manager_names_an_application_state() {
     locked_elsewhere(key, app_state_of(key).by_reference()).expect("no failure");
     let key = "options:manager:state-mut";
     locked_elsewhere(key, app_state_of(key).by_mutable_reference()).expect("a state");
-    let key = "options:manager:state-arc";
-    locked_elsewhere(key, shared_state(Arc::new(app_state_of(key)))).expect("a state");
     let key = "options:manager:state-box";
     locked_elsewhere(key, boxed_state(Box::new(app_state_of(key)))).expect("no failure");
 }

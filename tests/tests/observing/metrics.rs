@@ -227,22 +227,3 @@ async fn each_is_described() {
     }
     assert_eq!(described["distlock.acquire.duration"], Some(Unit::Seconds));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_beyond_five_hundred_are_others() {
-    let recorded = recorded();
-    let manager = Store::memory("names").manager().await;
-    for n in 0..520 {
-        let lock = manager.lock("k").label(format!("names:<{n}>"));
-        lock.run(async |_| ()).await.unwrap();
-    }
-    manager.shutdown().await;
-    let names = recorded.names();
-    let of_holds = names
-        .iter()
-        .filter(|name| name.starts_with("distlock.locks.held{lock=names:"));
-    assert_eq!(of_holds.count(), 500);
-    let others = "distlock.hold.duration{lock=other,outcome=released}";
-    assert_eq!(recorded.values(others).len(), 20);
-    assert_eq!(recorded.gauge("distlock.locks.held{lock=other}"), Some(0.0));
-}

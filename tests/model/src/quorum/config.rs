@@ -122,7 +122,7 @@ impl Setup for Servers {
             (3, 2) => run(Nodes::<3, 2>(config), check, search),
             (3, 3) => run(Nodes::<3, 3>(config), check, search),
             (5, 3) => run(Nodes::<5, 3>(config), check, search),
-            other => unimplemented!("{other:?} nodes and clients"),
+            other => panic!("no case here runs {other:?} nodes and clients: add one"),
         }
     }
 }

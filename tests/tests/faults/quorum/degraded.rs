@@ -3,10 +3,12 @@
 
 use std::time::Instant;
 
-use distlock_tests::{eventually_async, within};
+use distlock_tests::{equal, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, served_in_order};
-use crate::kit::{HELD, LONG, acquire_later, give_back, grace, ms, until_renewed_twice};
+use crate::kit::{
+    HELD, LONG, acquire_later, give_back, grace, lock_key, ms, queue_key, until_renewed_twice,
+};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
 use crate::quorum::{
     connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
@@ -90,9 +92,9 @@ async fn what_is_repaired_is_released_as_well() {
     until_clean(&stage.quorum).await;
 }
 
-/// Also at a server that has forgotten the queue, and of which the vote is needed.
+/// Also at a server that has forgotten the queue, once its vote is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_keeps_the_order() {
+async fn waiters_keep_their_order() {
     let quorum = three();
     let [holder, waiter] = [connect(&quorum).await, connect(&quorum).await];
     let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
@@ -104,8 +106,16 @@ async fn who_waits_keeps_the_order() {
     }
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
-    // The first of them has its vote.
-    until_queued_at(&quorum, 1, "k", 3).await;
+    // The holder's repair and the waiters' requests reach it in any order. Its vote takes a waiter
+    // out of its queue.
+    let mut raw = quorum.server(1).client();
+    eventually_async(LONG, async || {
+        let vote = raw.get(&lock_key("k"));
+        let is_waiters = vote.is_some_and(|value| !value.starts_with("3 held "));
+        let queued = raw.cmd(&["ZCARD", &queue_key("k")]).int();
+        equal(queued + i64::from(is_waiters), 4)
+    })
+    .await;
     let last = guard.fencing_token();
     guard.release().await.unwrap();
     let (token, _) = within(LONG, give_back(waiting.remove(0))).await;

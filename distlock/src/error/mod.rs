@@ -2,11 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+pub use crate::error::holder::Holder;
+use crate::error::message::{Contention, Holders, Prefix, Token, Tried};
+pub use crate::error::outage::Outage;
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::util::visible::Visible;
+
+mod holder;
+mod message;
+mod outage;
 
 /// The reason why a lock was not acquired, or did not last.
 ///
@@ -393,243 +400,10 @@ impl fmt::Display for BodyState {
     }
 }
 
-/// A holder of a lock.
-///
-/// ```
-/// # use distlock::LockManager;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
-/// let _held = locks.lock("report").acquire().await?;
-/// let seen = locks.inspect("report").await?;
-/// let holder = &seen.holders()[0];
-/// assert!(holder.this_process);
-/// assert!(holder.to_string().starts_with(&format!("held by {} for", holder.client)));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
-    pub client: String,
-    /// The time at which the holder acquired the lock, by the store's clock.
-    pub held_since: SystemTime,
-    /// The time until which [`min_hold`](crate::Lock::min_hold) keeps the key although the work is
-    /// finished, by the store's clock; `None` while the lock is held.
-    pub kept_until: Option<SystemTime>,
-    /// True if the holder is this process. A call may then be waiting for itself.
-    pub this_process: bool,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(until) = self.kept_until {
-            let until = TimeOfDay(until);
-            return write!(
-                f,
-                "kept until {until}, work finished by {}",
-                Visible(&self.client)
-            );
-        }
-        write!(f, "held by {}", Visible(&self.client))?;
-        if let Ok(elapsed) = self.held_since.elapsed() {
-            write!(f, " for {elapsed:.1?}")?;
-        }
-        if self.this_process {
-            f.write_str(
-                " (this process: another task, or a call outside of the holder's call tree)",
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// A point in time, shown as hours, minutes and seconds in UTC.
-struct TimeOfDay(SystemTime);
-
-impl fmt::Display for TimeOfDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since_epoch = self.0.duration_since(SystemTime::UNIX_EPOCH);
-        let seconds = since_epoch.unwrap_or_default().as_secs() % 86_400;
-        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
-        write!(f, "{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
-    }
-}
-
-/// The kind of outage that makes the store unusable.
-///
-/// ```
-/// # use distlock::{Error, LockManager, Outage};
-/// # use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), distlock::Error> {
-/// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
-/// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
-/// assert!(matches!(error, Error::Unavailable { outage: Outage::Unreachable, .. }), "{error}");
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outage {
-    /// No connection: refused, reset, or not found.
-    Unreachable,
-    /// A connection, but no reply in time.
-    TimedOut,
-    /// The server is a read-only replica.
-    ReadOnly,
-    /// The server is out of memory (`maxmemory`).
-    OutOfMemory,
-    /// The server rejects writes (`MISCONF`, `NOREPLICAS`).
-    WritesRejected,
-    /// Fewer replicas than `min_replicas` requires acknowledged the lock in time, or no disk did in
-    /// time (`fsync`).
-    TooFewReplicas,
-    /// The server is loading, busy with a script, or has lost its primary.
-    NotReady,
-    /// The user lacks a right, or its password was changed.
-    Denied,
-    /// The server is of another kind than the URL names: another protocol, a cluster node, a
-    /// sentinel, or a version that is too old. The detail names what to write. While connecting,
-    /// this is [`Error::Config`].
-    Misconfigured,
-    /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
-    Tls,
-    /// The server does not support a setting, such as `fsync`.
-    Unsupported,
-    /// The sentinels do not know the service that the URL names.
-    NoSuchService,
-    /// Any other error; see the detail.
-    Other,
-}
-
-impl Outage {
-    /// Returns true if the server responds, but rejects the command.
-    pub(crate) fn is_refusal(self) -> bool {
-        matches!(
-            self,
-            Outage::OutOfMemory
-                | Outage::WritesRejected
-                | Outage::NotReady
-                | Outage::Denied
-                | Outage::Misconfigured
-        )
-    }
-
-    /// Returns true if the outage may end without a change of configuration, so that a retry makes
-    /// sense.
-    ///
-    /// ```
-    /// use distlock::Outage;
-    ///
-    /// assert!(Outage::Unreachable.is_transient() && !Outage::Denied.is_transient());
-    /// ```
-    #[must_use]
-    pub fn is_transient(self) -> bool {
-        !matches!(
-            self,
-            Outage::Denied
-                | Outage::Misconfigured
-                | Outage::Tls
-                | Outage::Unsupported
-                | Outage::NoSuchService
-        )
-    }
-}
-
-impl fmt::Display for Outage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Outage::Unreachable => "unreachable",
-            Outage::TimedOut => "no answer in time",
-            Outage::ReadOnly => "read-only replica: a failover is in progress, or the address is not the primary's",
-            Outage::OutOfMemory => {
-                "out of memory: raise maxmemory, and keep its policy at noeviction"
-            }
-            Outage::WritesRejected => "the server rejects writes",
-            Outage::TooFewReplicas => {
-                "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
-            }
-            Outage::NotReady => "the server is not ready",
-            Outage::Denied => "not permitted: check the user's rights and password",
-            Outage::Misconfigured => "misconfigured",
-            Outage::Tls => "TLS failed: check the certificates on both sides",
-            Outage::Unsupported => "not supported: change the server's settings, or the lock's",
-            Outage::NoSuchService => "no such service: check the URL",
-            Outage::Other => "error",
-        })
-    }
-}
-
-/// The part of a message that explains contention and names the remedy.
-struct Contention<'a>(Duration, &'a [Holder]);
-
-impl fmt::Display for Contention<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contention(waited, holders) = *self;
-        if !waited.is_zero() {
-            write!(f, "waited {waited:.1?}, ")?;
-        }
-        if holders.is_empty() {
-            f.write_str("other calls wait for it; ")?;
-        }
-        write!(f, "{}", Holders(holders))?;
-        f.write_str(match holders {
-            [holder] if holder.kept_until.is_some() => {
-                "`min_hold` keeps the key so that the work is not repeated: try again after that time"
-            }
-            [holder] if holder.this_process => {
-                "possible self-deadlock: re-enter within the holder's call tree, or release first; otherwise try again later"
-            }
-            _ if waited.is_zero() => "not retried because `wait` is 0",
-            _ => "try again later, or allow a longer wait",
-        })
-    }
-}
-
-struct Holders<'a>(&'a [Holder]);
-
-impl fmt::Display for Holders<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|holder| write!(f, "{holder}; "))
-    }
-}
-
-struct Token(Option<FencingToken>);
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(token) => write!(f, " (fencing token {token})"),
-            None => Ok(()),
-        }
-    }
-}
-
-struct Prefix<'a>(Option<&'a str>);
-
-impl fmt::Display for Prefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(key) => write!(f, "lock `{}`: ", Visible(key)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The time for which a call tried.
-struct Tried(Duration);
-
-impl fmt::Display for Tried {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Duration::ZERO => f.write_str("one attempt"),
-            waited => write!(f, "{waited:.1?}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn holders(client: &str) -> Vec<Holder> {

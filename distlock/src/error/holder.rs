@@ -1,0 +1,69 @@
+//! A holder of a lock, as errors and inspections show it.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use crate::util::visible::Visible;
+
+/// A holder of a lock.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let _held = locks.lock("report").acquire().await?;
+/// let seen = locks.inspect("report").await?;
+/// let holder = &seen.holders()[0];
+/// assert!(holder.this_process);
+/// assert!(holder.to_string().starts_with(&format!("held by {} for", holder.client)));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
+    pub client: String,
+    /// The time at which the holder acquired the lock, by the store's clock.
+    pub held_since: SystemTime,
+    /// The time until which [`min_hold`](crate::Lock::min_hold) keeps the key although the work is
+    /// finished, by the store's clock; `None` while the lock is held.
+    pub kept_until: Option<SystemTime>,
+    /// True if the holder is this process. A call may then be waiting for itself.
+    pub this_process: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(until) = self.kept_until {
+            let until = TimeOfDay(until);
+            return write!(
+                f,
+                "kept until {until}, work finished by {}",
+                Visible(&self.client)
+            );
+        }
+        write!(f, "held by {}", Visible(&self.client))?;
+        if let Ok(elapsed) = self.held_since.elapsed() {
+            write!(f, " for {elapsed:.1?}")?;
+        }
+        if self.this_process {
+            f.write_str(
+                " (this process: another task, or a call outside of the holder's call tree)",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A point in time, shown as hours, minutes and seconds in UTC.
+struct TimeOfDay(SystemTime);
+
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since_epoch = self.0.duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = since_epoch.unwrap_or_default().as_secs() % 86_400;
+        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+        write!(f, "{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
+    }
+}

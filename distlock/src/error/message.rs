@@ -1,0 +1,76 @@
+//! The parts of the messages of errors.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::holder::Holder;
+use crate::fencing::FencingToken;
+use crate::util::visible::Visible;
+
+/// The part of a message that explains contention and names the remedy.
+pub(super) struct Contention<'a>(pub(super) Duration, pub(super) &'a [Holder]);
+
+impl fmt::Display for Contention<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Contention(waited, holders) = *self;
+        if !waited.is_zero() {
+            write!(f, "waited {waited:.1?}, ")?;
+        }
+        if holders.is_empty() {
+            f.write_str("other calls wait for it; ")?;
+        }
+        write!(f, "{}", Holders(holders))?;
+        f.write_str(match holders {
+            [holder] if holder.kept_until.is_some() => {
+                "`min_hold` keeps the key so that the work is not repeated: try again after that time"
+            }
+            [holder] if holder.this_process => {
+                "possible self-deadlock: re-enter within the holder's call tree, or release first; otherwise try again later"
+            }
+            _ if waited.is_zero() => "not retried because `wait` is 0",
+            _ => "try again later, or allow a longer wait",
+        })
+    }
+}
+
+pub(super) struct Holders<'a>(pub(super) &'a [Holder]);
+
+impl fmt::Display for Holders<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|holder| write!(f, "{holder}; "))
+    }
+}
+
+pub(super) struct Token(pub(super) Option<FencingToken>);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(token) => write!(f, " (fencing token {token})"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) struct Prefix<'a>(pub(super) Option<&'a str>);
+
+impl fmt::Display for Prefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(key) => write!(f, "lock `{}`: ", Visible(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The time for which a call tried.
+pub(super) struct Tried(pub(super) Duration);
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Duration::ZERO => f.write_str("one attempt"),
+            waited => write!(f, "{waited:.1?}"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The kinds of outage of a store.
+
+use std::fmt;
+
+/// The kind of outage that makes the store unusable.
+///
+/// ```
+/// # use distlock::{Error, LockManager, Outage};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
+/// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+/// assert!(matches!(error, Error::Unavailable { outage: Outage::Unreachable, .. }), "{error}");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outage {
+    /// No connection: refused, reset, or not found.
+    Unreachable,
+    /// A connection, but no reply in time.
+    TimedOut,
+    /// The server is a read-only replica.
+    ReadOnly,
+    /// The server is out of memory (`maxmemory`).
+    OutOfMemory,
+    /// The server rejects writes (`MISCONF`, `NOREPLICAS`).
+    WritesRejected,
+    /// Fewer replicas than `min_replicas` requires acknowledged the lock in time, or no disk did in
+    /// time (`fsync`).
+    TooFewReplicas,
+    /// The server is loading, busy with a script, or has lost its primary.
+    NotReady,
+    /// The user lacks a right, or its password was changed.
+    Denied,
+    /// The server is of another kind than the URL names: another protocol, a cluster node, a
+    /// sentinel, or a version that is too old. The detail names what to write. While connecting,
+    /// this is [`Error::Config`].
+    Misconfigured,
+    /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
+    Tls,
+    /// The server does not support a setting, such as `fsync`.
+    Unsupported,
+    /// The sentinels do not know the service that the URL names.
+    NoSuchService,
+    /// Any other error; see the detail.
+    Other,
+}
+
+impl Outage {
+    /// Returns true if the server responds, but rejects the command.
+    pub(crate) fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Outage::OutOfMemory
+                | Outage::WritesRejected
+                | Outage::NotReady
+                | Outage::Denied
+                | Outage::Misconfigured
+        )
+    }
+
+    /// Returns true if the outage may end without a change of configuration, so that a retry makes
+    /// sense.
+    ///
+    /// ```
+    /// use distlock::Outage;
+    ///
+    /// assert!(Outage::Unreachable.is_transient() && !Outage::Denied.is_transient());
+    /// ```
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        !matches!(
+            self,
+            Outage::Denied
+                | Outage::Misconfigured
+                | Outage::Tls
+                | Outage::Unsupported
+                | Outage::NoSuchService
+        )
+    }
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outage::Unreachable => "unreachable",
+            Outage::TimedOut => "no answer in time",
+            Outage::ReadOnly => "read-only replica: a failover is in progress, or the address is not the primary's",
+            Outage::OutOfMemory => {
+                "out of memory: raise maxmemory, and keep its policy at noeviction"
+            }
+            Outage::WritesRejected => "the server rejects writes",
+            Outage::TooFewReplicas => {
+                "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
+            }
+            Outage::NotReady => "the server is not ready",
+            Outage::Denied => "not permitted: check the user's rights and password",
+            Outage::Misconfigured => "misconfigured",
+            Outage::Tls => "TLS failed: check the certificates on both sides",
+            Outage::Unsupported => "not supported: change the server's settings, or the lock's",
+            Outage::NoSuchService => "no such service: check the URL",
+            Outage::Other => "error",
+        })
+    }
+}
