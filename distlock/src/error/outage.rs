@@ -36,7 +36,7 @@ pub enum Outage {
     Denied,
     /// The server is of another kind than the URL names: another protocol, a cluster node, a
     /// sentinel, or a version that is too old. The detail names what to write. While connecting,
-    /// this is [`Error::Config`].
+    /// this is [`Error::Config`](crate::Error::Config).
     Misconfigured,
     /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
     Tls,
