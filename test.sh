@@ -227,7 +227,7 @@ case "$mode" in
         step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
         # The default member is the inventory example, so --workspace is needed; doctests are included.
         step "tests" cargo test --workspace
-        step "tests without lanes" env DISTLOCK_LANES=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
+        step "tests without lanes" env DISTLOCK_RUNTIME_CONNECTIONS=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
         others=$(other_servers | sed -n '1p;$p')
         for server in $others; do
             step "conformance: $server" against "$server" conformance

@@ -17,7 +17,7 @@ use crate::exit::TABLE;
 #[command(
     name = "distlock",
     version,
-    about = "Locks of distlock, from the command line: run a command under one, and see and free those that are held",
+    about = "Run commands under a distributed lock; inspect and revoke locks",
     after_help = TABLE,
     max_term_width = max_width(),
     disable_help_subcommand = true
@@ -68,11 +68,11 @@ fn max_width() -> usize {
 /// The options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Where the locks are, such as redis://host:6379 [default: $DISTLOCK_URL, with
+    /// The URL of the lock store, such as redis://host:6379 [default: $DISTLOCK_URL, with
     /// $DISTLOCK_USERNAME and $DISTLOCK_PASSWORD]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// What the locks' keys in the store begin with
+    /// The prefix of all Redis keys
     #[arg(
         long,
         global = true,
@@ -81,15 +81,15 @@ pub(crate) struct Global {
         value_name = "NAME"
     )]
     pub(crate) namespace: String,
-    /// Writes JSON, errors as well: one object, or with `watch` one a line
+    /// Writes JSON, also for errors: one object, or one per line with `watch`
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How long the store may take until it is connected to
+    /// How long connecting to the store may take
     #[arg(long, global = true, default_value = "5s", value_parser = duration, value_name = "TIME")]
-    pub(crate) timeout: Duration,
-    /// Writes what the library tells its log to stderr
+    pub(crate) connect_timeout: Duration,
+    /// Writes the log of the library to stderr, from this level on
     #[arg(long, global = true, value_parser = log_levels(), value_name = "LEVEL")]
-    pub(crate) log: Option<LevelFilter>,
+    pub(crate) log_level: Option<LevelFilter>,
 }
 
 /// Returns the parser for the levels of the library's log.
@@ -103,22 +103,22 @@ fn log_levels() -> impl TypedValueParser<Value = LevelFilter> {
 pub(crate) enum Command {
     /// Runs a command while a lock is held
     Run(Run),
-    /// Lists the locks that are held
+    /// Lists the held locks
     List {
         /// Only keys that begin with this
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Shows one lock: who holds it, and who waits in which order
+    /// Shows one lock: its holder, and its waiters in order
     Inspect {
         /// The key of the lock
         key: String,
     },
-    /// Asks the holder of a lock to stop, and waits until the lock is free
+    /// Revokes a lock from its holder, and waits until it is free
     Unlock(Unlock),
     /// Shows holders, queues and rates while they change
     Watch(Watch),
-    /// Checks whether a store is set up as locks need it
+    /// Checks whether a store is configured for locks
     #[command(after_help = TABLE)]
     Doctor {
         /// The store to check [default: that of --url]
@@ -149,21 +149,20 @@ pub(crate) enum Command {
     override_usage = "distlock run [OPTIONS] <KEY> -- <COMMAND>...\n       distlock run [OPTIONS] -- <KEY> -- <COMMAND>..."
 )]
 pub(crate) struct Run {
-    /// How long the lock outlives the last renewal: how soon it is free when this machine dies, and
-    /// how long an outage of the store is survived
+    /// How long the lock outlives its last renewal: how soon it is free after a crash of this
+    /// machine, and how long an outage of the store it survives
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
-    /// How long to wait for the lock; 0 tries once
+    /// How long to wait for the lock; 0 makes one attempt
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) wait: Duration,
     /// How the command is stopped when the lock is about to be lost
-    #[arg(long, value_enum, default_value = "signal", value_name = "HOW")]
+    #[arg(long, value_enum, default_value = "term", value_name = "HOW")]
     pub(crate) on_lost: OnLost,
-    /// How long before the lock is lost SIGTERM is sent, with `--on-lost signal`, and how long
-    /// processes that the command leaves behind may take after theirs; at most half of the lease
-    /// [default: a third of the lease]
+    /// How long after SIGTERM the command is killed, and so how long before the loss SIGTERM is sent
+    /// with `--on-lost term`; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) grace: Option<Duration>,
+    pub(crate) kill_after: Option<Duration>,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) key: String,
@@ -175,9 +174,9 @@ pub(crate) struct Run {
 /// How a command is stopped when its lock is about to be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// SIGTERM while there is time, then SIGKILL before the lock can be another's
-    Signal,
-    /// SIGKILL before the lock can be another's, and nothing earlier
+    /// SIGTERM while there is time, then SIGKILL before another client can acquire the lock
+    Term,
+    /// SIGKILL before another client can acquire the lock, and no earlier signal
     Kill,
 }
 
@@ -190,14 +189,13 @@ pub(crate) struct Unlock {
     /// How long to wait until it is free
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) wait: Duration,
-    /// Waits for as long as it takes the lease and the grace of the holder to end, if it does not
-    /// release
+    /// Waits until the lock is free, at most until the holder's lease and grace period expire
     #[arg(long)]
-    pub(crate) force: bool,
-    /// Your word that the holder's process is dead: the lock is deleted at once, unless its client
-    /// is connected
-    #[arg(long, requires = "force")]
-    pub(crate) holder_is_gone: bool,
+    pub(crate) wait_until_free: bool,
+    /// Assumes that the holder's process is dead: the lock is deleted at once, unless the server
+    /// still sees a connection of its client
+    #[arg(long, requires = "wait_until_free")]
+    pub(crate) assume_holder_dead: bool,
 }
 
 /// The options of `watch`.
@@ -206,7 +204,7 @@ pub(crate) struct Watch {
     /// Only keys that begin with this
     #[arg(default_value = "")]
     pub(crate) prefix: String,
-    /// How often the store is asked
+    /// The interval between two queries
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub(crate) interval: Duration,
     /// Writes a line for each change, as it does without a terminal

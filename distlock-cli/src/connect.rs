@@ -11,11 +11,12 @@ use crate::exit::{Failure, MISCONFIGURED};
 
 /// Connects to the store that the command line or the environment names.
 pub(crate) async fn connect(global: &Global) -> Result<LockManager, Failure> {
-    Ok(builder(global)?.connect().await?)
+    let (builder, url) = builder(global)?;
+    Ok(builder.connect(&url).await?)
 }
 
-/// Returns the options of that store.
-pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
+/// Returns the options and the URL of that store.
+pub(crate) fn builder(global: &Global) -> Result<(LockManagerBuilder, String), Failure> {
     let url = match &global.url {
         Some(url) => url.clone(),
         None => variable("DISTLOCK_URL")?.ok_or_else(|| {
@@ -26,10 +27,9 @@ pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
     };
     let mut builder = LockManager::builder()
         .namespace(&global.namespace)
-        .connect_timeout(global.timeout.max(Duration::from_millis(1)))
-        .url(&url)
+        .connect_timeout(global.connect_timeout.max(Duration::from_millis(1)))
         // A single call can as well be sent by the I/O thread.
-        .lanes(0);
+        .max_runtime_connections(0);
     if url.contains("+sentinel:")
         && let Some(credentials) = credentials("DISTLOCK_SENTINEL_")?
     {
@@ -38,9 +38,9 @@ pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
     // User and password on the command line take precedence over the environment.
     let has_some = global.url.is_some() && url.contains('@');
     if !has_some && let Some(credentials) = credentials("DISTLOCK_")? {
-        builder = builder.credentials(move || std::future::ready(Ok(credentials.clone())));
+        builder = builder.credentials(credentials);
     }
-    Ok(builder)
+    Ok((builder, url))
 }
 
 fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
@@ -48,7 +48,7 @@ fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
     let username = variable(&format!("{prefix}USERNAME"))?;
     match (username, password) {
         (None, None) => Ok(None),
-        (None, Some(password)) => Ok(Some(Credentials::password(password))),
+        (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(refuse(&format!(
             "{prefix}USERNAME is set, and {prefix}PASSWORD is not: set both, or none"

@@ -19,7 +19,7 @@ pub(crate) const MISCONFIGURED: u8 = 119;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;
 /// `doctor` has found an error.
-pub(crate) const BAD: u8 = 1;
+pub(crate) const FOUND_ERROR: u8 = 1;
 /// The operating system has refused an operation.
 pub(crate) const FAILED: u8 = 1;
 /// The command cannot be executed.
@@ -30,18 +30,18 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// The exit codes, for `--help`.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0    done
-  1    doctor: something is bad; others: the operating system refuses
-  2    the command line is wrong
+  0    success
+  1    doctor: a check has found an error; others: the operating system refuses
+  2    invalid command line
   116  busy: another process has the lock, or its queue is full
   117  unavailable: the store could not be used
   118  lost: the lock was lost, and the command was stopped, or not started
   119  misconfigured: a URL, a credential, a right or a setting cannot work
   126  run: the command cannot be executed
-  127  run: there is no such command
+  127  run: the command does not exist
   128+n  ended by signal n
-`run` ends with the code of its command, whatever that is. 116 to 119 are used by no \
-shell, by none of sysexits.h (64 to 78), and not by timeout, xargs, env or Python.";
+`run` ends with the code of its command. No shell, sysexits.h (64 to 78), timeout, xargs, env \
+or Python uses 116 to 119.";
 
 /// The reason for an exit without success.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ impl Failure {
             LOST => "lost",
             MISCONFIGURED => "misconfigured",
             USAGE => "usage",
-            NOT_EXECUTABLE => "not-executable",
-            NOT_FOUND => "not-found",
+            NOT_EXECUTABLE => "not_executable",
+            NOT_FOUND => "not_found",
             _ => "failed",
         }
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use distlock::KeyState;
+use distlock::LockState;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -16,13 +16,13 @@ const COLUMNS: &[Column] = &[
     Column::Text("KEY"),
     Column::Text("HOLDER"),
     Column::Number("HELD"),
-    Column::Number("LEFT"),
+    Column::Number("EXPIRES IN"),
     Column::Number("WAITING"),
 ];
 
 pub(crate) async fn main(global: Global, prefix: String) -> Ended {
     let manager = connect(&global).await?;
-    let locks = manager.list(prefix).await;
+    let locks = manager.list(&prefix).await;
     manager.shutdown().await;
     let locks = locks?;
     let as_json = || json!({ "locks": locks.iter().map(lock::as_json).collect::<Vec<_>>() });
@@ -31,8 +31,8 @@ pub(crate) async fn main(global: Global, prefix: String) -> Ended {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(lock: &KeyState) -> Vec<String> {
-    let (holder, held) = match lock.holders().first() {
+fn row(lock: &LockState) -> Vec<String> {
+    let (holder, held) = match lock.holders.first() {
         None => ("-".into(), "-".into()),
         Some(holder) => match holder.kept_until {
             Some(until) => (kept(until), "-".into()),
@@ -43,7 +43,7 @@ fn row(lock: &KeyState) -> Vec<String> {
         lock.key.clone(),
         holder,
         held,
-        lock.remaining.map_or("-".into(), short),
-        lock.waiters.to_string(),
+        lock.expires_in.map_or("-".into(), short),
+        lock.queue_length.to_string(),
     ]
 }

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
-    if let Some(level) = global.log {
+    if let Some(level) = global.log_level {
         log(level);
     }
     let as_json = global.json;

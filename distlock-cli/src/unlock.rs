@@ -2,80 +2,74 @@
 
 use std::process::ExitCode;
 
-use distlock::{Error, HowUnlocked, Unlocked};
+use distlock::{Revocation, RevokeOutcome};
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Unlock};
 use crate::connect::connect;
-use crate::exit::{BUSY, Ended, Failure};
+use crate::exit::{BUSY, Ended};
 use crate::output::table::printable;
 use crate::output::{self, lock};
 
 pub(crate) async fn main(global: Global, options: Unlock) -> Ended {
     let manager = connect(&global).await?;
-    let mut unlock = manager.unlock(&options.key).wait(options.wait);
-    if options.force {
-        unlock = unlock.force();
-    }
-    if options.holder_is_gone {
-        unlock = unlock.holder_is_gone();
-    }
-    let unlocked = unlock.await;
+    let revoke = manager
+        .revoke(&options.key)
+        .wait(options.wait)
+        .wait_until_free(options.wait_until_free)
+        .assume_holder_dead(options.assume_holder_dead);
+    let revocation = revoke.await;
     manager.shutdown().await;
-    let unlocked = unlocked.map_err(|error| still_held(&error).unwrap_or_else(|| error.into()))?;
-    let key = &options.key;
+    let (key, revocation) = (&options.key, revocation?);
     output::show(
         &global,
-        || as_json(key, &unlocked),
-        || as_text(key, &unlocked),
+        || as_json(key, &revocation),
+        || as_text(key, &revocation),
     )?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn as_json(key: &str, unlocked: &Unlocked) -> Value {
-    json!({
-        "key": key,
-        "how": match unlocked.how {
-            HowUnlocked::WasFree => "was-free",
-            HowUnlocked::Released => "released",
-            HowUnlocked::Expired => "expired",
-            HowUnlocked::Deleted => "deleted",
-            _ => "unlocked",
-        },
-        "holder": unlocked.holder.as_ref().map(lock::holder),
-        "fencing_token": unlocked.fencing_token.map(|token| token.get()),
+    Ok(match revocation.outcome {
+        RevokeOutcome::Pending => ExitCode::from(BUSY),
+        _ => ExitCode::SUCCESS,
     })
 }
 
-fn as_text(key: &str, unlocked: &Unlocked) -> String {
-    let mut text = match &unlocked.holder {
-        None => format!("lock `{key}` is free: {}", unlocked.how),
-        Some(holder) => format!(
-            "lock `{key}` is no longer that of {}: {}",
-            holder.client, unlocked.how
+fn as_json(key: &str, revocation: &Revocation) -> Value {
+    let holders: Vec<_> = revocation.holders.iter().map(lock::holder).collect();
+    json!({
+        "key": key,
+        "outcome": match revocation.outcome {
+            RevokeOutcome::NotHeld => "not_held",
+            RevokeOutcome::Released => "released",
+            RevokeOutcome::Expired => "expired",
+            RevokeOutcome::Deleted => "deleted",
+            RevokeOutcome::Pending => "pending",
+            _ => "other",
+        },
+        "holders": holders,
+        "fencing_token": revocation.fencing_token.map(|token| token.get()),
+    })
+}
+
+fn as_text(key: &str, revocation: &Revocation) -> String {
+    let holders: Vec<_> = revocation
+        .holders
+        .iter()
+        .map(|holder| &*holder.client)
+        .collect();
+    let holders = holders.join(", ");
+    let mut text = match revocation.outcome {
+        RevokeOutcome::NotHeld => format!("lock `{key}` is free: {}", revocation.outcome),
+        RevokeOutcome::Pending => format!(
+            "lock `{key}` was revoked from {holders}, but is not released yet: it is free when its lease and grace \
+             period expire; wait for that with `--wait-until-free`, or see `distlock inspect` for the remaining time"
         ),
+        outcome => format!("lock `{key}` was revoked from {holders}: {outcome}"),
     };
-    if let Some(token) = unlocked.fencing_token {
+    if let Some(token) = revocation.fencing_token {
         text.push_str(&format!(
-            "; a fenced resource that is told {token} refuses what the old holder may still send"
+            "; a resource that has seen fencing token {token} rejects the old holder"
         ));
     }
     let mut text = printable(&text);
     text.push('\n');
     text
-}
-
-/// Returns the failure of a lock that was still held when the wait expired.
-fn still_held(error: &Error) -> Option<Failure> {
-    let Error::Busy { key, holders, .. } = error else {
-        return None;
-    };
-    let holder = holders
-        .first()
-        .map_or("its holder", |holder| holder.client.as_str());
-    let message = format!(
-        "lock `{key}` is taken away from {holder}, which has not released it yet: nobody renews it any more, so others have it when it is \
-         released, or its lease and grace are over; `--force` waits for that, and `distlock inspect` shows how long it is"
-    );
-    Some(Failure::new(BUSY, message).about(key))
 }

@@ -384,7 +384,7 @@ fn with_lock(option: &str, value: &Expr) -> String {
     format!(
         "    let key = format!(\"inventory:{{}}\", distlock::escape(item_id));\n    \
              let lock = locks.lock(key).{option}({value});\n    \
-             lock.run(async |held| {{ /* the body */ }}).await"
+             lock.run(async |held| {{ /* the body, a Result */ }}).await"
     )
 }
 

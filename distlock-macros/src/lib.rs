@@ -26,7 +26,7 @@ mod template;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// distlock::install(LockManager::memory())?;
+/// distlock::install(LockManager::in_memory())?;
 /// let first = reserve(42).await?;
 /// assert!(reserve(42).await? > first, "each acquisition has a greater token");
 /// # Ok(()) }

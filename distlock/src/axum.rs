@@ -26,7 +26,7 @@ use crate::error::Error;
 /// fails with [`Busy`](Error::Busy), half of the work may be done. The status is nevertheless 423,
 /// and a client that repeats the request does that half twice. Map such errors yourself, or make
 /// that half safe to repeat. The same applies to errors of
-/// [`LockManager::unlock`](crate::LockManager::unlock): its [`Unavailable`](Error::Unavailable)
+/// [`LockManager::revoke`](crate::LockManager::revoke): its [`Unavailable`](Error::Unavailable)
 /// does not show whether the lock was revoked.
 ///
 /// `Retry-After` is in seconds. It only keeps clients from retrying at once, because the time at
@@ -54,7 +54,7 @@ use crate::error::Error;
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::Error> {
-/// let locks = LockManager::memory();
+/// let locks = LockManager::in_memory();
 /// let _other = locks.lock("inventory:42").acquire().await?;
 /// let answer = distlock::with_manager(locks, reduce(42)).await;
 /// let response = log(answer.into_response()).await;
@@ -179,6 +179,7 @@ mod tests {
         const UNAVAILABLE: &str = "lock-store-unavailable";
         let holder = Holder {
             client: secret(),
+            fencing_token: None,
             held_since: SystemTime::now(),
             kept_until: None,
             this_process: false,

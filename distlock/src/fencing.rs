@@ -24,7 +24,7 @@ use std::str::FromStr;
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// let locks = LockManager::memory();
+/// let locks = LockManager::in_memory();
 /// let first = locks.lock("report").acquire().await?;
 /// let older = first.fencing_token();
 /// first.release().await?;
@@ -34,6 +34,8 @@ use std::str::FromStr;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {
@@ -53,17 +55,33 @@ impl FencingToken {
         FencingToken(token)
     }
 
-    /// Returns the token as a number. Tokens of acquired locks are below 2^63, so they fit a signed
-    /// SQL `BIGINT`.
+    /// Returns the token as a number.
     ///
     /// ```
     /// let token = distlock::FencingToken::new(1_790_000_000_000_000);
     /// assert_eq!(token.get(), 1_790_000_000_000_000);
-    /// assert_eq!(i64::try_from(token), Ok(1_790_000_000_000_000), "for a column");
     /// ```
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Returns the token as a signed number, for an SQL `BIGINT`. Tokens of acquired locks are
+    /// below 2^63; a greater one, which no lock has issued, becomes `i64::MAX`.
+    ///
+    /// ```
+    /// use distlock::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::new(1_790_000_000_000_000).as_i64(), 1_790_000_000_000_000);
+    /// assert_eq!(FencingToken::new(u64::MAX).as_i64(), i64::MAX);
+    /// ```
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        if self.0 > i64::MAX as u64 {
+            i64::MAX
+        } else {
+            self.0 as i64
+        }
     }
 }
 
@@ -76,15 +94,6 @@ impl fmt::Display for FencingToken {
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0
-    }
-}
-
-/// Fails only for a number that no lock has issued.
-impl TryFrom<FencingToken> for i64 {
-    type Error = TryFromIntError;
-
-    fn try_from(token: FencingToken) -> Result<i64, TryFromIntError> {
-        i64::try_from(token.0)
     }
 }
 

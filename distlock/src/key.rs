@@ -132,6 +132,7 @@ pub(crate) fn shortened(key: &str) -> String {
 /// assert_eq!(distlock::escape("a:b {c}"), "a%3Ab%20%7Bc%7D");
 /// assert_eq!(distlock::escape(42), "42");
 /// ```
+#[must_use]
 pub fn escape(value: impl fmt::Display) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.

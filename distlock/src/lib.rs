@@ -56,10 +56,10 @@ pub use lock::installed::{install, installed, shutdown};
 pub use lock::scope::{current, try_current, with_manager};
 pub use loss::LossReason;
 pub use manager::LockManager;
-pub use manager::admin::inspect::{KeyState, ServerState, Waiter};
-pub use manager::admin::unlock::{HowUnlocked, Unlock, Unlocked};
+pub use manager::admin::inspect::{LockState, ServerState, Waiter};
+pub use manager::admin::revoke::{Revocation, Revoke, RevokeOutcome};
 pub use manager::builder::LockManagerBuilder;
-pub use manager::engine::held::Held;
+pub use manager::engine::held::HeldLock;
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("doc/uses.md")]

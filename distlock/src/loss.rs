@@ -10,7 +10,7 @@ use crate::util::visible::Visible;
 /// # use distlock::{Error, LockManager, LossReason};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let guard = locks.lock("report").acquire().await?;
 /// locks.shutdown().await;
 /// let Err(Error::Lost { reason, .. }) = guard.check() else { panic!("still held") };
@@ -27,7 +27,7 @@ pub enum LossReason {
     },
     /// The store no longer has the lock: it expired or was deleted, or the server lost its data.
     Gone,
-    /// The lock was revoked ([`LockManager::unlock`](crate::LockManager::unlock), or the command
+    /// The lock was revoked ([`LockManager::revoke`](crate::LockManager::revoke), or the command
     /// `distlock unlock`).
     Revoked {
         /// The name of the client that revoked it, if it is known.

@@ -9,7 +9,7 @@
 //! ```
 //! // At startup, with your exporter in place of this recorder:
 //! metrics::set_global_recorder(metrics::NoopRecorder).expect("the first recorder");
-//! let locks = distlock::LockManager::memory();
+//! let locks = distlock::LockManager::in_memory();
 //! ```
 
 use std::borrow::Cow;

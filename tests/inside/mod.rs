@@ -12,15 +12,18 @@ use crate::LockManagerBuilder;
 use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
 /// A manager that opens a lane on each runtime with its first call, for a test makes few. The environment variable
-/// `DISTLOCK_LANES` says how many.
+/// `DISTLOCK_RUNTIME_CONNECTIONS` says how many.
 ///
 /// # Panics
 ///
 /// When that is no number.
 pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
     builder.parts.lane_after = 1;
-    match std::env::var("DISTLOCK_LANES") {
-        Ok(many) => builder.lanes(many.parse().expect("DISTLOCK_LANES is a number")),
+    match std::env::var("DISTLOCK_RUNTIME_CONNECTIONS") {
+        Ok(many) => builder.max_runtime_connections(
+            many.parse()
+                .expect("DISTLOCK_RUNTIME_CONNECTIONS is a number"),
+        ),
         Err(_) => builder,
     }
 }

@@ -8,9 +8,10 @@ use super::oracle::brief;
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{Fault, Role};
+use crate::error::Error;
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::Timing;
 
 /// How much later than its deadline a command on a lane is found to be late.
@@ -196,7 +197,7 @@ impl User {
         oracle.count("calls");
         let run = order
             .lock
-            .run(async |held: Held| self.body(held.clone(), plan).await);
+            .run(async |held: HeldLock| Ok::<_, Error>(self.body(held.clone(), plan).await));
         let result = match dropped_after {
             None => Some(run.await),
             Some(after) => tokio::time::timeout(Duration::from_millis(after), run)
@@ -210,7 +211,7 @@ impl User {
         }
     }
 
-    async fn body(&self, hold: Held, plan: Plan) -> (Held, bool) {
+    async fn body(&self, hold: HeldLock, plan: Plan) -> (HeldLock, bool) {
         let (oracle, index) = (&self.world.oracle, self.client.index);
         oracle.count("calls: ok");
         oracle.acquired(&self.world.server, index, &hold);
@@ -307,7 +308,7 @@ impl User {
 /// Sees a body end, whatever ends it.
 struct Probe<'a> {
     user: &'a User,
-    hold: Held,
+    hold: HeldLock,
 }
 
 impl Drop for Probe<'_> {

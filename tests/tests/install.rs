@@ -69,14 +69,14 @@ async fn installing() {
     // Nothing to shut down.
     distlock::shutdown().await;
 
-    let first = LockManager::memory();
+    let first = LockManager::in_memory();
     install(first.clone()).unwrap();
     assert!(installed().is_some());
     let token = locked().await.unwrap();
-    let seen = first.inspect("k").await.unwrap().last_token;
+    let seen = first.inspect("k").await.unwrap().last_fencing_token;
     assert_eq!(seen.map(u64::from), Some(token), "it used another store");
 
-    let second = LockManager::memory();
+    let second = LockManager::in_memory();
     let error = install(second.clone()).unwrap_err();
     assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
     assert!(error.to_string().contains("once per process"), "{error}");
@@ -96,7 +96,7 @@ fn shutting_the_default_down() {
 
 async fn shutting_down() {
     let server = RedisServer::start();
-    install(LockManager::connect(server.url()).await.unwrap()).unwrap();
+    install(LockManager::connect(&server.url()).await.unwrap()).unwrap();
     let manager = installed().unwrap();
     let guard = manager.lock("held").acquire().await.unwrap();
     assert!(server.client().exists("distlock:lock:{held}"));
@@ -107,7 +107,7 @@ async fn shutting_down() {
     let error = locked().await.unwrap_err();
     assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
     // It stays installed: a process does not change its default.
-    let error = install(LockManager::memory()).unwrap_err();
+    let error = install(LockManager::in_memory()).unwrap_err();
     assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
     distlock::shutdown().await;
 }
@@ -130,8 +130,8 @@ async fn threads() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..5 {
-        managers.push(LockManager::memory());
-        managers.push(LockManager::connect(server.url()).await.unwrap());
+        managers.push(LockManager::in_memory());
+        managers.push(LockManager::connect(&server.url()).await.unwrap());
     }
     // A thread gives itself its name, a moment after it started.
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 10).await;
@@ -178,7 +178,11 @@ fn the_environment_names_a_store() {
 
 async fn from_env_set() {
     let manager = LockManager::from_env().await.unwrap();
-    manager.lock("k").run(async |_| ()).await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     manager.shutdown().await;
 }
 
@@ -242,11 +246,12 @@ async fn two_servers() {
     let url = std::env::var("OTHER_URL").unwrap();
     let other = LockManager::connect(&url).await.unwrap();
     // Tenants of one server, and stores for tests, are no news.
-    let tenant = LockManager::builder()
-        .url(std::env::var("DISTLOCK_URL").unwrap())
-        .namespace("tenant");
-    let tenant = tenant.connect().await.unwrap();
-    let memory = LockManager::memory();
+    let tenant = LockManager::builder().namespace("tenant");
+    let tenant = tenant
+        .connect(&std::env::var("DISTLOCK_URL").unwrap())
+        .await
+        .unwrap();
+    let memory = LockManager::in_memory();
     for round in 0..3 {
         locked_by_default(round).await.unwrap();
         locked_by(&tenant, round).await.unwrap();

@@ -82,7 +82,7 @@ async fn a_password_is_seen_nowhere() {
         server.unix_path().display()
     );
     for url in [format!("redis://:{IN_URLS}@127.0.0.1:{port}"), unix] {
-        work(&seen, &server, LockManager::builder().url(url)).await;
+        work(&seen, &server, &url, LockManager::builder()).await;
     }
     let watcher = RedisServer::builder().sentinel().requirepass(PASSWORD);
     let watcher = watcher.start();
@@ -91,14 +91,14 @@ async fn a_password_is_seen_nowhere() {
         "redis+sentinel://:{IN_URLS}@127.0.0.1:{}/locks",
         watcher.port()
     );
-    let builder = LockManager::builder().url(&url);
-    seen.error(builder.clone().connect().await.unwrap_err());
+    let builder = LockManager::builder();
+    seen.error(builder.clone().connect(&url).await.unwrap_err());
     let wrong = builder
         .clone()
-        .sentinel_credentials(Credentials::password("hunter2-wrong"));
-    seen.error(wrong.connect().await.unwrap_err());
-    let builder = builder.sentinel_credentials(Credentials::password(PASSWORD));
-    work(&seen, &server, builder).await;
+        .sentinel_credentials(Credentials::from_password("hunter2-wrong"));
+    seen.error(wrong.connect(&url).await.unwrap_err());
+    let builder = builder.sentinel_credentials(Credentials::from_password(PASSWORD));
+    work(&seen, &server, &url, builder).await;
 
     let text = seen.text();
     // The log was seen at all, and so were the errors.
@@ -121,17 +121,17 @@ async fn a_password_is_seen_nowhere() {
 async fn wrong_credentials(seen: &Seen, port: u16) {
     for credentials in ["user:hunter2-wrong", ":hunter2-wrong", "default:secret%20"] {
         let url = format!("redis://{credentials}@127.0.0.1:{port}");
-        seen.error(LockManager::connect(url).await.unwrap_err());
+        seen.error(LockManager::connect(&url).await.unwrap_err());
     }
     // A password for a server that is not there.
     let url = format!("redis://:{IN_URLS}@127.0.0.1:1/3");
-    seen.error(LockManager::connect(url).await.unwrap_err());
+    seen.error(LockManager::connect(&url).await.unwrap_err());
 }
 
 /// Everything that is logged in the life of a manager.
-async fn work(seen: &Seen, server: &RedisServer, builder: LockManagerBuilder) {
+async fn work(seen: &Seen, server: &RedisServer, url: &str, builder: LockManagerBuilder) {
     seen.show(&builder);
-    let manager = builder.connect().await.unwrap();
+    let manager = builder.connect(url).await.unwrap();
     seen.show(&manager);
     let lock = manager.lock("k").lease(Duration::from_millis(600));
     let short = lock.clone().wait(Duration::from_millis(100));

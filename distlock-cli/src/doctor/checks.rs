@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::__doctor::Part;
 
+use crate::doctor::diagnostic::{Diagnostic, Severity};
 use crate::doctor::facts::Facts;
-use crate::doctor::finding::{Finding, Verdict};
 
 /// The default lease of a lock.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -26,16 +26,16 @@ const LEAST_BUFFER: u64 = 1 << 20;
 /// Upper limit of a failover (ms). The shortest leases in use are not much longer.
 const LONG_FAILOVER: u64 = 15_000;
 
-/// Returns the findings about one server.
-pub(super) fn of(facts: &Facts) -> Vec<Finding> {
+/// Returns the diagnostics about one server.
+pub(super) fn of(facts: &Facts) -> Vec<Diagnostic> {
     let mut judge = Judge {
         facts,
-        findings: Vec::new(),
+        diagnostics: Vec::new(),
     };
     if let Some(outage) = &facts.outage {
         judge.say(
             "connection",
-            Verdict::Bad,
+            Severity::Error,
             outage,
             "see that the server runs, and that it can be reached from here",
         );
@@ -56,37 +56,37 @@ pub(super) fn of(facts: &Facts) -> Vec<Finding> {
             judge.cluster();
         }
     }
-    judge.findings
+    judge.diagnostics
 }
 
 struct Judge<'a> {
     facts: &'a Facts,
-    findings: Vec<Finding>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl<'a> Judge<'a> {
     fn say(
         &mut self,
         check: &'static str,
-        verdict: Verdict,
-        found: impl Into<String>,
-        advice: &str,
+        severity: Severity,
+        message: impl Into<String>,
+        help: &str,
     ) {
-        self.findings.push(Finding {
+        self.diagnostics.push(Diagnostic {
             server: self.facts.server.clone(),
             check,
-            verdict,
-            found: found.into(),
-            advice: advice.to_owned(),
+            severity,
+            message: message.into(),
+            help: help.to_owned(),
         });
     }
 
-    /// Adds a finding that is `Good` or `Mind`; in the second case, with the advice.
-    fn expect(&mut self, is_good: bool, check: &'static str, found: String, advice: &str) {
+    /// Adds a diagnostic that is `Ok` or `Warning`; in the second case, with the help.
+    fn expect(&mut self, is_good: bool, check: &'static str, message: String, help: &str) {
         if is_good {
-            self.say(check, Verdict::Good, found, "");
+            self.say(check, Severity::Ok, message, "");
         } else {
-            self.say(check, Verdict::Mind, found, advice);
+            self.say(check, Severity::Warning, message, help);
         }
     }
 
@@ -104,11 +104,11 @@ impl<'a> Judge<'a> {
         settings.get(name).map(String::as_str)
     }
 
-    /// Adds a finding about a missing fact. `rights` reports the reason once for all of them.
+    /// Adds a diagnostic about a missing fact. `rights` reports the reason once for all of them.
     fn unknown(&mut self, check: &'static str, wanted: &str) {
         self.say(
             check,
-            Verdict::Mind,
+            Severity::Warning,
             format!("could not be asked ({wanted})"),
             "look at it by hand, or let the doctor ask as a user who may",
         );
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
             .into_iter()
             .filter_map(|(command, fields)| Some(format!("{command}: {}", fields.as_ref().err()?)));
         let denied: Vec<_> = denied.collect();
-        let found = if denied.is_empty() {
+        let message = if denied.is_empty() {
             "INFO and CONFIG GET may be asked".into()
         } else {
             denied.join("; ")
@@ -131,7 +131,7 @@ impl<'a> Judge<'a> {
         self.expect(
             denied.is_empty(),
             "rights",
-            found,
+            message,
             "locks need neither; to have all of this checked use a user with +info and +config|get",
         );
     }
@@ -154,11 +154,11 @@ impl<'a> Judge<'a> {
             None => format!("Redis {version}"),
         };
         if is >= oldest {
-            return self.say("version", Verdict::Good, shown, "");
+            return self.say("version", Severity::Ok, shown, "");
         }
         let (major, minor) = oldest;
-        let advice = format!("at least Redis {major}.{minor} is needed, or Valkey");
-        self.say("version", Verdict::Bad, shown, &advice);
+        let help = format!("at least Redis {major}.{minor} is needed, or Valkey");
+        self.say("version", Severity::Error, shown, &help);
     }
 
     fn eviction(&mut self) {
@@ -166,23 +166,23 @@ impl<'a> Judge<'a> {
             return self.unknown("eviction", "INFO");
         };
         let limit = self.number("maxmemory");
-        let (verdict, advice) = if policy == "noeviction" {
-            (Verdict::Good, "")
+        let (severity, help) = if policy == "noeviction" {
+            (Severity::Ok, "")
         } else if limit == Some(0) {
             (
-                Verdict::Mind,
+                Severity::Warning,
                 "nothing is evicted without a limit; before one is set, CONFIG SET maxmemory-policy noeviction",
             )
         } else {
             (
-                Verdict::Bad,
+                Severity::Error,
                 "a full memory removes locks while they are held: CONFIG SET maxmemory-policy noeviction, or give locks a \
                  server of their own",
             )
         };
         let limit = limit.map_or("unknown".into(), bytes);
-        let found = format!("maxmemory-policy {policy}, maxmemory {limit}");
-        self.say("eviction", verdict, found, advice);
+        let message = format!("maxmemory-policy {policy}, maxmemory {limit}");
+        self.say("eviction", severity, message, help);
     }
 
     fn memory(&mut self) {
@@ -227,7 +227,7 @@ impl<'a> Judge<'a> {
         if log != "1" {
             return self.say(
                 "persistence",
-                Verdict::Mind,
+                Severity::Warning,
                 format!("appendonly no{snapshots}"),
                 "a server that starts again has forgotten locks that are held, and others may have them: have it start no sooner \
                  than the longest lease after its end, or set appendonly yes with appendfsync always",
@@ -248,26 +248,26 @@ impl<'a> Judge<'a> {
             return self.unknown("replicas", "INFO");
         };
         if role != "master" {
-            let advice = "locks are on the master: connect to that one";
-            return self.say("replicas", Verdict::Bad, format!("it is a {role}"), advice);
+            let help = "locks are on the master: connect to that one";
+            return self.say("replicas", Severity::Error, format!("it is a {role}"), help);
         }
         if connected == 0 {
-            let found = "none, so no failover can forget a lock";
-            return self.say("replicas", Verdict::Good, found, "");
+            let message = "none, so no failover can forget a lock";
+            return self.say("replicas", Severity::Ok, message, "");
         }
         let is_online = |place: &u64| {
             let line = self.info(&format!("slave{place}")).unwrap_or_default();
             line.contains("state=online")
         };
         let online = (0..connected).filter(is_online).count();
-        let advice = if (online as u64) < connected {
+        let help = if (online as u64) < connected {
             "see INFO replication, and the logs of those that are not"
         } else {
             "a failover may forget a lock that was not copied yet: set min_replicas(n) for as many as can be promoted, and \
              show fencing tokens to what must not be written twice"
         };
-        let found = format!("{online} of {connected} replicas online");
-        self.say("replicas", Verdict::Mind, found, advice);
+        let message = format!("{online} of {connected} replicas online");
+        self.say("replicas", Severity::Warning, message, help);
     }
 
     fn messages(&mut self) {
@@ -315,7 +315,7 @@ impl<'a> Judge<'a> {
             return;
         };
         let (count, median) = (rounds.len(), rounds[rounds.len() / 2]);
-        let advice = if *longest > STALLED {
+        let help = if *longest > STALLED {
             "something stalls, here, there or between: see SLOWLOG GET and LATENCY DOCTOR; leases must be much longer"
         } else {
             "a lock costs two of these: bring the store nearer, or hold fewer locks for longer"
@@ -324,7 +324,7 @@ impl<'a> Judge<'a> {
             *longest <= STALLED && median <= NEAR,
             "latency",
             format!("{count} round trips: p50 {median:.1?}, longest {longest:.1?}"),
-            advice,
+            help,
         );
     }
 
@@ -339,28 +339,28 @@ impl<'a> Judge<'a> {
         };
         let service = self.info("name").unwrap_or("SERVICE");
         let sentinels = others.saturating_add(1);
-        let found = format!(
+        let message = format!(
             "down-after-milliseconds {down_after}, quorum {quorum} of {sentinels} sentinels"
         );
         let down_after = Duration::from_millis(down_after);
         if quorum > sentinels {
-            let advice = format!(
+            let help = format!(
                 "no failover can begin, because more sentinels have to agree than there are: SENTINEL SET {service} quorum {}",
                 sentinels / 2 + 1
             );
-            self.say("failover", Verdict::Bad, found, &advice);
+            self.say("failover", Severity::Error, message, &help);
         } else if down_after >= DEFAULT_LEASE * 2 / 3 {
-            let advice = format!(
+            let help = format!(
                 "locks with a lease below {:?} are lost before a failover can begin, and {DEFAULT_LEASE:?} is the default: SENTINEL \
                  SET {service} down-after-milliseconds 5000, or choose longer leases",
                 down_after.saturating_mul(3) / 2
             );
-            self.say("failover", Verdict::Mind, found, &advice);
+            self.say("failover", Severity::Warning, message, &help);
         } else {
             self.expect(
                 quorum < sentinels && sentinels >= 3,
                 "failover",
-                found,
+                message,
                 "one sentinel that is down prevents every failover: run at least three, with a quorum of a majority",
             );
         }
@@ -394,10 +394,10 @@ impl<'a> Judge<'a> {
         check: &'static str,
         name: &str,
         is_good: impl Fn(&str) -> bool,
-        advice: &str,
+        help: &str,
     ) {
         match self.setting(name) {
-            Some(set) => self.expect(is_good(set), check, format!("{name} {set}"), advice),
+            Some(set) => self.expect(is_good(set), check, format!("{name} {set}"), help),
             None => self.unknown(check, &format!("CONFIG GET {name}")),
         }
     }

@@ -1,8 +1,8 @@
 //! `distlock doctor`: checks whether a store is set up as locks need it.
 
 mod checks;
+mod diagnostic;
 mod facts;
-mod finding;
 mod trial;
 
 use std::fmt::Write as _;
@@ -13,66 +13,72 @@ use serde_json::json;
 
 use crate::cli::Global;
 use crate::connect::builder;
+use crate::doctor::diagnostic::{Diagnostic, Severity};
 use crate::doctor::facts::Facts;
-use crate::doctor::finding::{Finding, Verdict};
-use crate::exit::{BAD, Ended};
+use crate::exit::{Ended, FOUND_ERROR};
 use crate::output;
 use crate::output::table::wrap;
 
-/// The column at which the text of a finding begins.
-const INDENT: usize = 28;
+/// The column at which the text of a diagnostic begins.
+const INDENT: usize = 31;
 
 pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
     global.url = store.or(global.url);
-    let builder = builder(&global)?;
-    let manager = builder.clone().connect().await?;
-    let findings = findings(&manager, &builder).await;
+    let (builder, url) = builder(&global)?;
+    let manager = builder.clone().connect(&url).await?;
+    let diagnostics = diagnostics(&manager, &builder, &url).await;
     manager.shutdown().await;
-    let findings = findings?;
-    let is_bad = findings
+    let diagnostics = diagnostics?;
+    let has_errors = diagnostics
         .iter()
-        .any(|finding| finding.verdict == Verdict::Bad);
-    let as_json = || json!({ "bad": is_bad, "findings": findings });
-    output::show(&global, as_json, || as_text(&findings))?;
-    Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
+        .any(|diagnostic| diagnostic.severity == Severity::Error);
+    let as_json = || json!({ "has_errors": has_errors, "diagnostics": diagnostics });
+    output::show(&global, as_json, || as_text(&diagnostics))?;
+    Ok(ExitCode::from(if has_errors { FOUND_ERROR } else { 0 }))
 }
 
 /// Tries out a lock, and checks the settings of every primary of a cluster, every server of a
-/// quorum, or the primary and each sentinel. An unreachable server is a finding.
-async fn findings(
+/// quorum, or the primary and each sentinel. An unreachable server is a diagnostic.
+async fn diagnostics(
     manager: &LockManager,
     builder: &LockManagerBuilder,
-) -> Result<Vec<Finding>, Error> {
-    let mut findings = vec![trial::of(manager).await];
-    for server in __doctor::servers(builder).await? {
-        findings.extend(checks::of(&Facts::of(&server).await));
+    url: &str,
+) -> Result<Vec<Diagnostic>, Error> {
+    let mut diagnostics = vec![trial::of(manager).await];
+    for server in __doctor::servers(builder, url).await? {
+        diagnostics.extend(checks::of(&Facts::of(&server).await));
     }
-    Ok(findings)
+    Ok(diagnostics)
 }
 
-/// Returns the findings as text, by server.
-fn as_text(findings: &[Finding]) -> String {
+/// Returns the diagnostics as text, by server.
+fn as_text(diagnostics: &[Diagnostic]) -> String {
     let mut text = String::new();
     let mut server = None;
-    for finding in findings {
-        if server.replace(&finding.server) != Some(&finding.server) {
-            let _ = writeln!(text, "{}", wrap(&finding.server, 0));
+    for diagnostic in diagnostics {
+        if server.replace(&diagnostic.server) != Some(&diagnostic.server) {
+            let _ = writeln!(text, "{}", wrap(&diagnostic.server, 0));
         }
-        let found = wrap(&finding.found, INDENT);
-        let (verdict, check) = (finding.verdict, finding.check);
-        // Two spaces, four columns for the verdict, two spaces, and the check.
-        let _ = writeln!(text, "  {verdict:<4}  {check:<18}  {found}");
-        if !finding.advice.is_empty() {
+        let message = wrap(&diagnostic.message, INDENT);
+        let (severity, check) = (diagnostic.severity, diagnostic.check);
+        // Two spaces, seven columns for the severity, two spaces, and the check.
+        let _ = writeln!(text, "  {severity:<7}  {check:<18}  {message}");
+        if !diagnostic.help.is_empty() {
             let _ = writeln!(
                 text,
                 "{:INDENT$}-> {}",
                 "",
-                wrap(&finding.advice, INDENT + 3)
+                wrap(&diagnostic.help, INDENT + 3)
             );
         }
     }
-    let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
-    let [good, mind, bad] = [Verdict::Good, Verdict::Mind, Verdict::Bad].map(count);
-    let _ = writeln!(text, "{good} good, {mind} mind, {bad} bad");
+    let count = |severity| {
+        diagnostics
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count()
+    };
+    let [ok, warnings, errors] = [Severity::Ok, Severity::Warning, Severity::Error].map(count);
+    let _ = writeln!(text, "{ok} ok, {warnings} warnings, {errors} errors");
     text
 }

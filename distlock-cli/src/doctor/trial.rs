@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{__doctor, Error, LockManager, Outage};
 
-use crate::doctor::finding::{Finding, Verdict};
+use crate::doctor::diagnostic::{Diagnostic, Severity};
 
 /// The key of the trial lock.
 const KEY: &str = "distlock-doctor";
@@ -19,24 +19,24 @@ const PROMPT: Duration = Duration::from_millis(40);
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// Acquires a lock, lets a second call wait for it, hands it over, and releases it.
-pub(super) async fn of(manager: &LockManager) -> Finding {
+pub(super) async fn of(manager: &LockManager) -> Diagnostic {
     let handed_on = hand_off(manager).await;
-    let (verdict, advice) = match &handed_on {
-        Ok(took) if *took <= PROMPT => (Verdict::Good, ""),
+    let (severity, help) = match &handed_on {
+        Ok(took) if *took <= PROMPT => (Severity::Ok, ""),
         Ok(_) => (
-            Verdict::Mind,
+            Severity::Warning,
             "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
              quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
         ),
         Err(Error::Busy { .. }) => (
-            Verdict::Mind,
+            Severity::Warning,
             "another doctor runs at this moment; try again",
         ),
         Err(Error::Unavailable {
             outage: Outage::Denied,
             ..
         }) => (
-            Verdict::Bad,
+            Severity::Error,
             "give the user the rights that docs/storage.md lists",
         ),
         Err(
@@ -45,19 +45,22 @@ pub(super) async fn of(manager: &LockManager) -> Finding {
                 outage: Outage::Misconfigured,
                 ..
             },
-        ) => (Verdict::Bad, "change the URL or the setting that it names"),
-        Err(_) => (Verdict::Bad, "no lock can be had as long as this is so"),
+        ) => (
+            Severity::Error,
+            "change the URL or the setting that it names",
+        ),
+        Err(_) => (Severity::Error, "no lock can be had as long as this is so"),
     };
-    let found = match handed_on {
+    let message = match handed_on {
         Ok(took) => format!("acquired, waited for, handed on after {took:.1?} and released"),
         Err(error) => error.to_string(),
     };
-    Finding {
+    Diagnostic {
         server: __doctor::address(manager).to_owned(),
         check: "locking",
-        verdict,
-        found,
-        advice: advice.to_owned(),
+        severity,
+        message,
+        help: help.to_owned(),
     }
 }
 
@@ -68,7 +71,7 @@ async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
     let release = async {
         let began = Instant::now();
         while began.elapsed() < WAIT
-            && matches!(manager.inspect(KEY).await, Ok(state) if state.waiters == 0)
+            && matches!(manager.inspect(KEY).await, Ok(state) if state.queue_length == 0)
         {
             tokio::time::sleep(AGAIN).await;
         }

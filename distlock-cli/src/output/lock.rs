@@ -1,19 +1,19 @@
 //! A lock as JSON: the same object wherever a lock is shown.
 
-use distlock::{Holder, KeyState};
+use distlock::{Holder, LockState};
 use serde_json::{Value, json};
 
 use crate::output::time::{ago, millis, moment};
 
 /// Returns a lock as JSON.
-pub(crate) fn as_json(lock: &KeyState) -> Value {
-    let holders: Vec<_> = lock.holders().iter().map(holder).collect();
+pub(crate) fn as_json(lock: &LockState) -> Value {
+    let holders: Vec<_> = lock.holders.iter().map(holder).collect();
     json!({
         "key": lock.key,
         "holders": holders,
-        "fencing_token": lock.fencing_token.map(|token| token.get()),
-        "left_ms": millis(lock.remaining),
-        "waiters": lock.waiters,
+        "expires_in_ms": millis(lock.expires_in),
+        "queue_length": lock.queue_length,
+        "last_fencing_token": lock.last_fencing_token.map(|token| token.get()),
     })
 }
 
@@ -21,7 +21,8 @@ pub(crate) fn as_json(lock: &KeyState) -> Value {
 pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "client": holder.client,
-        "since": moment(holder.held_since),
+        "fencing_token": holder.fencing_token.map(|token| token.get()),
+        "held_since": moment(holder.held_since),
         "held_ms": millis(Some(ago(holder.held_since))),
         "kept_until": holder.kept_until.map(moment),
     })

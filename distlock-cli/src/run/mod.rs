@@ -83,7 +83,7 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
                     "fencing_token": token.get(),
                     "waited_ms": millis(waited),
                     "held_ms": millis(started.elapsed()),
-                    "failure": lost,
+                    "error": lost,
                     "code": code,
                 }
             })
@@ -94,12 +94,12 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
 
 /// Returns how long before the loss the command gets SIGTERM.
 fn grace(options: &Run) -> Result<Duration, Failure> {
-    let grace = options.grace.unwrap_or(options.lease / 3);
-    if options.on_lost == OnLost::Signal && grace > options.lease / 2 {
+    let grace = options.kill_after.unwrap_or(options.lease / 3);
+    if options.on_lost == OnLost::Term && grace > options.lease / 2 {
         return Err(Failure::new(
             USAGE,
             format!(
-                "--grace {} is more than half of --lease {}: a single renewal that is late would end the command",
+                "--kill-after {} is more than half of --lease {}: a single late renewal would end the command; shorten it",
                 humantime::format_duration(grace),
                 humantime::format_duration(options.lease),
             ),

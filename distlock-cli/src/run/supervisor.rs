@@ -205,7 +205,7 @@ impl Supervisor {
     /// Stops the command if a deadline requires it.
     fn judge(&self, running: &mut Running) {
         let left = running.until.saturating_sub(keeper::now());
-        let is_failing = self.on_lost == OnLost::Signal && left < self.grace;
+        let is_failing = self.on_lost == OnLost::Term && left < self.grace;
         match running.stage {
             // A process that was just being forked may have escaped.
             Stage::Killed => running.kill(),
@@ -230,7 +230,7 @@ impl Supervisor {
             Stage::Killed => LOOK_EVERY,
             Stage::Told { kill_at } => kill_at.saturating_sub(now).min(left),
             Stage::Runs => match self.on_lost {
-                OnLost::Signal => left.saturating_sub(self.grace),
+                OnLost::Term => left.saturating_sub(self.grace),
                 OnLost::Kill => left,
             },
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use distlock::KeyState;
+use distlock::LockState;
 
 /// Number of the last queries that count for rates.
 const LOOKS: usize = 10;
@@ -17,22 +17,22 @@ pub(crate) struct Seen {
     /// The end of `min_hold`, if the work is finished.
     pub(crate) kept_until: Option<SystemTime>,
     pub(crate) token: Option<u64>,
-    pub(crate) left: Option<Duration>,
-    pub(crate) waiters: u64,
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) queue_length: u64,
 }
 
 impl Seen {
     /// Returns `None` for a lock that was free by the time it was queried.
-    pub(crate) fn of(lock: &KeyState) -> Option<Self> {
-        let holder = lock.holders().first()?;
+    pub(crate) fn of(lock: &LockState) -> Option<Self> {
+        let holder = lock.holders.first()?;
         Some(Seen {
             key: lock.key.clone(),
             holder: holder.client.clone(),
             since: holder.held_since,
             kept_until: holder.kept_until,
-            token: lock.fencing_token.map(|token| token.get()),
-            left: lock.remaining,
-            waiters: lock.waiters,
+            token: holder.fencing_token.map(|token| token.get()),
+            expires_in: lock.expires_in,
+            queue_length: lock.queue_length,
         })
     }
 
@@ -65,13 +65,13 @@ pub(crate) struct Model {
     hands: BTreeMap<String, u32>,
     has_looked: bool,
     /// Why the last query failed.
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 impl Model {
     /// Records the result of a query, `after` the previous one. Returns the changes.
     pub(crate) fn look(&mut self, seen: Vec<Seen>, after: Duration) -> Vec<Change> {
-        self.trouble = None;
+        self.error = None;
         let seen: BTreeMap<_, _> = seen
             .into_iter()
             .map(|lock| (lock.key.clone(), lock))
@@ -91,7 +91,7 @@ impl Model {
             } else if before.is_none() {
                 changes.push(Change::Acquired(lock.clone()));
             }
-            if before.is_some_and(|before| before.waiters != lock.waiters) {
+            if before.is_some_and(|before| before.queue_length != lock.queue_length) {
                 changes.push(Change::Queue(lock.clone()));
             }
             if before.is_none() {
@@ -115,18 +115,18 @@ impl Model {
     }
 
     /// Records a failed query and keeps the last result. Returns true if the failure is new.
-    pub(crate) fn fail(&mut self, trouble: String) -> bool {
-        self.trouble.replace(trouble).is_none()
+    pub(crate) fn fail(&mut self, error: String) -> bool {
+        self.error.replace(error).is_none()
     }
 
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
     }
 
     /// Returns the locks, those with the longest queues first.
     pub(crate) fn locks(&self) -> Vec<&Seen> {
         let mut locks: Vec<_> = self.locks.values().collect();
-        locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiters));
+        locks.sort_by_key(|lock| std::cmp::Reverse(lock.queue_length));
         locks
     }
 
@@ -135,7 +135,7 @@ impl Model {
     }
 
     pub(crate) fn waiting(&self) -> u64 {
-        let waiters = self.locks.values().map(|lock| lock.waiters);
+        let waiters = self.locks.values().map(|lock| lock.queue_length);
         waiters.fold(0, u64::saturating_add)
     }
 
@@ -157,15 +157,15 @@ impl Model {
 }
 
 #[cfg(test)]
-pub(super) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
+pub(super) fn seen(key: &str, holder: &str, token: u64, queue_length: u64) -> Seen {
     Seen {
         key: key.into(),
         holder: holder.into(),
         since: SystemTime::UNIX_EPOCH,
         kept_until: None,
         token: Some(token),
-        left: Some(Duration::from_secs(9)),
-        waiters,
+        expires_in: Some(Duration::from_secs(9)),
+        queue_length,
     }
 }
 
@@ -230,8 +230,8 @@ mod tests {
         model.look(vec![seen("k", "a:1", 1, 0)], SECOND);
         assert!(model.fail("away".into()));
         assert!(!model.fail("away".into()));
-        assert_eq!((model.held(), model.trouble()), (1, Some("away")));
+        assert_eq!((model.held(), model.error()), (1, Some("away")));
         assert_eq!(model.look(vec![seen("k", "a:1", 1, 0)], SECOND), []);
-        assert_eq!(model.trouble(), None);
+        assert_eq!(model.error(), None);
     }
 }

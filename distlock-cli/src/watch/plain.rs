@@ -26,9 +26,9 @@ pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     let holder = shorten(&printable(&lock.holder), CLIENT);
     let (width, what) = match (change, lock.kept_until) {
         (Change::Kept(_), Some(until)) => (KEPT_KEY, kept_until(until)),
-        (Change::Queue(_), _) => (KEY, format!("{} wait", lock.waiters)),
-        (Change::Acquired(_), _) if lock.waiters > 0 => {
-            (KEY, format!("{holder}, {} wait", lock.waiters))
+        (Change::Queue(_), _) => (KEY, format!("{} wait", lock.queue_length)),
+        (Change::Acquired(_), _) if lock.queue_length > 0 => {
+            (KEY, format!("{holder}, {} wait", lock.queue_length))
         }
         _ => (KEY, holder),
     };
@@ -44,10 +44,10 @@ pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
         "change": word,
         "key": lock.key,
         "holder": lock.holder,
-        "since": moment(lock.since),
+        "held_since": moment(lock.since),
         "kept_until": lock.kept_until.map(moment),
         "fencing_token": lock.token,
-        "waiters": lock.waiters,
+        "queue_length": lock.queue_length,
     })
 }
 

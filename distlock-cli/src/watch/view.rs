@@ -40,8 +40,8 @@ fn summary(model: &Model) -> String {
 }
 
 fn footer(model: &Model) -> String {
-    match model.trouble() {
-        Some(trouble) => format!("! {} (what was seen before is shown)", printable(trouble)),
+    match model.error() {
+        Some(error) => format!("! {} (showing the last result)", printable(error)),
         None => "q quits, up and down scroll".into(),
     }
 }
@@ -60,7 +60,7 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
         .collect::<Vec<_>>();
     let widths = [key, holder].into_iter().chain(NUMBERS);
     let columns = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
-    let titles = ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"];
+    let titles = ["KEY", "HOLDER", "HELD", "EXPIRES IN", "WAITING", "HANDOFFS"];
     let header = Row::new(titles).style(Style::new().add_modifier(Modifier::REVERSED));
     Table::new(rows, columns)
         .header(header)
@@ -68,19 +68,19 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
 }
 
 fn row(lock: &Seen, hands: u32, key: usize, width: usize) -> Row<'static> {
-    let queue = Cell::from(lock.waiters.to_string());
+    let queue = Cell::from(lock.queue_length.to_string());
     let (holder, held) = match lock.kept_until {
         None => (printable(&lock.holder), short(ago(lock.since))),
         Some(until) if kept(until).len() <= width => (kept(until), "-".into()),
-        // The column LEFT shows until when.
+        // The column EXPIRES IN shows until when.
         Some(_) => ("kept, work finished".into(), "-".into()),
     };
     Row::new([
         Cell::from(shorten(&printable(&lock.key), key)),
         Cell::from(shorten(&holder, width)),
         Cell::from(held),
-        Cell::from(lock.left.map_or("-".into(), short)),
-        if lock.waiters >= LONG_QUEUE {
+        Cell::from(lock.expires_in.map_or("-".into(), short)),
+        if lock.queue_length >= LONG_QUEUE {
             queue.style(Style::new().fg(Color::Yellow))
         } else {
             queue
@@ -123,7 +123,7 @@ mod tests {
         let lines = screen(&model, 80, 8, &mut TableState::default());
         assert_eq!(lines[0], "redis://host");
         assert_eq!(lines[1], "2 held, 14 waiting, at least 1.0 acquisitions/s");
-        for title in ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"] {
+        for title in ["KEY", "HOLDER", "HELD", "EXPIRES IN", "WAITING", "HANDOFFS"] {
             assert!(lines[2].contains(title), "{lines:?}");
         }
         for (line, [key, holder, waiting, hands]) in [

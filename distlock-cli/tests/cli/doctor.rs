@@ -14,8 +14,8 @@ fn all_findings(url: &str) -> (Vec<Value>, i32) {
     let ended = output(&mut distlock(url, "--json doctor"));
     let object = json(&text(&ended.stdout));
     let code = ended.status.code().expect("a code");
-    assert_eq!(object["bad"], code == 1, "{object}");
-    let findings = object["findings"].as_array();
+    assert_eq!(object["has_errors"], code == 1, "{object}");
+    let findings = object["diagnostics"].as_array();
     (findings.expect("a list").clone(), code)
 }
 
@@ -25,13 +25,9 @@ fn findings(url: &str) -> (BTreeMap<String, (String, String)>, i32) {
     let (findings, code) = all_findings(url);
     let of = |finding: &Value, name: &str| finding[name].as_str().expect("a text").to_owned();
     let by_check = findings.iter().map(|finding| {
-        let verdict = of(finding, "verdict");
-        assert_eq!(
-            verdict == "good",
-            of(finding, "advice").is_empty(),
-            "{finding}"
-        );
-        (of(finding, "check"), (verdict, of(finding, "found")))
+        let verdict = of(finding, "severity");
+        assert_eq!(verdict == "ok", of(finding, "help").is_empty(), "{finding}");
+        (of(finding, "check"), (verdict, of(finding, "message")))
     });
     (by_check.collect(), code)
 }
@@ -52,13 +48,13 @@ fn a_server_that_is_set_up_well_is_good() {
     // How fast this machine is at the moment says nothing.
     let checks = "version eviction clients persistence replicas messages rights clock";
     for check in checks.split(' ') {
-        assert_eq!(verdict(&found, check), "good", "{check}: {found:?}");
+        assert_eq!(verdict(&found, check), "ok", "{check}: {found:?}");
     }
     assert!(found["locking"].1.contains("handed on"), "{found:?}");
     assert!(found["latency"].1.contains("20 round trips"), "{found:?}");
     let shown = page(&mut distlock(&server.url(), "doctor"));
     assert!(
-        shown.contains("good  eviction") && shown.contains("0 bad"),
+        shown.contains("ok       eviction") && shown.contains("0 errors"),
         "{shown}"
     );
 }
@@ -67,27 +63,30 @@ fn a_server_that_is_set_up_well_is_good() {
 fn each_setting_has_its_verdict() {
     let server = RedisServer::start();
     let mut client = server.client();
-    assert_eq!(verdict(&findings(&server.url()).0, "persistence"), "mind");
+    assert_eq!(
+        verdict(&findings(&server.url()).0, "persistence"),
+        "warning"
+    );
     for (setting, value, check, expected) in [
         // Nothing is evicted without a limit.
-        ("maxmemory-policy", "allkeys-lru", "eviction", "mind"),
-        ("maxmemory", "1gb", "eviction", "bad"),
+        ("maxmemory-policy", "allkeys-lru", "eviction", "warning"),
+        ("maxmemory", "1gb", "eviction", "error"),
         // All locks have a TTL.
-        ("maxmemory-policy", "volatile-ttl", "eviction", "bad"),
-        ("maxmemory-policy", "noeviction", "eviction", "good"),
-        ("appendonly", "yes", "persistence", "mind"),
-        ("appendfsync", "always", "persistence", "good"),
+        ("maxmemory-policy", "volatile-ttl", "eviction", "error"),
+        ("maxmemory-policy", "noeviction", "eviction", "ok"),
+        ("appendonly", "yes", "persistence", "warning"),
+        ("appendfsync", "always", "persistence", "ok"),
         (
             "client-output-buffer-limit",
             "pubsub 200000 100000 1",
             "messages",
-            "mind",
+            "warning",
         ),
     ] {
         client.cmd(&["CONFIG", "SET", setting, value]);
         let (found, code) = findings(&server.url());
         let seen = (verdict(&found, check), code == 1);
-        assert_eq!(seen, (expected, expected == "bad"), "{setting} {value}");
+        assert_eq!(seen, (expected, expected == "error"), "{setting} {value}");
     }
     page(&mut distlock(&server.url(), "doctor"));
 }
@@ -105,7 +104,7 @@ fn a_replica_may_be_promoted_without_a_lock() {
     let (found, code) = findings(&server.url());
     assert_eq!(
         (verdict(&found, "replicas"), code),
-        ("mind", 0),
+        ("warning", 0),
         "{found:?}"
     );
 }
@@ -125,7 +124,7 @@ fn who_may_not_ask_is_told_what_could_not_be_asked() {
     let (found, code) = findings(&url);
     assert_eq!(code, 0, "{found:?}");
     for check in ["rights", "version", "eviction", "persistence", "messages"] {
-        assert_eq!(verdict(&found, check), "mind", "{check}: {found:?}");
+        assert_eq!(verdict(&found, check), "warning", "{check}: {found:?}");
     }
     assert!(found["rights"].1.contains("CONFIG GET"), "{found:?}");
     let shown = page(&mut distlock(&url, "doctor"));
@@ -136,7 +135,11 @@ fn who_may_not_ask_is_told_what_could_not_be_asked() {
 fn a_right_that_locks_need_is_missed() {
     let server = RedisServer::start();
     let (found, code) = findings(&user_without(&server, "-zadd"));
-    assert_eq!((verdict(&found, "locking"), code), ("bad", 1), "{found:?}");
+    assert_eq!(
+        (verdict(&found, "locking"), code),
+        ("error", 1),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -148,21 +151,21 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
         assert!(!sentinel.client().cmd(&words).is_error());
     };
     for (option, value, expected, part) in [
-        ("quorum", "2", "good", "quorum 2 of 3 sentinels"),
+        ("quorum", "2", "ok", "quorum 2 of 3 sentinels"),
         (
             "down-after-milliseconds",
             "20000",
-            "mind",
+            "warning",
             "down-after-milliseconds 20000",
         ),
         (
             "down-after-milliseconds",
             "19999",
-            "good",
+            "ok",
             "down-after-milliseconds 19999",
         ),
-        ("quorum", "3", "mind", "quorum 3 of 3"),
-        ("quorum", "4", "bad", "quorum 4 of 3"),
+        ("quorum", "3", "warning", "quorum 3 of 3"),
+        ("quorum", "4", "error", "quorum 4 of 3"),
     ] {
         set(option, value);
         // The last of several findings of one check is kept, and this sentinel is the last in the URL.
@@ -173,7 +176,7 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
             "{option} {value}: {found:?}"
         );
         assert!(found["failover"].1.contains(part), "{found:?}");
-        assert_eq!(code == 1, expected == "bad");
+        assert_eq!(code == 1, expected == "error");
     }
 }
 
@@ -193,15 +196,15 @@ fn every_primary_of_a_cluster_is_asked() {
             };
             let finding = findings.iter().find(is_it);
             let finding = finding.unwrap_or_else(|| panic!("no {check} of {port}: {findings:?}"));
-            finding["verdict"].clone()
+            finding["severity"].clone()
         };
-        assert_eq!(of_it("coverage"), "good", "the kit has it so");
-        assert_eq!(of_it("messages-when-down"), "good");
+        assert_eq!(of_it("coverage"), "ok", "the kit has it so");
+        assert_eq!(of_it("messages-when-down"), "ok");
         node.client()
             .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
     }
     let (found, _) = self::findings(&cluster.url());
-    assert_eq!(verdict(&found, "coverage"), "mind");
+    assert_eq!(verdict(&found, "coverage"), "warning");
 }
 
 #[test]
@@ -225,6 +228,6 @@ fn a_store_that_cannot_be_reached_is_no_finding() {
     let server = RedisServer::start();
     server.kill();
     // The URL that is written, and not that of the environment.
-    let line = format!("--timeout 300ms doctor {}", server.url());
+    let line = format!("--connect-timeout 300ms doctor {}", server.url());
     refused(&mut distlock("memory:", &line), 117, &[]);
 }

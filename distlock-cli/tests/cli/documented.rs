@@ -156,7 +156,7 @@ async fn completions_are_written() {
         ("fish", "complete -c distlock"),
     ] {
         let script = fs::read_to_string(said.dir().join(shell)).expect("a script");
-        for part in [part, "inspect", "holder-is-gone", "on-lost"] {
+        for part in [part, "inspect", "assume-holder-dead", "on-lost"] {
             assert!(script.contains(part), "{part} is not in that of {shell}");
         }
     }

@@ -106,15 +106,15 @@ pub(crate) async fn manager(url: &str) -> LockManager {
 
 /// One that is called so.
 pub(crate) async fn named(url: &str, name: &str) -> LockManager {
-    let builder = LockManager::builder().url(url).client_name(name);
-    builder.connect().await.expect("a manager")
+    let builder = LockManager::builder().client_name(name);
+    builder.connect(&url).await.expect("a manager")
 }
 
 /// Returns once so many wait.
 pub(crate) async fn until_waiting(locks: &LockManager, key: &str, count: u64) {
     eventually_async(SOON, async || {
         let state = locks.inspect(key).await.expect("an inspection");
-        state.waiters == count
+        state.queue_length == count
     })
     .await;
 }

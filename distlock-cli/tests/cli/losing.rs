@@ -95,12 +95,12 @@ async fn was_told(how: &str, script: fn(&Path, &Path) -> String) -> bool {
 
 #[tokio::test]
 async fn who_hears_a_signal_gets_one_while_there_is_time() {
-    assert!(was_told("signal", that_hears).await, "it was not told");
+    assert!(was_told("term", that_hears).await, "it was not told");
 }
 
 #[tokio::test]
 async fn who_ignores_the_signal_is_killed_in_time() {
-    assert!(!was_told("signal", |beats, _| that_is_deaf(beats)).await);
+    assert!(!was_told("term", |beats, _| that_is_deaf(beats)).await);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn who_is_to_be_killed_is_told_nothing() {
 async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     let scene = Scene::new();
     let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let mut worker = scene.start(&scene.server.url(), "term", &script);
     scene.server.client().cmd(&["DEL", "distlock:lock:{k}"]);
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
@@ -122,7 +122,7 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
 async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     let scene = Scene::new();
     let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let mut worker = scene.start(&scene.server.url(), "term", &script);
     worker.stop_process();
     scene.nobody_lives_when_another_has_the_lock().await;
     worker.cont_process();
@@ -142,7 +142,7 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
         heartbeat(&beats_file)
     );
     let stderr = scene.file("stderr");
-    let mut command = shell(&proxy.url(), "run --lease 6s --grace 3s k", &script);
+    let mut command = shell(&proxy.url(), "run --lease 6s --kill-after 3s k", &script);
     command.stderr(File::create(&stderr).expect("a file"));
     let mut worker = Worker::spawn(&mut command);
     eventually(SOON, || !beats(&beats_file).is_empty());
@@ -198,7 +198,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
         "sh -c '{}'; true",
         that_is_deaf(&scene.file("beats")).replace('\'', "'\\''")
     );
-    let worker = scene.start(&scene.server.url(), "signal", &script);
+    let worker = scene.start(&scene.server.url(), "term", &script);
     worker.kill();
     scene.nobody_lives_when_another_has_the_lock().await;
 }
@@ -208,7 +208,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
 async fn a_keeper_that_was_killed_is_replaced() {
     let scene = Scene::new();
     let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let mut worker = scene.start(&scene.server.url(), "term", &script);
     let parent = worker.pid();
     let first = keeper_of(parent).expect("a keeper");
     signal(first, Signal::SIGKILL);
@@ -227,7 +227,7 @@ async fn a_keeper_that_was_killed_is_replaced() {
 async fn a_command_does_not_outlive_both() {
     let scene = Scene::new();
     let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let mut worker = scene.start(&scene.server.url(), "term", &script);
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     // So that it starts no other one.
     worker.stop_process();
@@ -249,7 +249,7 @@ async fn what_a_command_leaves_does_not_outlive_the_lock() {
     let left = format!("(trap '' TERM; {})", heartbeat(&file));
     let begun = format!("while [ ! -s '{}' ]; do sleep 0.02; done", file.display());
     let script = format!("{left} & {begun}; exit 3");
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let mut worker = scene.start(&scene.server.url(), "term", &script);
     scene.nobody_lives_when_another_has_the_lock().await;
     assert_eq!(worker.wait(SOON).code(), Some(3));
 }

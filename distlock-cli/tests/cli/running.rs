@@ -36,7 +36,7 @@ async fn every_failure_has_its_code() {
         ("run k -- /etc/passwd", 126, "/etc/passwd"),
         ("run k", 2, "<COMMAND>"),
         ("run --lease 15 k -- true", 2, "500ms"),
-        ("run --lease 4s --grace 3s k -- true", 2, "grace"),
+        ("run --lease 4s --kill-after 3s k -- true", 2, "kill-after"),
         ("nonsense", 2, "nonsense"),
         ("run a\nb -- true", 2, "control character"),
         ("run --wait 0 taken -- echo ran", 116, busy),
@@ -47,7 +47,7 @@ async fn every_failure_has_its_code() {
     assert!(!server.client().exists("distlock:lock:{k}"), "it is kept");
     guard.release().await.expect("a release");
     server.kill();
-    let line = "--timeout 300ms run k -- true";
+    let line = "--connect-timeout 300ms run k -- true";
     let port = server.port().to_string();
     refused(&mut distlock(&server.url(), line), 117, &[&port]);
     let line = "run k -- true";
@@ -168,7 +168,7 @@ fn what_came_of_it_is_told_as_json() {
     assert_eq!(told["run"]["key"], "k");
     assert_eq!(told["run"]["failure"], serde_json::Value::Null);
     server.kill();
-    let line = "--json --timeout 200ms run k -- true";
+    let line = "--json --connect-timeout 200ms run k -- true";
     let (_, stderr) = code(&mut distlock(&server.url(), line));
     assert_eq!(json(&stderr)["error"]["kind"], "unavailable");
 }

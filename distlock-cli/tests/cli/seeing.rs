@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ async fn the_locks_that_are_held_are_listed() {
     assert_eq!(locks[0]["holders"][0]["client"], "first");
     assert_eq!(locks[0]["waiters"], 1);
     assert_eq!(locks[0]["fencing_token"], one.fencing_token().get());
-    assert!(locks[0]["left_ms"].as_u64() > Some(0), "{listed}");
+    assert!(locks[0]["expires_in_ms"].as_u64() > Some(0), "{listed}");
     one.release().await.expect("a release");
     let _ = waiting.await.expect("no panic").expect("the lock");
 }
@@ -54,8 +54,8 @@ async fn long_keys_fit_80_columns_and_are_whole_in_json() {
 #[tokio::test]
 async fn a_namespace_has_its_own() {
     let server = RedisServer::start();
-    let builder = LockManager::builder().url(server.url()).namespace("shop");
-    let locks = builder.connect().await.expect("a manager");
+    let builder = LockManager::builder().namespace("shop");
+    let locks = builder.connect(&server.url()).await.expect("a manager");
     let _held = locks.lock("k").acquire().await.expect("a free lock");
     let count = |line| {
         let listed = object(&mut distlock(&server.url(), line));
@@ -81,7 +81,7 @@ async fn who_waits_is_named_in_order() {
     }
     let seen = object(&mut distlock(&server.url(), "--json inspect k"));
     assert_eq!(seen["holders"][0]["client"], "holder");
-    let waiting = seen["waiting"].as_array().expect("a list");
+    let waiting = seen["waiters"].as_array().expect("a list");
     let names: Vec<_> = waiting.iter().map(|waiter| &waiter["client"]).collect();
     assert_eq!(names, ["second", "third"]);
     assert!(
@@ -104,7 +104,9 @@ async fn a_key_that_is_only_kept_is_shown_as_such() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "nightly-1").await;
     let job = locks.lock("job").min_hold(Duration::from_secs(3_600));
-    job.run(async |_| ()).await.expect("a free lock");
+    job.run(async |_| Ok::<_, Error>(()))
+        .await
+        .expect("a free lock");
     let listed = object(&mut distlock(&server.url(), "--json list"));
     let until = listed["locks"][0]["holders"][0]["kept_until"].as_str();
     let time = until.and_then(|until| until.get(11..19)).expect("a moment");

@@ -16,7 +16,7 @@ fn a_wrong_command_line_is_json_as_well() {
         ("unlock --json", "<KEY>"),
         ("run k --json", "<COMMAND>"),
         ("--json run -- ls", "the key is missing"),
-        ("inspect k --timeout 15 --json", "write 500ms"),
+        ("inspect k --connect-timeout 15 --json", "write 500ms"),
         ("--json", "subcommand"),
     ] {
         let (ended, stderr) = code(&mut bare(line));
@@ -71,7 +71,7 @@ fn exit_codes_are_documented() {
     let manual = read(&package.join("../docs/operations/command-line.md"));
     for (code, word) in [
         ("0", "done"),
-        ("1", "bad"),
+        ("1", "error"),
         ("2", "command line"),
         ("116", "busy"),
         ("117", "unavailable"),

@@ -10,7 +10,7 @@ use crate::kit::{
 };
 
 /// What an operator does at last.
-const FORCED: &str = "--json unlock --force --holder-is-gone k";
+const FORCED: &str = "--json unlock --wait-until-free --assume-holder-dead k";
 
 #[tokio::test]
 async fn a_holder_that_listens_stops_and_releases() {
@@ -28,7 +28,7 @@ async fn a_holder_that_listens_stops_and_releases() {
         object(&mut distlock(&url, "--json unlock --wait 30s k"))
     });
     let unlocked = unlocked.await.expect("no panic");
-    assert_eq!(unlocked["how"], "released");
+    assert_eq!(unlocked["outcome"], "released");
     assert_eq!(unlocked["holder"]["client"], "holder");
     assert!(
         unlocked["fencing_token"].as_u64() > Some(token),
@@ -51,7 +51,7 @@ async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
     refused(impatient, 116, &["`k`", "holder"]);
     // Its client is connected, so nothing is deleted.
     let unlocked = object(&mut distlock(&server.url(), FORCED));
-    assert_eq!(unlocked["how"], "expired", "{unlocked}");
+    assert_eq!(unlocked["outcome"], "expired", "{unlocked}");
     drop(guard);
 }
 
@@ -59,8 +59,8 @@ async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
 fn what_is_free_is_free() {
     let server = RedisServer::start();
     let unlocked = object(&mut distlock(&server.url(), "--json unlock k"));
-    assert_eq!(unlocked["how"], "was-free");
-    let hasty = "unlock --holder-is-gone k";
+    assert_eq!(unlocked["outcome"], "not_held");
+    let hasty = "unlock --assume-holder-dead k";
     refused(&mut distlock(&server.url(), hasty), 2, &[]);
 }
 
@@ -77,7 +77,7 @@ fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
         client.cmd(&["PUBSUB", "CHANNELS"]).array().is_empty()
     });
     let unlocked = object(&mut distlock(&server.url(), FORCED));
-    assert_eq!(unlocked["how"], "deleted");
+    assert_eq!(unlocked["outcome"], "deleted");
     assert_eq!(
         code(&mut distlock(&server.url(), "run --wait 0 k -- true")).0,
         0
@@ -97,7 +97,7 @@ async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
         // So long that nobody but the one who follows the command kills it in time.
-        let line = "run --lease 10m --grace 2s k";
+        let line = "run --lease 10m --kill-after 2s k";
         let mut worker = Worker::spawn(&mut shell(&server.url(), line, &script));
         eventually(SOON, || !beats(&file).is_empty());
         let shown = output(&mut distlock(&server.url(), "unlock --wait 30s k"));

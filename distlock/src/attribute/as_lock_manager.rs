@@ -30,7 +30,7 @@ use crate::manager::LockManager;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// let state = Arc::new(AppState { locks: LockManager::memory() });
+/// let state = Arc::new(AppState { locks: LockManager::in_memory() });
 /// assert_eq!(reserve(state, 42).await?, 42);
 /// # Ok(()) }
 /// ```
@@ -52,7 +52,7 @@ pub trait AsLockManager {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// assert!(try_once(&LockManager::memory()).await?);
+    /// assert!(try_once(&LockManager::in_memory()).await?);
     /// # Ok(()) }
     /// ```
     fn as_lock_manager(&self) -> &LockManager;

@@ -46,10 +46,10 @@ impl Credentials {
     /// Creates the credentials of the default user (`requirepass`).
     ///
     /// ```
-    /// let credentials = distlock::Credentials::password("secret");
+    /// let credentials = distlock::Credentials::from_password("secret");
     /// assert!(format!("{credentials:?}").contains("username: None"));
     /// ```
-    pub fn password(password: impl Into<String>) -> Self {
+    pub fn from_password(password: impl Into<String>) -> Self {
         Credentials {
             username: None,
             password: password.into(),

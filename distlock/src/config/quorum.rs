@@ -12,14 +12,14 @@ use crate::error::Error;
 /// use distlock::{LockManager, Quorum};
 /// use std::time::Duration;
 ///
-/// let quorum = Quorum::default().max_lease(Duration::from_secs(30));
+/// let quorum = Quorum::new().max_lease(Duration::from_secs(30));
 /// let locks = LockManager::builder()
-///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
 ///     .quorum(quorum)
-///     .connect_lazy()?;
+///     .connect_lazy("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")?;
 /// # Ok::<(), distlock::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it has no effect until it is passed to `LockManagerBuilder::quorum`"]
 pub struct Quorum {
     pub(crate) size: Option<usize>,
     pub(crate) max_lease: Duration,
@@ -27,17 +27,27 @@ pub struct Quorum {
 }
 
 impl Default for Quorum {
-    /// Returns the default settings: a majority, leases of up to a minute, and servers that forget.
     fn default() -> Self {
+        Quorum::new()
+    }
+}
+
+impl Quorum {
+    /// Creates the default settings: a majority, leases of up to a minute, and servers that forget.
+    ///
+    /// ```
+    /// use distlock::Quorum;
+    ///
+    /// assert_eq!(Quorum::new(), Quorum::default());
+    /// ```
+    pub fn new() -> Self {
         Quorum {
             size: None,
             max_lease: Duration::from_secs(60),
             nodes_remember: false,
         }
     }
-}
 
-impl Quorum {
     /// Sets how many servers have to vote for a holder; default: more than half of them. With a
     /// greater size, up to `2 * size - servers - 1` servers may even forget a lock and vote again
     /// at once.
@@ -45,13 +55,11 @@ impl Quorum {
     /// ```
     /// # use distlock::{LockManager, Quorum};
     /// let three = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// let builder = LockManager::builder().url(three);
-    /// let locks = builder.clone().quorum(Quorum::default().size(3)).connect_lazy()?;
-    /// let minority = builder.quorum(Quorum::default().size(1));
-    /// assert!(minority.connect_lazy().is_err(), "two could hold one lock");
+    /// let locks = LockManager::builder().quorum(Quorum::new().size(3)).connect_lazy(three)?;
+    /// let minority = LockManager::builder().quorum(Quorum::new().size(1));
+    /// assert!(minority.connect_lazy(three).is_err(), "two could hold one lock");
     /// # Ok::<(), distlock::Error>(())
     /// ```
-    #[must_use]
     pub fn size(mut self, servers: usize) -> Self {
         self.size = Some(servers);
         self
@@ -68,21 +76,19 @@ impl Quorum {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// let locks = LockManager::builder()
-    ///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
-    ///     .quorum(Quorum::default().max_lease(Duration::from_secs(10)))
-    ///     .connect_lazy()?;
+    ///     .quorum(Quorum::new().max_lease(Duration::from_secs(10)))
+    ///     .connect_lazy("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")?;
     /// let refused = locks.lock("report").lease(Duration::from_secs(30)).acquire().await;
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn max_lease(mut self, longest: Duration) -> Self {
         self.max_lease = longest;
         self
     }
 
-    /// Sets whether a restarted server votes as soon as it is back, because it has forgotten no
-    /// write that it ever acknowledged; default `false`. Every server then needs `appendonly yes`,
+    /// Sets whether to assume that a restarted server has forgotten no write that it acknowledged,
+    /// so that it votes as soon as it is back; default `false`. Every server then needs `appendonly yes`,
     /// `appendfsync always` and a disk that keeps all data that was flushed to it. The client
     /// detects only a server that comes back without any data. If another server has forgotten a
     /// lock, two clients may hold that lock.
@@ -91,14 +97,12 @@ impl Quorum {
     /// # use distlock::{LockManager, Quorum};
     /// // Each of these servers has `appendonly yes` and `appendfsync always`.
     /// let locks = LockManager::builder()
-    ///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
-    ///     .quorum(Quorum::default().servers_never_forget(true))
-    ///     .connect_lazy()?;
+    ///     .quorum(Quorum::new().assume_durable_servers(true))
+    ///     .connect_lazy("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
-    #[must_use]
-    pub fn servers_never_forget(mut self, never: bool) -> Self {
-        self.nodes_remember = never;
+    pub fn assume_durable_servers(mut self, on: bool) -> Self {
+        self.nodes_remember = on;
         self
     }
 

@@ -13,13 +13,12 @@ use std::path::{Path, PathBuf};
 /// use distlock::{LockManager, Tls};
 ///
 /// let locks = LockManager::builder()
-///     .url("rediss://127.0.0.1:6380")
 ///     .tls(Tls::new().ca_file("/etc/redis/ca.crt"))
-///     .connect_lazy()?;
+///     .connect_lazy("rediss://127.0.0.1:6380")?;
 /// # Ok::<(), distlock::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "it does nothing until it is given to `LockManagerBuilder::tls`"]
+#[must_use = "it has no effect until it is passed to `LockManagerBuilder::tls`"]
 pub struct Tls {
     ca_file: Option<PathBuf>,
     client_certificate: Option<(PathBuf, PathBuf)>,
@@ -32,7 +31,7 @@ impl Tls {
     /// ```
     /// # use distlock::{LockManager, Tls};
     /// let builder = LockManager::builder().tls(Tls::new());
-    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "it is asked for, so it must be rediss");
+    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "it is asked for, so it must be rediss");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn new() -> Self {
@@ -46,7 +45,7 @@ impl Tls {
     /// # use distlock::{LockManager, Tls};
     /// # let folder = std::path::Path::new("/etc/redis");
     /// let tls = Tls::new().ca_file(folder.join("ca.crt"));
-    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -62,7 +61,7 @@ impl Tls {
     /// let tls = Tls::new()
     ///     .ca_file("/etc/redis/ca.crt")
     ///     .client_certificate("/etc/shop/tls.crt", "/etc/shop/tls.key");
-    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn client_certificate(
@@ -81,7 +80,7 @@ impl Tls {
     /// # use distlock::{LockManager, Tls};
     /// // Through a tunnel: the certificate does not contain the address of its near end.
     /// let tls = Tls::new().ca_file("/etc/redis/ca.crt").server_name("redis.internal");
-    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn server_name(mut self, name: impl Into<String>) -> Self {

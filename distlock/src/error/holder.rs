@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
 
 /// A holder of a lock.
@@ -11,19 +12,22 @@ use crate::util::visible::Visible;
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let _held = locks.lock("report").acquire().await?;
 /// let seen = locks.inspect("report").await?;
-/// let holder = &seen.holders()[0];
+/// let holder = &seen.holders[0];
 /// assert!(holder.this_process);
 /// assert!(holder.to_string().starts_with(&format!("held by {} for", holder.client)));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Holder {
     /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
     pub client: String,
+    /// The fencing token of the hold; `None` if it is unknown.
+    pub fencing_token: Option<FencingToken>,
     /// The time at which the holder acquired the lock, by the store's clock.
     pub held_since: SystemTime,
     /// The time until which [`min_hold`](crate::Lock::min_hold) keeps the key although the work is

@@ -45,7 +45,7 @@ mod outage;
 /// // No manager is installed, which is a programming error.
 /// assert_eq!(handler().await, 500);
 ///
-/// let locks = LockManager::memory();
+/// let locks = LockManager::in_memory();
 /// assert_eq!(distlock::with_manager(locks.clone(), handler()).await, 200);
 /// let _held = locks.lock("stock").acquire().await?;
 /// assert_eq!(distlock::with_manager(locks, handler()).await, 423);
@@ -209,7 +209,7 @@ impl Error {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let _first = locks.lock("report").acquire().await?;
     /// let second = locks.lock("report").wait(Duration::ZERO).acquire().await;
     /// assert!(second.is_err_and(|error| error.is_busy()));
@@ -227,9 +227,9 @@ impl Error {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let hung = lock.run(async |_| std::future::pending::<()>().await).await;
+    /// let hung = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await;
     /// assert!(hung.is_err_and(|error| error.is_lost()));
     /// # Ok(()) }
     /// ```
@@ -261,7 +261,7 @@ impl Error {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let error = locks.lock("").acquire().await.unwrap_err();
     /// assert!(!error.is_retryable(), "an empty key stays one: {error}");
     ///
@@ -285,7 +285,7 @@ impl Error {
     /// # use distlock::{Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let error = locks.lock("inventory:{7").acquire().await.unwrap_err();
     /// assert_eq!(error.key(), Some("inventory:{7"));
     /// assert_eq!(Error::NotInstalled.key(), None);
@@ -314,7 +314,7 @@ impl Error {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let locks = LockManager::builder().client_name("checkout-3").in_memory()?;
     /// let _held = locks.lock("report").acquire().await?;
     /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
     /// assert_eq!(error.holders()[0].client, "checkout-3");
@@ -409,6 +409,7 @@ mod tests {
     fn holders(client: &str) -> Vec<Holder> {
         vec![Holder {
             client: client.into(),
+            fencing_token: None,
             held_since: SystemTime::now(),
             kept_until: None,
             this_process: false,

@@ -13,7 +13,7 @@ use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Children, Frame};
 use crate::manager::LockManager;
 use crate::manager::engine::backlog::Answered;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::release::{self, Tried};
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span;
@@ -33,7 +33,7 @@ use crate::protocol::outcome::End;
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let guard = locks.lock("report").acquire().await?;
 /// assert!(locks.lock("report").try_acquire().await?.is_none());
 /// guard.release().await?;
@@ -43,7 +43,7 @@ use crate::protocol::outcome::End;
 #[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
 pub struct LockGuard {
     manager: LockManager,
-    pub(crate) held: Held,
+    pub(crate) held: HeldLock,
     /// The mutex by which branches that re-enter this hold take turns.
     children: OnceCell<Children>,
     kind: Kind,
@@ -60,7 +60,7 @@ enum Kind {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: LockManager, held: Held) -> Self {
+    pub(crate) fn new(manager: LockManager, held: HeldLock) -> Self {
         LockGuard {
             manager,
             held,
@@ -69,7 +69,11 @@ impl LockGuard {
         }
     }
 
-    pub(crate) fn reentered(manager: LockManager, held: Held, turn: OwnedMutexGuard<()>) -> Self {
+    pub(crate) fn reentered(
+        manager: LockManager,
+        held: HeldLock,
+        turn: OwnedMutexGuard<()>,
+    ) -> Self {
         LockGuard {
             manager,
             held,
@@ -84,7 +88,7 @@ impl LockGuard {
     /// ```
     /// # use distlock::{LockManager, Error};
     /// # async fn f() -> Result<(), Error> {
-    /// let guard = LockManager::memory().lock("report").acquire().await?;
+    /// let guard = LockManager::in_memory().lock("report").acquire().await?;
     /// let held = guard.held();
     /// let write = tokio::spawn(async move { held.check().map(|()| held.fencing_token()) });
     /// assert_eq!(write.await.expect("no panic")?, guard.fencing_token());
@@ -93,20 +97,20 @@ impl LockGuard {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
     /// ```
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> HeldLock {
         self.held.clone()
     }
 
-    /// Returns the fencing token of this acquisition, see [`Held::fencing_token`].
+    /// Returns the fencing token of this acquisition, see [`HeldLock::fencing_token`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("invoice:7").acquire().await?;
     /// // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
-    /// let parameter = i64::try_from(guard.fencing_token()).expect("it fits a BIGINT");
+    /// let parameter = guard.fencing_token().as_i64();
     /// assert!(parameter > 0);
     /// # Ok(()) }
     /// ```
@@ -115,13 +119,13 @@ impl LockGuard {
         self.held.fencing_token()
     }
 
-    /// Returns the key of the lock, see [`Held::key`].
+    /// Returns the key of the lock, see [`HeldLock::key`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("{tenant:7}:stock").acquire().await?;
     /// assert_eq!(guard.key(), "{tenant:7}:stock");
     /// # Ok(()) }
@@ -131,13 +135,13 @@ impl LockGuard {
         self.held.key()
     }
 
-    /// Returns true if the lock is provably held at this moment, see [`Held::is_held`].
+    /// Returns true if the lock is provably held at this moment, see [`HeldLock::is_held`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// assert!(guard.is_held());
     /// locks.shutdown().await;
@@ -149,14 +153,14 @@ impl LockGuard {
         self.held.is_held()
     }
 
-    /// Waits until the store has confirmed the full lease, see [`Held::confirmed`].
+    /// Waits until the store has confirmed the full lease, see [`HeldLock::confirmed`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").lease(Duration::from_secs(15)).acquire().await?;
     /// guard.confirmed().await?;
     /// assert!(guard.remaining() > Duration::from_secs(10));
@@ -175,14 +179,14 @@ impl LockGuard {
         self.held.confirmed().await
     }
 
-    /// Returns for how long the lock stays held without a further renewal, see [`Held::remaining`].
+    /// Returns for how long the lock stays held without a further renewal, see [`HeldLock::remaining`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lease = Duration::from_secs(15);
     /// let guard = locks.lock("report").lease(lease).acquire().await?;
     /// assert!(guard.remaining() < lease, "a safety margin is taken off");
@@ -193,14 +197,14 @@ impl LockGuard {
         self.held.remaining()
     }
 
-    /// Returns an error if the lock is no longer held, see [`Held::check`].
+    /// Returns an error if the lock is no longer held, see [`HeldLock::check`].
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
     /// let hour = Duration::from_secs(60 * 60);
     /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
     /// guard.check()?;
@@ -217,13 +221,13 @@ impl LockGuard {
         self.held.check()
     }
 
-    /// Waits until the lock is lost, and returns the error, see [`Held::lost`].
+    /// Waits until the lock is lost, and returns the error, see [`HeldLock::lost`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// # async fn write_report() -> u32 { 7 }
     /// let guard = locks.lock("report").acquire().await?;
     /// let rows = tokio::select! {
@@ -251,7 +255,7 @@ impl LockGuard {
     /// # use distlock::{BodyState, Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// guard.release().await?;
     ///
@@ -292,7 +296,7 @@ impl LockGuard {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// guard.scope(async {
     ///     // Outside of the scope this call would wait for `guard` in vain.

@@ -11,8 +11,8 @@ static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 ///
 /// ```
 /// use distlock::{Error, LockManager};
-/// distlock::install(LockManager::memory())?;
-/// assert!(matches!(distlock::install(LockManager::memory()), Err(Error::AlreadyInstalled)));
+/// distlock::install(LockManager::in_memory())?;
+/// assert!(matches!(distlock::install(LockManager::in_memory()), Err(Error::AlreadyInstalled)));
 /// # Ok::<(), distlock::Error>(())
 /// ```
 ///
@@ -27,7 +27,7 @@ pub fn install(manager: LockManager) -> Result<(), Error> {
 ///
 /// ```
 /// assert!(distlock::installed().is_none());
-/// distlock::install(distlock::LockManager::memory())?;
+/// distlock::install(distlock::LockManager::in_memory())?;
 /// assert!(distlock::installed().is_some());
 /// # Ok::<(), distlock::Error>(())
 /// ```
@@ -42,7 +42,7 @@ pub fn installed() -> Option<LockManager> {
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// let locks = LockManager::memory();
+/// let locks = LockManager::in_memory();
 /// distlock::install(locks.clone())?;
 /// let guard = locks.lock("report").acquire().await?;
 ///

@@ -18,7 +18,7 @@ use crate::lock::run::{Run, Running, Stage};
 use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span::{self, RunSpan};
@@ -32,7 +32,7 @@ use crate::protocol::request::Request;
 /// # use distlock::{LockManager, Error};
 /// # use std::time::Duration;
 /// # async fn f() -> Result<(), Error> {
-/// let manager = LockManager::memory();
+/// let manager = LockManager::in_memory();
 /// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
 ///
 /// let guard = lock.acquire().await?;
@@ -56,7 +56,7 @@ impl LockManager {
     /// a Redis Cluster hash tag. Pass untrusted values through [`escape`](crate::escape).
     ///
     /// ```
-    /// # let locks = distlock::LockManager::memory();
+    /// # let locks = distlock::LockManager::in_memory();
     /// let from_a_form = "7 or 8";
     /// let lock = locks.lock(format!("inventory:{}", distlock::escape(from_a_form)));
     /// assert_eq!(lock.key(), "inventory:7%20or%208");
@@ -83,7 +83,7 @@ impl Lock {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").lease(Duration::from_secs(5)).acquire().await?;
     /// assert!(guard.remaining() < Duration::from_secs(5));
     ///
@@ -105,7 +105,7 @@ impl Lock {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
     /// let _held = locks.lock("report").acquire().await?;
     /// let wait = Duration::from_secs(5);
     /// let error = locks.lock("report").wait(wait).acquire().await.unwrap_err();
@@ -127,9 +127,9 @@ impl Lock {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
     /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # Ok(()) }
     /// ```
@@ -153,9 +153,9 @@ impl Lock {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("jobs:nightly-report").min_hold(Duration::from_secs(10 * 60));
-    /// lock.run(async |_| { /* the report */ }).await?;
+    /// lock.run(async |_| { /* the report */ Ok::<_, distlock::Error>(()) }).await?;
     /// // Another replica starts the job a moment later.
     /// assert!(lock.try_acquire().await?.is_none());
     /// # Ok(()) }
@@ -190,7 +190,7 @@ impl Lock {
     /// let lock = locks.lock("ledger:close").min_replicas(1);
     ///
     /// // A store without replicas rejects the option instead of ignoring it.
-    /// let refused = LockManager::memory().lock("ledger:close").min_replicas(1).acquire().await;
+    /// let refused = LockManager::in_memory().lock("ledger:close").min_replicas(1).acquire().await;
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok(()) }
     /// ```
@@ -218,7 +218,7 @@ impl Lock {
     /// let lock = locks.lock("ledger:close").fsync(true);
     ///
     /// // A store without a disk rejects the option instead of ignoring it.
-    /// let refused = LockManager::memory().lock("ledger:close").fsync(true).acquire().await;
+    /// let refused = LockManager::in_memory().lock("ledger:close").fsync(true).acquire().await;
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok(()) }
     /// ```
@@ -234,7 +234,7 @@ impl Lock {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let labelled = locks.lock("inventory:7").label("inventory:<item_id>");
     /// let _held = labelled.acquire().await?;
     /// // The lock is on the key, not on the label.
@@ -249,7 +249,7 @@ impl Lock {
     /// Returns the key as it was passed.
     ///
     /// ```
-    /// # let locks = distlock::LockManager::memory();
+    /// # let locks = distlock::LockManager::in_memory();
     /// assert_eq!(locks.lock("{tenant:7}:stock").key(), "{tenant:7}:stock");
     /// ```
     #[must_use]
@@ -268,7 +268,7 @@ impl Lock {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report");
     /// let first = lock.acquire().await?;
     /// let next = tokio::spawn(async move { lock.acquire().await });
@@ -291,13 +291,13 @@ impl Lock {
     /// # Panics
     ///
     /// With a manager of
-    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if the
+    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime), if the
     /// call has to wait in a tokio runtime that was built without its time driver (`enable_time`).
     ///
     /// # Paused time
     ///
     /// A manager of
-    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes
+    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime) takes
     /// part in `tokio::time::pause`. Other managers run on their own thread: their leases and waits
     /// take real time, and a timeout around a call may end at once.
     ///
@@ -315,7 +315,7 @@ impl Lock {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("cache:warm-up");
     /// let Some(guard) = lock.try_acquire().await? else {
     ///     return Ok(()); // another replica is at it
@@ -345,33 +345,39 @@ impl Lock {
     ///
     /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. If
     /// the body ends after its hold, the call returns an error with `BodyState::Completed`, never
-    /// the body's result. Inside, [`current`](crate::current) returns this hold. Any return value
-    /// of `body` counts as a success for `min_hold`.
+    /// the body's result. Inside, [`current`](crate::current) returns this hold. An `Err` of the
+    /// body is a failure, for which `min_hold` does not keep the lock.
     ///
     /// ```
     /// # use distlock::{LockManager, Error};
     /// # async fn f() -> Result<(), Error> {
-    /// let manager = LockManager::memory();
-    /// let token = manager.lock("report").run(async |held| held.fencing_token()).await?;
-    /// assert!(token.get() > 0);
+    /// let manager = LockManager::in_memory();
+    /// let text = manager.lock("report").run(async |held| {
+    ///     let text = tokio::fs::read_to_string("Cargo.toml").await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(format!("{}: {text}", held.fencing_token()))
+    /// });
+    /// assert!(text.await.is_ok_and(|text| text.contains(": [package]")));
     /// # Ok(()) }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Lock::acquire), and [`Error::Lost`] and
-    /// [`Error::MaxHoldExceeded`].
+    /// The error of the body. Further, as `E::from`: the errors of [`acquire`](Lock::acquire),
+    /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the body and releases the lock in the background.
-    pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
+    pub async fn run<T, E: From<Error>>(
+        &self,
+        body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
+    ) -> Result<T, E> {
         let (guard, span) = self.enter_to_run().await?;
         let body = body(guard.held());
         let running = Stage::Running(Running::new(guard, span));
-        let mut run = Run::new(running, false, body, |_| true);
-        poll_fn(|context| run.poll(context)).await
+        let mut run = Run::new(running, false, body, Result::is_ok);
+        poll_fn(|context| run.poll(context)).await?
     }
 
     /// Acquires the lock for a body, in a span that covers both.
@@ -468,7 +474,7 @@ impl Lock {
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
                 waited: core.clock.now().since(request.started),
-                holders: vec![self.manager.as_holder(held.age())],
+                holders: vec![self.manager.as_holder(held)],
             }),
         }
     }

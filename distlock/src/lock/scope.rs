@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;
@@ -22,7 +22,7 @@ pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
 /// One hold on the stack.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) held: Held,
+    pub(crate) held: HeldLock,
     store: Arc<str>,
     pub(crate) children: Children,
     below: Option<Arc<Frame>>,
@@ -30,7 +30,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Creates a frame on top of the stack of the running task.
-    pub(crate) fn push(held: Held, store: Arc<str>, children: Children) -> Arc<Self> {
+    pub(crate) fn push(held: HeldLock, store: Arc<str>, children: Children) -> Arc<Self> {
         Arc::new(Frame {
             held,
             store,
@@ -100,9 +100,10 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
 /// ```
 /// # use distlock::{LockManager, Error};
 /// # async fn f() -> Result<(), Error> {
-/// # let manager = LockManager::memory();
+/// # let manager = LockManager::in_memory();
 /// manager.lock("report").run(async |_| {
 ///     assert_eq!(distlock::current().key(), "report");
+///     Ok::<_, Error>(())
 /// }).await?;
 /// # Ok(()) }
 /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
@@ -111,15 +112,15 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
 /// # Panics
 ///
 /// Outside of a locked body; [`try_current`] returns `None` there. A spawned task is outside: move
-/// a clone of the [`Held`] into it.
+/// a clone of the [`HeldLock`] into it.
 #[track_caller]
 #[must_use]
-pub fn current() -> Held {
+pub fn current() -> HeldLock {
     match try_current() {
         Some(held) => held,
         None => panic!(
             "distlock::current() was called outside of a locked body (a spawned task is outside too: \
-             move a clone of the Held into it); use distlock::try_current() where there may be no lock"
+             move a clone of the HeldLock into it); use distlock::try_current() where there may be no lock"
         ),
     }
 }
@@ -130,18 +131,18 @@ pub fn current() -> Held {
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// fn fence() -> Option<distlock::FencingToken> {
 ///     distlock::try_current().map(|held| held.fencing_token())
 /// }
 ///
 /// assert_eq!(fence(), None);
-/// let token = locks.lock("report").run(async |_| fence()).await?;
+/// let token = locks.lock("report").run(async |_| Ok::<_, distlock::Error>(fence())).await?;
 /// assert!(token.is_some());
 /// # Ok(()) }
 /// ```
 #[must_use]
-pub fn try_current() -> Option<Held> {
+pub fn try_current() -> Option<HeldLock> {
     FRAMES.try_with(|top| top.held.clone()).ok()
 }
 
@@ -156,7 +157,7 @@ pub fn try_current() -> Option<Held> {
 /// }
 ///
 /// # async fn f() -> Result<(), Error> {
-/// assert_eq!(distlock::with_manager(LockManager::memory(), greet()).await?, "hello");
+/// assert_eq!(distlock::with_manager(LockManager::in_memory(), greet()).await?, "hello");
 /// # Ok(()) }
 /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
 /// ```

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -13,6 +12,7 @@ use crate::config::options::Durability;
 use crate::error::{Error, Holder};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::executor::IoThread;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::shutdown;
 use crate::protocol::words::wall;
 
@@ -90,7 +90,7 @@ impl LockManager {
     /// # use distlock::{Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report");
     /// let guard = lock.acquire().await?;
     /// let waits = tokio::spawn(async move { lock.acquire().await });
@@ -116,6 +116,23 @@ impl LockManager {
         let _ = finished.await;
     }
 
+    /// Returns true if the manager was shut down, so that its locks can no longer be acquired.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::in_memory();
+    /// assert!(!locks.is_shut_down());
+    /// locks.shutdown().await;
+    /// assert!(locks.is_shut_down());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.core().phase() != Phase::Running
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
@@ -135,17 +152,18 @@ impl LockManager {
 
     /// Fails after a shutdown, so that a call does not wait for a thread that has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if self.core().phase() != Phase::Running {
+        if self.is_shut_down() {
             return Err(shut_down_error());
         }
         Ok(())
     }
 
     /// Returns this process as the holder of a lock.
-    pub(crate) fn as_holder(&self, held_for: Duration) -> Holder {
+    pub(crate) fn as_holder(&self, held: &HeldLock) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
-            held_since: wall(self.core().clock.wall_micros()) - held_for,
+            fencing_token: Some(held.fencing_token()),
+            held_since: wall(self.core().clock.wall_micros()) - held.age(),
             kept_until: None,
             this_process: true,
         }

@@ -31,8 +31,8 @@ pub(crate) const UNLABELED: &str = "unlabeled";
 ///         }
 ///     }
 /// });
-/// let locks = LockManager::builder().add_observer(observer).memory()?;
-/// locks.lock("inventory:7").label("inventory:<item_id>").run(async |_| ()).await?;
+/// let locks = LockManager::builder().add_observer(observer).in_memory()?;
+/// locks.lock("inventory:7").label("inventory:<item_id>").run(async |_| Ok::<_, distlock::Error>(())).await?;
 /// locks.shutdown().await; // delivers all events
 /// assert_eq!(*acquired.lock().unwrap(), ["inventory:<item_id>: free"]);
 /// # Ok(()) }
@@ -326,7 +326,7 @@ pub enum LossKind {
     NotRenewed,
     /// The store no longer has the lock.
     Gone,
-    /// The lock was revoked ([`LockManager::unlock`](crate::LockManager::unlock)).
+    /// The lock was revoked ([`LockManager::revoke`](crate::LockManager::revoke)).
     Revoked,
     /// The manager was shut down.
     ShutDown,
@@ -462,7 +462,7 @@ impl Event {
     ///         let _ = sender.send(outcome);
     ///     }
     /// });
-    /// let locks = LockManager::builder().add_observer(observer).memory_on_current_runtime()?;
+    /// let locks = LockManager::builder().add_observer(observer).in_memory_on_current_runtime()?;
     /// let _guard = locks.lock("report").acquire().await?;
     /// assert_eq!(outcomes.recv().await, Some(RenewalOutcome::Ok));
     /// # Ok(()) }

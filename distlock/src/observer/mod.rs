@@ -9,7 +9,7 @@
 //! use distlock::{LockManager, observer};
 //!
 //! let stderr = observer::from_fn(|event| eprintln!("{event:?}"));
-//! let locks = LockManager::builder().add_observer(stderr).memory()?;
+//! let locks = LockManager::builder().add_observer(stderr).in_memory()?;
 //! # Ok::<(), distlock::Error>(())
 //! ```
 
@@ -57,8 +57,8 @@ pub(crate) mod telemetry;
 ///
 /// # async fn f() -> Result<(), distlock::Error> {
 /// let losses = Arc::new(Losses::default());
-/// let manager = LockManager::builder().add_observer(losses.clone()).memory()?;
-/// manager.lock("report:daily").label("report:<name>").run(async |_| ()).await?;
+/// let manager = LockManager::builder().add_observer(losses.clone()).in_memory()?;
+/// manager.lock("report:daily").label("report:<name>").run(async |_| Ok::<_, distlock::Error>(())).await?;
 /// manager.shutdown().await;
 /// assert_eq!(losses.0.load(Ordering::Relaxed), 0);
 /// # Ok(()) }
@@ -102,7 +102,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 ///         let _ = sender.send(format!("{lock}: {outcome}"));
 ///     }
 /// });
-/// let locks = LockManager::builder().add_observer(observer).memory()?;
+/// let locks = LockManager::builder().add_observer(observer).in_memory()?;
 /// let lock = locks.lock("inventory:7").label("inventory:<item_id>");
 /// let _guard = lock.acquire().await?;
 /// assert!(lock.try_acquire().await?.is_none());

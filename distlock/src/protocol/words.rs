@@ -86,6 +86,7 @@ impl Occupant {
     pub(crate) fn holder(&self) -> Holder {
         Holder {
             client: self.name.clone(),
+            fencing_token: Some(self.token),
             held_since: wall(self.since),
             kept_until: self.kept_until.map(wall),
             this_process: self.this_process,

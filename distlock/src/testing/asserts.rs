@@ -63,8 +63,7 @@ macro_rules! __testing_assert_not_locked {
 
 /// Panics unless the lock is held, or not held, as expected.
 #[track_caller]
-pub fn check(locks: &TestLocks, key: impl AsRef<str>, expected: bool, context: fmt::Arguments<'_>) {
-    let key = key.as_ref();
+pub fn check(locks: &TestLocks, key: &str, expected: bool, context: fmt::Arguments<'_>) {
     if locks.hold(key).is_some() == expected {
         return;
     }
@@ -77,7 +76,7 @@ pub fn check(locks: &TestLocks, key: impl AsRef<str>, expected: bool, context: f
         context if context.is_empty() => context,
         context => format!(": {context}"),
     };
-    let before = match locks.acquired(key) {
+    let before = match locks.acquire_count(key) {
         0 => "it was never acquired".to_owned(),
         1 => "it was acquired once".to_owned(),
         times => format!("it was acquired {times} times"),

@@ -8,10 +8,10 @@ use crate::attribute::as_lock_manager::AsLockManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::engine::held::Held;
-use crate::testing::acquisition::Acquisition;
-use crate::testing::loss::Loss;
+use crate::manager::engine::held::HeldLock;
+use crate::testing::loss::InjectedLoss;
 use crate::testing::outcomes::Outcomes;
+use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
 use crate::util::mutex::lock;
@@ -60,7 +60,7 @@ impl TestLocks {
     /// let locks = TestLocks::new();
     /// let reduced = distlock::with_manager(locks.manager(), reduce(7)).await;
     /// assert_eq!(reduced.unwrap(), 7);
-    /// assert_eq!(locks.acquired("inventory:7"), 1);
+    /// assert_eq!(locks.acquire_count("inventory:7"), 1);
     /// # }
     /// ```
     ///
@@ -70,7 +70,7 @@ impl TestLocks {
     #[track_caller]
     #[must_use]
     pub fn new() -> Self {
-        Self::built(LockManager::builder())
+        Self::from_builder(LockManager::builder())
     }
 
     /// Creates the same with settings, such as a [`client_name`](LockManagerBuilder::client_name).
@@ -80,10 +80,10 @@ impl TestLocks {
     /// # use distlock::{LockManager, testing::TestLocks};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = TestLocks::built(LockManager::builder().client_name("checkout-3"));
+    /// let locks = TestLocks::from_builder(LockManager::builder().client_name("checkout-3"));
     /// let _guard = locks.manager().lock("report").acquire().await?;
     /// let seen = locks.manager().inspect("report").await?;
-    /// assert_eq!(seen.holders()[0].client, "checkout-3");
+    /// assert_eq!(seen.holders[0].client, "checkout-3");
     /// # Ok(()) }
     /// ```
     ///
@@ -92,7 +92,7 @@ impl TestLocks {
     /// Panics outside a tokio runtime, and for a setting that cannot work, such as `min_replicas`.
     #[track_caller]
     #[must_use]
-    pub fn built(builder: LockManagerBuilder) -> Self {
+    pub fn from_builder(builder: LockManagerBuilder) -> Self {
         let mut store = None;
         let made = builder.memory_behind(|memory, events| {
             let (opened, test_store) = TestStore::open(memory, events);
@@ -142,8 +142,8 @@ impl TestLocks {
     ///
     /// Panics if this is not a lock key.
     #[track_caller]
-    pub fn on(&self, key: impl AsRef<str>) -> Outcomes<'_> {
-        let key = LockKey::new(key.as_ref()).unwrap_or_else(|error| panic!("{error}"));
+    pub fn on(&self, key: &str) -> Outcomes<'_> {
+        let key = LockKey::new(key).unwrap_or_else(|error| panic!("{error}"));
         Outcomes::new(&self.store, Target::key(&key))
     }
 
@@ -205,12 +205,12 @@ impl TestLocks {
     /// Makes the call that holds the lock of this key lose it.
     ///
     /// ```
-    /// # use distlock::testing::{Loss, TestLocks};
+    /// # use distlock::testing::{InjectedLoss, TestLocks};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = TestLocks::new();
     /// let guard = locks.manager().lock("report").acquire().await?;
-    /// locks.lose("report", Loss::Gone);
+    /// locks.lose("report", InjectedLoss::Gone);
     /// assert!(guard.lost().await.is_lost());
     /// # Ok(()) }
     /// ```
@@ -218,10 +218,9 @@ impl TestLocks {
     /// # Panics
     ///
     /// Panics if the lock is not held, because there is nothing to lose.
-    /// [`until_held`](TestLocks::until_held) waits until it is held.
+    /// [`wait_until_held`](TestLocks::wait_until_held) waits until it is held.
     #[track_caller]
-    pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
-        let key = key.as_ref();
+    pub fn lose(&self, key: &str, how: InjectedLoss) {
         let Some(hold) = self.hold(key) else {
             panic!(
                 "lock `{key}` cannot be lost, for it is not held; {}",
@@ -247,8 +246,8 @@ impl TestLocks {
     /// # async fn main() {
     /// # let locks = TestLocks::new();
     /// let lock = locks.manager().lock("report");
-    /// let work = tokio::spawn(async move { lock.run(async |_| std::future::pending::<()>().await).await });
-    /// locks.until_held("report").await;
+    /// let work = tokio::spawn(async move { lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await });
+    /// locks.wait_until_held("report").await;
     /// assert!(!work.is_finished());
     /// # }
     /// ```
@@ -256,8 +255,8 @@ impl TestLocks {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
-    pub async fn until_held(&self, key: impl AsRef<str>) {
-        until(&self.store.acquired, || self.hold(key.as_ref())).await;
+    pub async fn wait_until_held(&self, key: &str) {
+        until(&self.store.acquired, || self.hold(key)).await;
     }
 
     /// Returns the keys of the locks that are held now, in order. It omits locks of a holder set
@@ -296,7 +295,7 @@ impl TestLocks {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn acquisitions(&self) -> Vec<Acquisition> {
+    pub fn acquisitions(&self) -> Vec<AcquireRecord> {
         lock(&self.store.state).acquisitions.clone()
     }
 
@@ -308,26 +307,24 @@ impl TestLocks {
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = TestLocks::new();
     /// locks.manager().lock("report").acquire().await?.release().await?;
-    /// assert_eq!((locks.acquired("report"), locks.acquired("inventory:7")), (1, 0));
+    /// assert_eq!((locks.acquire_count("report"), locks.acquire_count("inventory:7")), (1, 0));
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn acquired(&self, key: impl AsRef<str>) -> usize {
+    pub fn acquire_count(&self, key: &str) -> usize {
         let acquisitions = self.acquisitions();
-        let of_key = acquisitions
-            .iter()
-            .filter(|known| same(&known.key, key.as_ref()));
+        let of_key = acquisitions.iter().filter(|known| same(&known.key, key));
         of_key.count()
     }
 
-    fn holds(&self) -> impl Iterator<Item = Held> {
+    fn holds(&self) -> impl Iterator<Item = HeldLock> {
         let core = self.manager.core();
         let held = core.claims.held().into_iter();
-        let holds = held.filter_map(move |entry| Held::of(core, &entry));
-        holds.filter(Held::is_held)
+        let holds = held.filter_map(move |entry| HeldLock::of(core, &entry));
+        holds.filter(HeldLock::is_held)
     }
 
-    pub(crate) fn hold(&self, key: &str) -> Option<Held> {
+    pub(crate) fn hold(&self, key: &str) -> Option<HeldLock> {
         self.holds().find(|hold| same(hold.key(), key))
     }
 

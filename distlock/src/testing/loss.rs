@@ -3,37 +3,38 @@
 /// How a hold is lost.
 ///
 /// ```
-/// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
+/// # use distlock::{BodyState, Error, LossReason, testing::{InjectedLoss, TestLocks}};
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let locks = TestLocks::new();
-/// for how in [Loss::Gone, Loss::NotRenewed, Loss::Deleted] {
+/// for how in [InjectedLoss::Gone, InjectedLoss::NotRenewed, InjectedLoss::GoneSilently] {
 ///     locks.on("report").once().lost_after(Duration::from_secs(2), how);
 ///     let error = locks.manager().lock("report").run(async |_| {
 ///         tokio::time::sleep(Duration::from_secs(3)).await;
-///         // Loss::NotRenewed: until the hold can no longer be proven.
-///         while how == Loss::NotRenewed {
+///         // InjectedLoss::NotRenewed: until the hold can no longer be proven.
+///         while how == InjectedLoss::NotRenewed {
 ///             tokio::time::sleep(Duration::from_secs(1)).await;
 ///         }
+///         Ok::<_, distlock::Error>(())
 ///     }).await.unwrap_err();
 ///     let Error::Lost { reason, body, .. } = error else { panic!("{error}") };
-///     // Deleted: the loss was found after the work was done.
-///     assert_eq!(body == BodyState::Completed, how == Loss::Deleted);
-///     assert_eq!(reason == LossReason::Gone, how != Loss::NotRenewed);
+///     // GoneSilently: the loss was found after the work was done.
+///     assert_eq!(body == BodyState::Completed, how == InjectedLoss::GoneSilently);
+///     assert_eq!(reason == LossReason::Gone, how != InjectedLoss::NotRenewed);
 /// }
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum InjectedLoss {
     /// The lock is gone from the store, and the holder is notified at once. The body is stopped
     /// with [`LossReason::Gone`](crate::LossReason::Gone). The next waiter has it from then on.
     Gone,
     /// The same, but the holder learns of it as in production: by its next renewal (a third of the
     /// lease, at most 10 s), which stops the body, or by its release, when the work is `completed`.
-    Deleted,
-    /// The lock is revoked, as with [`unlock`](crate::LockManager::unlock). The body is stopped at
+    GoneSilently,
+    /// The lock is revoked, as with [`unlock`](crate::LockManager::revoke). The body is stopped at
     /// once with [`LossReason::Revoked`](crate::LossReason::Revoked).
     Revoked,
     /// Renewals are no longer answered. The body is stopped with

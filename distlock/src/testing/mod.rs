@@ -14,7 +14,7 @@
 //! `tokio::time`, so under `start_paused = true` a wait of ten seconds takes no time.
 //!
 //! ```
-//! use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
+//! use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
 //! use distlock::{Outage, distributed_lock, with_manager};
 //! use std::time::Duration;
 //!
@@ -48,11 +48,11 @@
 //!     locks.on_all().once().unavailable(Outage::TimedOut);
 //!     assert_eq!(answer(7).await, 503);
 //!
-//!     locks.on_label("inventory:<item_id>").once().lost_after(Duration::from_millis(500), Loss::Gone);
+//!     locks.on_label("inventory:<item_id>").once().lost_after(Duration::from_millis(500), InjectedLoss::Gone);
 //!     assert_eq!(answer(7).await, 409);
 //!
 //!     assert_eq!(answer(7).await, 200);
-//!     assert_eq!(locks.acquired("inventory:7"), 2, "only what was lost, and the last");
+//!     assert_eq!(locks.acquire_count("inventory:7"), 2, "only what was lost, and the last");
 //!     assert_not_locked!(locks, "inventory:7");
 //! }
 //!
@@ -62,9 +62,9 @@
 //! async fn it_works_under_its_lock() {
 //!     let locks = TestLocks::new();
 //!     let work = tokio::spawn(with_manager(locks.manager(), handler(7)));
-//!     locks.until_held("inventory:7").await;
+//!     locks.wait_until_held("inventory:7").await;
 //!     assert_locked!(locks, "inventory:7");
-//!     locks.lose("inventory:7", Loss::Gone);
+//!     locks.lose("inventory:7", InjectedLoss::Gone);
 //!     assert_eq!(work.await.unwrap(), 409);
 //! }
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -76,24 +76,24 @@
 //! | [`busy`](Outcomes::busy) | waits, and fails with [`Error::Busy`](crate::Error::Busy) and that holder |
 //! | [`unavailable`](Outcomes::unavailable) | retries, and fails with [`Error::Unavailable`](crate::Error::Unavailable); held locks are lost at their safe deadline |
 //! | [`foreign`](Outcomes::foreign) | fails with [`Error::KeyConflict`](crate::Error::KeyConflict) |
-//! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | acquires its lock and then fails with [`Error::Lost`](crate::Error::Lost), for the reason of the [`Loss`] |
+//! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | acquires its lock and then fails with [`Error::Lost`](crate::Error::Lost), for the reason of the [`InjectedLoss`] |
 //! | [`max_hold_exceeded_after`](Outcomes::max_hold_exceeded_after) | acquires its lock and then fails with [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded) |
 //! | nothing | acquires its lock, or waits for another holder in this test |
 //!
 //! Every outcome is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all
 //! locks](TestLocks::on_all). It applies [once](Outcomes::once), to [a number of
-//! calls](Outcomes::times), [for a duration](Outcomes::for_the_next), or until it is
+//! calls](Outcomes::times), [for a duration](Outcomes::for_duration), or until it is
 //! [cleared](Outcomes::clear). `min_replicas` and `fsync` of a lock are always satisfied.
 //!
 //! [`error`] creates errors without a lock, for tests of a mapping of errors.
 
-mod acquisition;
 #[doc(hidden)]
 pub mod asserts;
 pub mod error;
 mod locks;
 mod loss;
 mod outcomes;
+mod record;
 mod script;
 mod store;
 
@@ -101,7 +101,7 @@ mod store;
 pub use crate::__testing_assert_locked as assert_locked;
 #[doc(inline)]
 pub use crate::__testing_assert_not_locked as assert_not_locked;
-pub use acquisition::Acquisition;
 pub use locks::TestLocks;
-pub use loss::Loss;
+pub use loss::InjectedLoss;
 pub use outcomes::{Outcomes, holder};
+pub use record::AcquireRecord;

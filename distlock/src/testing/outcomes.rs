@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Holder, Outage};
-use crate::testing::loss::Loss;
+use crate::testing::loss::InjectedLoss;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
 
@@ -23,6 +23,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
     let micros = since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
     Holder {
         client: client.into(),
+        fencing_token: None,
         held_since: UNIX_EPOCH + Duration::from_micros(micros),
         kept_until: None,
         this_process: false,
@@ -118,12 +119,12 @@ impl Outcomes<'_> {
     /// # async fn main() -> Result<(), Error> {
     /// # let locks = TestLocks::new();
     /// let three = Duration::from_secs(3);
-    /// locks.on("report").for_the_next(three).busy(holder("worker-2"));
+    /// locks.on("report").for_duration(three).busy(holder("worker-2"));
     /// let guard = locks.manager().lock("report").wait(2 * three).acquire().await?;
     /// assert!(locks.acquisitions()[0].waited >= three);
     /// # guard.release().await }
     /// ```
-    pub fn for_the_next(mut self, duration: Duration) -> Self {
+    pub fn for_duration(mut self, duration: Duration) -> Self {
         self.lasts = Some(duration);
         self
     }
@@ -188,18 +189,18 @@ impl Outcomes<'_> {
     /// [`Error::Lost`](crate::Error::Lost), unless it ends first.
     ///
     /// ```
-    /// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
+    /// # use distlock::{BodyState, Error, LossReason, testing::{InjectedLoss, TestLocks}};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// # let locks = TestLocks::new();
-    /// locks.on("report").lost_after(Duration::from_secs(2), Loss::Gone);
+    /// locks.on("report").lost_after(Duration::from_secs(2), InjectedLoss::Gone);
     /// let lock = locks.manager().lock("report");
-    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
     /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, body: BodyState::Stopped, .. }));
     /// # }
     /// ```
-    pub fn lost_after(self, after: Duration, how: Loss) {
+    pub fn lost_after(self, after: Duration, how: InjectedLoss) {
         self.set(Outcome::Lost { after, how });
     }
 
@@ -214,7 +215,7 @@ impl Outcomes<'_> {
     /// # let locks = TestLocks::new();
     /// locks.on("report").max_hold_exceeded_after(Duration::from_secs(2));
     /// let lock = locks.manager().lock("report").max_hold(Duration::from_secs(3_600));
-    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
     /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # }
     /// ```

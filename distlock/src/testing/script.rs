@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
-use crate::testing::loss::Loss;
+use crate::testing::loss::InjectedLoss;
 
 /// The number of a rule. It is never reused.
 pub(crate) type RuleId = usize;
@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     Busy(Holder),
     Unavailable(Outage),
     Foreign(String),
-    Lost { after: Duration, how: Loss },
+    Lost { after: Duration, how: InjectedLoss },
     HoldLimit(Duration),
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::table::Entry;
 use crate::manager::engine::watch;
 use crate::observer::Observer;
@@ -29,8 +29,8 @@ use crate::protocol::words::{
 use crate::store::command::{Command, Inspect, Reply, Revoke};
 use crate::store::memory::MemoryStore;
 use crate::store::{BoxFuture, EventSink, LockStore, Opened, StoreEvent, run};
-use crate::testing::acquisition::Acquisition;
-use crate::testing::loss::Loss;
+use crate::testing::loss::InjectedLoss;
+use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Target};
 use crate::util::mutex::lock;
 
@@ -48,7 +48,7 @@ pub(crate) struct TestStore {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     script: Script,
-    pub(crate) acquisitions: Vec<Acquisition>,
+    pub(crate) acquisitions: Vec<AcquireRecord>,
     /// The holds that have not been released, including those whose claim has ended.
     holds: HashMap<Owner, Arc<Entry>>,
     /// The holds that are not renewed while their rule is set.
@@ -128,14 +128,14 @@ impl TestStore {
     }
 
     /// Ends a hold as `how` says.
-    pub(crate) async fn lose(&self, hold: Held, how: Loss, rule: RuleId) {
+    pub(crate) async fn lose(&self, hold: HeldLock, how: InjectedLoss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
         let timeout = entry.request.timing.command_deadline();
         match how {
-            Loss::NotRenewed => {
+            InjectedLoss::NotRenewed => {
                 lock(&self.state).not_renewed.insert(entry.owner, rule);
             }
-            Loss::Revoked => {
+            InjectedLoss::Revoked => {
                 let revoke = Revoke {
                     key: hold.lock_key(),
                     token: hold.fencing_token(),
@@ -144,10 +144,10 @@ impl TestStore {
                 // The store notifies the holder, and the reply is not needed.
                 let _ = run(&self.memory, revoke, timeout).await;
             }
-            Loss::Gone | Loss::Deleted => {
+            InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 // As with a `DEL`, the next waiter has the lock from now on.
                 let deleted = run(&self.memory, entry.release(Duration::ZERO), timeout).await;
-                if deleted.is_ok() && how == Loss::Gone {
+                if deleted.is_ok() && how == InjectedLoss::Gone {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
                     (core.claims).with(entry, |claim| claim.handle_renewal(answer, now, now));
@@ -243,11 +243,11 @@ impl TestStore {
     }
 
     /// Records an acquisition, and starts the loss that a rule sets for its hold.
-    fn record(self: Arc<Self>, hold: Held, waited: Duration) {
+    fn record(self: Arc<Self>, hold: HeldLock, waited: Duration) {
         let options = hold.options();
         let mut state = lock(&self.state);
         state.holds.insert(hold.entry.owner, hold.entry.clone());
-        state.acquisitions.push(Acquisition {
+        state.acquisitions.push(AcquireRecord {
             key: hold.key().to_string(),
             label: options.label.as_deref().map(str::to_owned),
             fencing_token: hold.fencing_token(),
@@ -290,9 +290,9 @@ impl Observer for Recorder {
         };
         let Some(core) = store.core() else { return };
         let held = core.claims.held();
-        let mut holds = held.iter().filter_map(|entry| Held::of(&core, entry));
+        let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
         let is_meant =
-            |hold: &Held| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;
+            |hold: &HeldLock| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;
         if let Some(hold) = holds.find(is_meant) {
             store.record(hold, *waited);
         }

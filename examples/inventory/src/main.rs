@@ -107,7 +107,7 @@ async fn run(options: &RunOptions) -> Result<ExitCode> {
         "--kill-one needs processes; add --store redis://127.0.0.1:6379 (and start redis-server there)"
     );
     // Before any worker is started, because this error explains more than theirs.
-    let locks = options.store.locks().connect().await.context(
+    let locks = options.store.locks().await.context(
         "cannot use the store: start one with `redis-server`, name another one with --store, or run \
          in memory without it",
     );

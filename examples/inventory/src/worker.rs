@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use distlock::{LockManager, LockManagerBuilder, Quorum};
+use distlock::{LockManager, Quorum};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
@@ -39,22 +39,23 @@ impl StoreOptions {
         self.url.starts_with("memory:")
     }
 
-    pub(crate) fn locks(&self) -> LockManagerBuilder {
+    /// Connects a manager.
+    pub(crate) async fn locks(&self) -> Result<LockManager, distlock::Error> {
         // A memory store without a name is private to its manager, and the workers share one.
         let url = match self.url.as_str() {
             "memory:" => "memory:inventory",
             url => url,
         };
         let builder = LockManager::builder()
-            .url(url)
             .namespace("inventory-demo")
             .min_replicas(self.min_replicas);
-        if url.contains("+quorum://") {
+        let builder = if url.contains("+quorum://") {
             // New servers do not vote for the duration of the longest lease, which is short here.
-            builder.quorum(Quorum::default().max_lease(LEASE))
+            builder.quorum(Quorum::new().max_lease(LEASE))
         } else {
             builder
-        }
+        };
+        builder.connect(url).await
     }
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct WorkerOptions {
 impl WorkerOptions {
     /// Fulfils orders until none is left.
     pub(crate) async fn work(&self) -> Result<()> {
-        let locks = self.store.locks().connect().await?;
+        let locks = self.store.locks().await?;
         let mut tasks = JoinSet::new();
         for _ in 0..TASKS {
             let task = fulfil_orders(self.server, self.number, self.locked);

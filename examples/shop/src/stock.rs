@@ -45,7 +45,7 @@ pub async fn look(database: &PgPool, item_id: i64, token: FencingToken) -> Resul
         "UPDATE stock SET fence = $2 WHERE item = $1 AND fence <= $2 RETURNING quantity",
     )
     .bind(item_id)
-    .bind(column(token)?)
+    .bind(token.as_i64())
     .fetch_optional(database)
     .await?;
     match seen {
@@ -93,7 +93,7 @@ pub async fn take(
     )
     .bind(item_id)
     .bind(order.pieces())
-    .bind(column(token)?)
+    .bind(token.as_i64())
     .fetch_optional(&mut *transaction)
     .await?
     .ok_or(ShopError::Stale)?;
@@ -104,9 +104,4 @@ pub async fn take(
         .execute(transaction)
         .await?;
     Ok(left)
-}
-
-/// A token as a BIGINT; each that a lock gives is one.
-fn column(token: FencingToken) -> Result<i64, ShopError> {
-    i64::try_from(token).map_err(|_| ShopError::Stale)
 }

@@ -11,7 +11,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, header};
 use axum::response::IntoResponse as _;
 use distlock::Outage;
-use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
+use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
 use shop::shop::{Shop, ShopError};
 use sqlx::postgres::PgPoolOptions;
 use tokio::time::timeout;
@@ -74,7 +74,7 @@ async fn every_failure_of_the_lock_has_its_response() {
                 locks
                     .on("shop:7")
                     .once()
-                    .lost_after(Duration::from_secs(1), Loss::Gone)
+                    .lost_after(Duration::from_secs(1), InjectedLoss::Gone)
             },
             409,
             None,
@@ -107,9 +107,13 @@ async fn orders_for_one_item_take_turns_and_others_do_not_wait() {
     let locks = TestLocks::new();
     let (shop, _database) = shop(&locks);
     let first = tokio::spawn(order(shop.clone(), 7));
-    timeout(MINUTE, locks.until_held("shop:7")).await.unwrap();
+    timeout(MINUTE, locks.wait_until_held("shop:7"))
+        .await
+        .unwrap();
     let other = tokio::spawn(order(shop.clone(), 8));
-    timeout(MINUTE, locks.until_held("shop:8")).await.unwrap();
+    timeout(MINUTE, locks.wait_until_held("shop:8"))
+        .await
+        .unwrap();
     let (status, ..) = problem(order(shop, 7).await).await;
     assert_eq!(status, 423);
     assert_locked!(locks, "shop:7", "the first order still runs");

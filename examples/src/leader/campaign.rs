@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::Result;
-use distlock::{Held, Lock};
+use distlock::{HeldLock, Lock};
 use tokio::sync::watch;
 
 /// The pause after a failure, so that what fails at once does not fail a thousand times a second.
@@ -23,7 +23,7 @@ const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 pub(crate) async fn campaign(
     lock: &Lock,
     stop: watch::Receiver<bool>,
-    term: impl AsyncFn(Held, watch::Receiver<bool>) -> Result<()>,
+    term: impl AsyncFn(HeldLock, watch::Receiver<bool>) -> Result<()>,
 ) -> Result<()> {
     while !*stop.borrow() {
         let leads = Cell::new(false);
@@ -46,19 +46,23 @@ pub(crate) async fn campaign(
             led = led => led,
             () = stopped => return Ok(()),
         };
-        match led {
-            Ok(Ok(())) => tracing::info!("stepped down"),
-            Ok(Err(error)) => tracing::warn!("stepped down after a failure: {error:#}"),
-            // The error names the leader. Without a pause, because a candidate that is not in the
-            // queue misses a hand-off.
-            Err(error) if error.is_busy() => {
-                tracing::info!("still waits: {error}");
-                continue;
+        if led.is_ok() {
+            tracing::info!("stepped down");
+        }
+        if let Err(error) = led {
+            match error.downcast_ref::<distlock::Error>() {
+                // The error names the leader. Without a pause, because a candidate that is not in
+                // the queue misses a hand-off.
+                Some(busy) if busy.is_busy() && !leads.get() => {
+                    tracing::info!("still waits: {busy}");
+                    continue;
+                }
+                Some(lock) if lock.is_lost() || lock.is_retryable() => {
+                    tracing::warn!("does not lead: {lock}");
+                }
+                Some(_) if !leads.get() => return Err(error),
+                _ => tracing::warn!("stepped down after a failure: {error:#}"),
             }
-            Err(error) if error.is_lost() || error.is_retryable() => {
-                tracing::warn!("does not lead: {error}");
-            }
-            Err(error) => return Err(error.into()),
         }
         let _ = tokio::time::timeout(RETRY_BACKOFF, until_true(stop.clone())).await;
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use distlock::{Held, LockManager};
+use distlock::{HeldLock, LockManager};
 use tokio::sync::watch;
 
 use campaign::{campaign, until_true};
@@ -76,10 +76,8 @@ async fn main() -> Result<()> {
     let name = name.unwrap_or_else(|| std::process::id().to_string());
     let store = redis::Client::open(&*options.store).context("--store")?;
     // With the name, `distlock list` and the waiting candidates show who leads.
-    let locks = LockManager::builder()
-        .url(&options.store)
-        .client_name(&name);
-    let locks = locks.connect().await?;
+    let locks = LockManager::builder().client_name(&name);
+    let locks = locks.connect(&options.store).await?;
     let lock = locks.lock(format!("leader:{}", options.group));
     let lock = lock.label("leader:<group>").lease(LEASE).wait(WAIT);
 
@@ -101,7 +99,7 @@ async fn main() -> Result<()> {
 }
 
 /// The work of a leader, step by step. It writes with its token.
-async fn lead(journal: &Journal, held: Held, stop: watch::Receiver<bool>) -> Result<()> {
+async fn lead(journal: &Journal, held: HeldLock, stop: watch::Receiver<bool>) -> Result<()> {
     let token = held.fencing_token();
     let mut connection = journal.open().await?;
     journal.write(&mut connection, token, "leads").await?;

@@ -91,10 +91,8 @@ async fn main() -> Result<()> {
         .init();
     let name = options.name;
     let name = name.unwrap_or_else(|| std::process::id().to_string());
-    let locks = LockManager::builder()
-        .url(&options.store)
-        .client_name(&name);
-    distlock::install(locks.connect().await?)?;
+    let locks = LockManager::builder().client_name(&name);
+    distlock::install(locks.connect(&options.store).await?)?;
     let job = Job {
         name: options.job,
         replica: name,

@@ -53,10 +53,8 @@ async fn main() -> Result<()> {
         .set_buckets(distlock::metrics::BUCKETS)?
         .install()
         .with_context(|| format!("--listen {}", options.listen))?;
-    let locks = LockManager::builder()
-        .url(&options.url)
-        .namespace("operated");
-    distlock::install(locks.connect().await?)?;
+    let locks = LockManager::builder().namespace("operated");
+    distlock::install(locks.connect(&options.url).await?)?;
     println!("ready: http://{}/metrics", options.listen);
 
     let mut work = JoinSet::new();

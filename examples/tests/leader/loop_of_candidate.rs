@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use distlock::Outage;
-use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
+use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
 use distlock_tests::within;
 use tokio::sync::watch;
 
@@ -45,7 +45,11 @@ async fn candidate(locks: &TestLocks, terms: &Terms, stop_when: impl Future) -> 
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_loses_its_lock_leads_again() {
-    for how in [Loss::Gone, Loss::Revoked, Loss::NotRenewed] {
+    for how in [
+        InjectedLoss::Gone,
+        InjectedLoss::Revoked,
+        InjectedLoss::NotRenewed,
+    ] {
         let locks = TestLocks::new();
         locks.on(KEY).once().lost_after(Duration::from_secs(5), how);
         let terms = Terms::default();
@@ -65,11 +69,11 @@ async fn while_another_leads_or_the_store_is_unavailable_it_tries_again() {
     let locks = TestLocks::new();
     locks.on(KEY).times(2).busy(holder("other"));
     let terms = Terms::default();
-    candidate(&locks, &terms, locks.until_held(KEY))
+    candidate(&locks, &terms, locks.wait_until_held(KEY))
         .await
         .unwrap();
     locks.on(KEY).once().unavailable(Outage::Unreachable);
-    candidate(&locks, &terms, locks.until_held(KEY))
+    candidate(&locks, &terms, locks.wait_until_held(KEY))
         .await
         .unwrap();
     assert_eq!((terms.begun.get(), terms.ended.get()), (2, 2));
@@ -112,7 +116,7 @@ async fn a_leader_that_cannot_work_pauses_before_it_leads_again() {
 async fn a_candidate_that_is_stopped_while_it_waits_leaves_the_queue_at_once() {
     let locks = TestLocks::new();
     let leader = locks.manager().lock(KEY).acquire().await.unwrap();
-    let waiters = async || locks.manager().inspect(KEY).await.unwrap().waiters;
+    let waiters = async || locks.manager().inspect(KEY).await.unwrap().queue_length;
     let is_queued = async {
         while waiters().await == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -17,11 +17,11 @@ async fn main() -> Result<(), Error> {
     let mut args = std::env::args().skip(1);
     let pairs = args.next().and_then(|pairs| pairs.parse().ok());
     let runs = args.next().is_some_and(|what| what == "run");
-    let manager = LockManager::builder().memory_on_current_runtime()?;
+    let manager = LockManager::builder().in_memory_on_current_runtime()?;
     let lock = manager.lock("pairs:7").label("pairs:<n>");
     for _ in 0..pairs.unwrap_or(1_000_u32) {
         if runs {
-            lock.run(async |_| ()).await?;
+            lock.run(async |_| Ok::<_, Error>(())).await?;
         } else {
             lock.acquire().await?.release().await?;
         }

@@ -37,7 +37,7 @@ impl Cell {
 
 #[tokio::test]
 async fn unsafe_functions_and_methods_are_locked() {
-    let locks = LockManager::memory();
+    let locks = LockManager::in_memory();
     let mut numbers = [1, 2, 3];
     // SAFETY: there are three.
     let two = unsafe { read(&locks, numbers.as_ptr(), 1) };

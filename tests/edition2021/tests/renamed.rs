@@ -57,7 +57,7 @@ impl Shop {
 async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
     let shop = Shop {
         name: "shop".to_owned(),
-        locks: LockManager::memory(),
+        locks: LockManager::in_memory(),
     };
     let first = shop.with_all_arguments(7).await?;
     assert_eq!(first, "7 renamed:shop:7 another");

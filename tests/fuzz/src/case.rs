@@ -172,8 +172,11 @@ impl Case {
     }
 
     async fn connect(&self, timeout: Duration) -> Result<LockManager, Error> {
-        let builder = LockManager::builder().url(self.server.impostor.url());
-        builder.connect_timeout(timeout).connect().await
+        let builder = LockManager::builder();
+        builder
+            .connect_timeout(timeout)
+            .connect(&self.server.impostor.url())
+            .await
     }
 
     /// Repeats what succeeds while the server is honest. Until the connection is replaced, calls may

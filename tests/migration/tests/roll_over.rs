@@ -57,7 +57,7 @@ async fn who_has_both_waits_for_the_old_release() {
     }));
     let held = async || {
         let state = new.inspect(KEY).await.expect("the server is up");
-        !state.holders().is_empty()
+        !state.holders.is_empty()
     };
     eventually_async(LIMIT, held).await;
     assert!(!this_release.is_finished(), "the old lock is held");
@@ -79,7 +79,7 @@ async fn who_has_both_waits_for_the_new_release() {
     let this_release = tokio::spawn(distlock::with_manager(new.clone(), async move {
         migration::both::reduce(&old, 7).await
     }));
-    let waits = async || new.inspect(KEY).await.expect("the server is up").waiters == 1;
+    let waits = async || new.inspect(KEY).await.expect("the server is up").queue_length == 1;
     eventually_async(LIMIT, waits).await;
     assert!(
         !old_is_held(&server),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
 use crate::key::LockKey;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::util::mutex::lock;
@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
     /// A caller was given a hold. It may be over already, but if it is believed, it is the only one.
-    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &Held) {
+    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
@@ -49,7 +49,7 @@ impl Oracle {
     }
 
     /// A body does something with what the lock protects.
-    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &Held) {
+    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("steps");
@@ -74,7 +74,13 @@ impl Oracle {
     }
 
     /// Whoever believes to hold a lock has it in the server.
-    fn check_server(&self, state: &mut State, server: &FaultyServer, client: usize, hold: &Held) {
+    fn check_server(
+        &self,
+        state: &mut State,
+        server: &FaultyServer,
+        client: usize,
+        hold: &HeldLock,
+    ) {
         let there = server.snapshot(hold.lock_key()).hold;
         let me = owner_text(&state.clients[client].id, hold.entry.owner);
         if let Some(there) = &there
@@ -95,7 +101,7 @@ impl Oracle {
 
     /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
     /// when its proof was asked for, and the server counts from later.
-    fn check_grace(&self, state: &mut State, client: usize, hold: &Held, left: Duration) {
+    fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
         let Some(until) = hold.grip.belief.until() else {
             return;
         };
@@ -146,7 +152,7 @@ impl Oracle {
 
 impl State {
     /// Whether a client believes in a hold at this moment. Asking the hold itself would end it.
-    pub(super) fn is_believed(&self, client: usize, hold: &Held) -> bool {
+    pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         let known = &self.clients[client];
         let until = hold.grip.belief.until();
         !known.host.is_killed() && until.is_some_and(|until| known.clock.now() < until)

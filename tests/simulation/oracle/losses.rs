@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::Millis;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::TICK;
 use crate::util::mutex::lock;
 
@@ -13,7 +13,7 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 
 impl Oracle {
     /// A caller learned that its hold is over.
-    pub(crate) fn told_of_end(&self, client: usize, hold: &Held) {
+    pub(crate) fn told_of_end(&self, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("losses");

@@ -15,7 +15,7 @@ use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, Network, Op};
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::protocol::words::{AskReply, Owner};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
@@ -39,7 +39,7 @@ struct State {
     trace: Trace,
     clients: Vec<Known>,
     /// Who is believed to hold what.
-    holds: Vec<(usize, Held)>,
+    holds: Vec<(usize, HeldLock)>,
     /// The last token of each key, and whether the server forgot it since.
     tokens: BTreeMap<LockKey, (u64, bool)>,
     /// Keys whose tokens started again: the server forgot them, and its clock had stepped back.
@@ -205,7 +205,7 @@ impl Oracle {
     }
 
     /// What a body returned was taken for a success.
-    pub(crate) fn succeeded(&self, client: usize, hold: &Held, was_valid: bool) {
+    pub(crate) fn succeeded(&self, client: usize, hold: &HeldLock, was_valid: bool) {
         let owner = hold.entry.owner;
         if !was_valid {
             self.violated(format_args!("c{client} #{owner} is Ok after its validity"));
@@ -213,7 +213,7 @@ impl Oracle {
     }
 
     /// The hold is released, or dropped.
-    pub(crate) fn gave_back(&self, client: usize, hold: &Held) {
+    pub(crate) fn gave_back(&self, client: usize, hold: &HeldLock) {
         let mut state = lock(&self.state);
         (state.holds).retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
         let (key, owner) = (hold.lock_key(), hold.entry.owner);
@@ -221,7 +221,7 @@ impl Oracle {
         (state.trace).line(now, format_args!("c{client} gives back {key} #{owner}"));
     }
 
-    pub(crate) fn is_believed(&self, client: usize, hold: &Held) -> bool {
+    pub(crate) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         lock(&self.state).is_believed(client, hold)
     }
 

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock::{BodyState, Error, Held, LockManager};
+use distlock::{BodyState, Error, HeldLock, LockManager};
 
 use crate::seen::block_on;
 
 /// What the values tell when they are dropped.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<(Option<Held>, Vec<String>)>>);
+struct Log(Arc<Mutex<(Option<HeldLock>, Vec<String>)>>);
 
 impl Log {
     fn value(&self, name: &'static str) -> Value {
@@ -20,7 +20,7 @@ impl Log {
     }
 
     /// From here on, values know the lock that they are dropped under.
-    fn watch(&self, held: Held) {
+    fn watch(&self, held: HeldLock) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(held);
     }
 
@@ -38,7 +38,7 @@ struct Value {
 impl Drop for Value {
     fn drop(&mut self) {
         let mut log = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_held = log.0.as_ref().is_some_and(Held::is_held);
+        let is_held = log.0.as_ref().is_some_and(HeldLock::is_held);
         let when = match (is_held, distlock::try_current().is_some()) {
             (true, true) => "held",
             (false, true) => "lost",
@@ -50,7 +50,7 @@ impl Drop for Value {
 }
 
 fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
-    block_on(distlock::with_manager(LockManager::memory(), call))
+    block_on(distlock::with_manager(LockManager::in_memory(), call))
 }
 
 #[distlock::distributed_lock(key = "drop-order")]

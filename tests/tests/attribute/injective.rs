@@ -55,7 +55,7 @@ cases! {
 
 fn key(case: &Case, [a, b]: &[String; 2]) -> String {
     block_on(distlock::with_manager(
-        LockManager::memory(),
+        LockManager::in_memory(),
         (case.call)(a, b),
     ))
     .expect("a legal key")

@@ -59,7 +59,7 @@ async fn boxed(n: u64) -> Result<u64, Error> {
 
 fn spawned(call: impl Future<Output = Result<u64, Error>> + Send + 'static) -> u64 {
     block_on(async {
-        let call = distlock::with_manager(LockManager::memory(), call);
+        let call = distlock::with_manager(LockManager::in_memory(), call);
         let depth = tokio::spawn(call).await.expect("no panic");
         depth.expect("free locks")
     })

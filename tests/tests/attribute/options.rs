@@ -25,7 +25,7 @@ async fn with_default_lease() -> Result<Duration, Error> {
 
 #[test]
 fn lease_is_how_long_the_lock_lasts_without_renewal() {
-    let (given, default) = block_on(distlock::with_manager(LockManager::memory(), async {
+    let (given, default) = block_on(distlock::with_manager(LockManager::in_memory(), async {
         (with_lease().await, with_default_lease().await)
     }));
     let given = given.expect("a lock");
@@ -73,7 +73,7 @@ fn wait_is_how_long_a_taken_lock_is_waited_for() {
         let (waited, released) = tokio::join!(
             distlock::with_manager(manager, with_default_wait()),
             async {
-                while other.inspect("options:wait").await?.waiters == 0 {
+                while other.inspect("options:wait").await?.queue_length == 0 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 guard.release().await
@@ -116,7 +116,7 @@ fn min_hold_keeps_the_key_taken_after_a_success() {
         for (n, taken) in [(0, false), (1, true), (2, true)] {
             let key = format!("options:min-hold:{n}");
             let state = other.inspect(&key).await.expect("an inspection");
-            assert_eq!(state.holders().len() == 1, taken, "{key}: {state:?}");
+            assert_eq!(state.holders.len() == 1, taken, "{key}: {state:?}");
         }
     });
 }
@@ -249,7 +249,7 @@ fn app_state_of(key: &str) -> AppState {
 
 /// `locked` installs a manager of its own for the task; this makes sure that it is not the one.
 fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
-    locked(key, distlock::with_manager(LockManager::memory(), call))
+    locked(key, distlock::with_manager(LockManager::in_memory(), call))
 }
 
 #[test]
@@ -315,12 +315,12 @@ async fn finished(locks: &LockManager) -> Result<&'static str, Error> {
 #[test]
 fn on_lost_says_whether_the_body_goes_on() {
     let went_on = AtomicBool::new(false);
-    let outcome = block_on(async { cancelled(&LockManager::memory(), &went_on).await });
+    let outcome = block_on(async { cancelled(&LockManager::in_memory(), &went_on).await });
     assert!(was_shut_down(&outcome), "{outcome:?}");
     assert!(!went_on.into_inner());
-    let outcome = block_on(async { cancelled_explicitly(&LockManager::memory()).await });
+    let outcome = block_on(async { cancelled_explicitly(&LockManager::in_memory()).await });
     assert!(was_shut_down(&outcome), "{outcome:?}");
-    let outcome = block_on(async { finished(&LockManager::memory()).await });
+    let outcome = block_on(async { finished(&LockManager::in_memory()).await });
     assert_eq!(outcome.expect("the body's result"), "finished");
 }
 
@@ -396,7 +396,7 @@ mod path {
     key = "options:crate",
     crate = crate::options::path::to::lock,
     min_hold = "1ms",
-    manager = LockManager::memory(),
+    manager = LockManager::in_memory(),
     on_error = |error| Err(error)
 )]
 async fn reexported() -> Result<&'static str, Error> {

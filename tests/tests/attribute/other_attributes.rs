@@ -16,7 +16,7 @@ static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
 
 async fn is_taken(key: &str) -> bool {
     let state = CLIENTS.1.inspect(key).await;
-    state.expect("an inspection").holders().len() == 1
+    state.expect("an inspection").holders.len() == 1
 }
 
 /// Asserts, in a body, that the observing client sees the lock.
@@ -68,15 +68,18 @@ async fn stacked_against(key: &str, other_key: &str) -> (Option<String>, bool) {
     let failure = distlock::with_manager(manager, stacked()).await;
     guard.release().await.expect("a hold");
     let state = other.inspect(other_key).await.expect("an inspection");
-    assert!(state.holders().is_empty(), "{state:?}");
+    assert!(state.holders.is_empty(), "{state:?}");
     let failure = failure.expect_err("a taken lock");
-    (failure.key().map(str::to_owned), state.last_token.is_some())
+    (
+        failure.key().map(str::to_owned),
+        state.last_fencing_token.is_some(),
+    )
 }
 
 #[test]
 fn of_two_locks_the_lower_one_is_the_outer() {
     block_on(async {
-        let call = distlock::with_manager(LockManager::memory(), stacked());
+        let call = distlock::with_manager(LockManager::in_memory(), stacked());
         assert_eq!(call.await.expect("both locks"), "other:upper");
 
         let busy = stacked_against("other:upper", "other:lower").await;
@@ -118,7 +121,7 @@ async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u
 
 #[test]
 fn only_below_the_span_of_instrument_covers_the_waiting() {
-    let locks = LockManager::memory();
+    let locks = LockManager::in_memory();
     // For all threads: while one of them has a subscriber of its own, a span that another thread
     // meets for the first time can be off for both.
     tracing::subscriber::set_global_default(Registry::default()).expect("it is set once");

@@ -24,7 +24,7 @@ pub(crate) fn locked<F: Future>(key: &str, call: F) -> F::Output {
         let output = distlock::with_manager(manager, call).await;
         assert_eq!(bodies(key), 1, "bodies that ran under `{key}`");
         let state = observer.inspect(key).await.expect("an inspection");
-        assert!(state.holders().is_empty(), "`{key}` is not free: {state:?}");
+        assert!(state.holders.is_empty(), "`{key}` is not free: {state:?}");
         output
     })
 }
@@ -65,10 +65,7 @@ pub(crate) async fn held() {
         watched.observer.clone()
     };
     let state = observer.inspect(&key).await.expect("an inspection");
-    assert!(
-        state.holders().len() == 1,
-        "nobody holds `{key}`: {state:?}"
-    );
+    assert!(state.holders.len() == 1, "nobody holds `{key}`: {state:?}");
     // A task of its own: this one holds the lock already, and would re-enter it.
     let other = tokio::spawn(async move { observer.lock(key).try_acquire().await });
     let other = other.await.expect("no panic").expect("a working store");

@@ -82,7 +82,7 @@ mod other_prelude {
 
 #[test]
 fn items_around_the_function() {
-    let manager = distlock::LockManager::memory();
+    let manager = distlock::LockManager::in_memory();
     let text = crate::seen::block_on(distlock::with_manager(manager, other_prelude::function(7)));
     assert_eq!(
         text.expect("a text"),
@@ -166,7 +166,7 @@ mod names_of_generated_code {
 fn parameters_called_like_generated_names() {
     use names_of_generated_code::{crates, invented, plausible, types};
 
-    let manager = distlock::LockManager::memory();
+    let manager = distlock::LockManager::in_memory();
     let call = distlock::with_manager(manager, invented(1, 2, 3, 4));
     assert_eq!(crate::seen::block_on(call).expect("all"), [1, 2, 3, 4]);
     returns("shadowing:1:2:3:4:5:6", plausible(1, 2, 3, 4, 5, 6), &21);

@@ -62,7 +62,7 @@ fn a_tiny_body() {
 
 #[test]
 fn a_tiny_body_with_all_arguments() {
-    let locks = distlock::LockManager::memory();
+    let locks = distlock::LockManager::in_memory();
     let locked = tiny_with_all_arguments(&locks, 1, "name");
     assert_close(size_of_val(&locked), size_of_val(&tiny(1)));
 }

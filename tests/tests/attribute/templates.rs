@@ -187,7 +187,7 @@ async fn text_with_a_parameters_name(outbox: u64) -> Result<u64, Error> {
 }
 
 fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
-    block_on(distlock::with_manager(LockManager::memory(), call))
+    block_on(distlock::with_manager(LockManager::in_memory(), call))
 }
 
 #[distlock::distributed_lock(key = "templates:<shop>:<order.customer.name>")]

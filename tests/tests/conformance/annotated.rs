@@ -110,7 +110,7 @@ for_each_store! {
     }
 
     async fn with_manager_is_for_one_future_and_all_it_awaits(store) {
-        let (first, second) = (store.manager().await, LockManager::memory());
+        let (first, second) = (store.manager().await, LockManager::in_memory());
         let guard = first.lock("token").acquire().await.unwrap();
         // The innermost decides.
         let nested = with_manager(first.clone(), with_manager(second.clone(), token()));

@@ -8,7 +8,7 @@ use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, until_renewed_t
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
     // Lazily, for a replica is no server to connect to.
-    let manager = fixture.builder().connect_lazy().unwrap();
+    let manager = fixture.builder().connect_lazy(&fixture.url).unwrap();
     let started = Instant::now();
     let wait = ms(3_000);
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
@@ -33,7 +33,7 @@ async fn a_read_only_replica() {
     fixture.raw().cmd(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "primary"]).await;
     // It becomes a master while a call waits for it.
-    let manager = fixture.builder().connect_lazy().unwrap();
+    let manager = fixture.builder().connect_lazy(&fixture.url).unwrap();
     let waiting = tokio::spawn(async move { manager.lock("k").wait(PATIENCE).acquire().await });
     fixture.raw().cmd(&["REPLICAOF", "NO", "ONE"]);
     waiting.await.unwrap().unwrap().release().await.unwrap();

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use distlock::{
-    Error, FencingToken, Held, Holder, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder,
-    LossReason, Outage,
+    Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager, LockManagerBuilder,
+    LockState, LossReason, Outage,
 };
 
 fn value<T: Send + Sync + Debug + 'static>() {}
@@ -18,26 +18,28 @@ async fn bounds() {
     value::<LockManagerBuilder>();
     value::<Lock>();
     value::<LockGuard>();
-    value::<Held>();
+    value::<HeldLock>();
     value::<Error>();
     value::<Holder>();
-    value::<KeyState>();
+    value::<LockState>();
     value::<FencingToken>();
     value::<LossReason>();
     value::<Outage>();
 
-    let manager = LockManager::memory();
+    let manager = LockManager::in_memory();
     let lock = manager.lock("k");
     drop(send(LockManager::connect("memory:")));
     drop(send(LockManager::from_env()));
-    drop(send(LockManager::builder().connect()));
+    drop(send(LockManager::builder().connect("memory:")));
     drop(send(manager.inspect("k")));
     drop(send(manager.shutdown()));
     drop(send(distlock::shutdown()));
     drop(send(distlock::with_manager(manager.clone(), async {})));
     drop(send(lock.acquire()));
     drop(send(lock.try_acquire()));
-    drop(send(lock.run(async |held| held.fencing_token())));
+    drop(send(
+        lock.run(async |held| Ok::<_, Error>(held.fencing_token())),
+    ));
 
     let guard = send(lock.acquire()).await.unwrap();
     drop(send(guard.lost()));
@@ -46,12 +48,12 @@ async fn bounds() {
     drop(send(held.lost()));
     drop(send(guard.release()));
 
-    // A body that borrows from outside and from its `Held` can be spawned.
+    // A body that borrows from outside and from its `HeldLock` can be spawned.
     let shared = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let spawned = tokio::spawn({
         let (lock, shared) = (lock.clone(), shared.clone());
         async move {
-            let body = lock.run(async |held: Held| {
+            let body = lock.run(async |held: HeldLock| {
                 tokio::task::yield_now().await;
                 shared.lock().unwrap().push(held.fencing_token());
                 held.check()
@@ -59,6 +61,6 @@ async fn bounds() {
             body.await
         }
     });
-    spawned.await.unwrap().unwrap().unwrap();
+    spawned.await.unwrap().unwrap();
     assert_eq!(shared.lock().unwrap().len(), 1);
 }

@@ -41,9 +41,9 @@ async fn nobody_answers() {
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let error = connect_error(&url).await;
     assert_outage(&error, Outage::TimedOut);
-    let patient = LockManager::builder().url(&url).connect_timeout(ms(3_000));
+    let patient = LockManager::builder().connect_timeout(ms(3_000));
     let started = Instant::now();
-    assert!(patient.connect().await.unwrap_err().is_unavailable());
+    assert!(patient.connect(&url).await.unwrap_err().is_unavailable());
     assert!(
         started.elapsed() >= ms(3_000),
         "the given limit was ignored"
@@ -56,7 +56,7 @@ async fn a_unix_socket_is_as_good_as_a_port() {
         .unix_socket()
         .requirepass("p")
         .start();
-    let manager = LockManager::connect(server.unix_url()).await.unwrap();
+    let manager = LockManager::connect(&server.unix_url()).await.unwrap();
     let guard = manager.lock("k").acquire().await.unwrap();
     // The default namespace, as documented.
     assert!(server.client().exists("distlock:lock:{k}"));
@@ -70,16 +70,19 @@ async fn a_unix_socket_is_as_good_as_a_port() {
 async fn a_server_that_starts_later_is_waited_for() {
     let server = RedisServer::start();
     server.kill();
-    let connecting = LockManager::builder()
-        .url(server.url())
-        .connect_timeout(PATIENCE);
-    let connecting = tokio::spawn(connecting.connect());
+    let connecting = LockManager::builder().connect_timeout(PATIENCE);
+    let url = server.url();
+    let connecting = tokio::spawn(async move { connecting.connect(&url).await });
     // It has been refused by now.
     tokio::time::sleep(ms(300)).await;
     assert!(!connecting.is_finished(), "it gave up at once");
     server.restart();
     let manager = connecting.await.unwrap().unwrap();
-    manager.lock("k").run(async |_| ()).await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +91,7 @@ async fn a_lazy_manager_never_waits_and_its_calls_do() {
     server.kill();
     // Also outside of a runtime.
     let url = server.url();
-    let manager = std::thread::spawn(move || LockManager::connect_lazy(url).unwrap());
+    let manager = std::thread::spawn(move || LockManager::connect_lazy(&url).unwrap());
     let manager = manager.join().unwrap();
     let error = manager.lock("k").try_acquire().await.unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
@@ -102,7 +105,7 @@ async fn a_lazy_manager_never_waits_and_its_calls_do() {
         "{error:?}"
     );
     let waiting = manager.lock("k").wait(PATIENCE);
-    let waiting = tokio::spawn(async move { waiting.run(async |_| 7).await });
+    let waiting = tokio::spawn(async move { waiting.run(async |_| Ok::<_, Error>(7)).await });
     server.restart();
     assert_eq!(waiting.await.unwrap().unwrap(), 7);
     manager.shutdown().await;
@@ -112,7 +115,7 @@ async fn a_lazy_manager_never_waits_and_its_calls_do() {
 async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
     let server = RedisServer::builder().requirepass("right").start();
     let url = server.url().replace("right", "wrong");
-    let manager = LockManager::connect_lazy(url).unwrap();
+    let manager = LockManager::connect_lazy(&url).unwrap();
     let started = Instant::now();
     let error = loop {
         let error = manager.lock("k").wait(ms(100)).acquire().await.unwrap_err();
@@ -136,6 +139,10 @@ async fn a_server_without_client_commands() {
     let server = RedisServer::builder()
         .args(["--rename-command", "CLIENT", ""])
         .start();
-    let manager = LockManager::connect(server.url()).await.unwrap();
-    manager.lock("k").run(async |_| ()).await.unwrap();
+    let manager = LockManager::connect(&server.url()).await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
 }

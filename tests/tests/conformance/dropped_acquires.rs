@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use distlock::{Lock, LockManager};
+use distlock::{Error, Lock, LockManager};
 use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, PATIENCE, SOON, ms};
@@ -75,7 +75,7 @@ async fn drop_after(
         let ended = call.await;
         if let Some(holder) = holder {
             // With the holder still there, nobody must stand in the queue.
-            let gone = async || fixture.seen(&key).await.waiters == 0;
+            let gone = async || fixture.seen(&key).await.queue_length == 0;
             eventually_async(CLEAN, gone).await;
             holder.release().await.unwrap();
         }
@@ -191,7 +191,7 @@ for_each_store! {
             waiter.0.abort();
         }
         store.until_waiting("k", 0).await;
-        assert!(store.seen("k").await.holders().len() == 1);
+        assert!(store.seen("k").await.holders.len() == 1);
         holder.release().await.unwrap();
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
@@ -203,7 +203,8 @@ for_each_store! {
         let running = lock.run(async |_| {
             started.notify_one();
             std::future::pending::<()>().await;
-        });
+Ok::<_, Error>(())
+});
         tokio::select! {
             result = running => panic!("{result:?}"),
             () = started.notified() => {}

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use distlock::Error;
 use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, take, until_renewed_twice};
@@ -30,7 +31,8 @@ for_each_store! {
             running.run(async move |_| {
                 started.send(()).unwrap();
                 std::future::pending::<()>().await;
-            })
+Ok::<_, Error>(())
+})
             .await
         });
         for _ in 0..2 {
@@ -59,7 +61,7 @@ for_each_store! {
     async fn in_a_panic_of_the_body_which_goes_on(store) {
         let lock = store.manager().await.lock("k");
         let task = tokio::spawn(async move {
-            lock.run(async |_| -> u32 { panic!("a reason of its own") }).await
+            lock.run(async |_| -> Result<u32, Error> { panic!("a reason of its own") }).await
         });
         let payload = task.await.unwrap_err().into_panic();
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"a reason of its own"));

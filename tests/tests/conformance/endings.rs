@@ -29,10 +29,10 @@ async fn over_before_its_next_poll(
     let held = manager.lock("endings").acquire().await.unwrap();
     let mut call = std::pin::pin!(call);
     assert!(futures::poll!(call.as_mut()).is_pending());
-    let first = manager.inspect("endings").await.unwrap().last_token;
+    let first = manager.inspect("endings").await.unwrap().last_fencing_token;
     held.release().await.unwrap();
     let granted = manager.inspect("endings").await.unwrap();
-    assert!(granted.last_token > first && granted.holders().len() == 1);
+    assert!(granted.last_fencing_token > first && granted.holders.len() == 1);
     tokio::time::advance(ms(100)).await;
     call.await
 }
@@ -40,7 +40,9 @@ async fn over_before_its_next_poll(
 /// It asks again.
 #[tokio::test(start_paused = true)]
 async fn a_body_never_starts_after_its_lock_is_over() {
-    let manager = LockManager::builder().memory_on_current_runtime().unwrap();
+    let manager = LockManager::builder()
+        .in_memory_on_current_runtime()
+        .unwrap();
     let finished = over_before_its_next_poll(&manager, finishes(&manager)).await;
     let cancelled = over_before_its_next_poll(&manager, is_cancelled(&manager)).await;
     assert!(
@@ -69,12 +71,12 @@ for_each_store! {
         let began = Instant::now();
         let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // A guard without a body does not wait for the others' bodies.
-        eventually_async(PATIENCE, async || store.seen("plain").await.holders().is_empty()).await;
+        eventually_async(PATIENCE, async || store.seen("plain").await.holders.is_empty()).await;
         assert!(began.elapsed() < lease, "{:?}", began.elapsed());
         within(PATIENCE, ending).await.unwrap();
         assert!(began.elapsed() < 3 * lease, "{:?}", began.elapsed());
         for number in 0..5 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders(), []);
+            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
         }
         drop(plain);
         for scope in scopes {
@@ -94,7 +96,8 @@ for_each_store! {
                 started.send(()).unwrap();
                 std::thread::sleep(lease / 2);
                 flag.store(true, Ordering::SeqCst);
-            }))
+Ok::<_, Error>(())
+}))
         });
         told.await.unwrap();
         let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
@@ -102,7 +105,7 @@ for_each_store! {
         tokio::time::sleep(lease * 2 / 5).await;
         within(PATIENCE, manager.shutdown()).await;
         assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");
-        assert_eq!(store.seen("k").await.holders(), []);
+        assert_eq!(store.seen("k").await.holders, []);
         within(PATIENCE, first).await.unwrap();
         assert!(body.join().unwrap().unwrap_err().is_lost());
     }
@@ -113,7 +116,9 @@ async fn a_manager_on_the_current_runtime_ends_with_its_last_clone() {
     let metrics = tokio::runtime::Handle::current().metrics();
     let before = metrics.num_alive_tasks();
     for _ in 0..20 {
-        let manager = LockManager::builder().memory_on_current_runtime().unwrap();
+        let manager = LockManager::builder()
+            .in_memory_on_current_runtime()
+            .unwrap();
         let guard = manager.lock("k").acquire().await.unwrap();
         drop(manager);
         guard.release().await.unwrap();

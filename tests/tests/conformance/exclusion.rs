@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::fixture::{PATIENCE, SOON, ms};
+use distlock::Error;
 
 /// What tasks do while they hold the lock; tells whether they were alone.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ for_each_store! {
                     };
                     for _ in 0..turns {
                         match way {
-                            0 => lock.run(async |_| visit().await).await.unwrap_or_default(),
+                            0 => lock.run(async |_| Ok::<_, Error>(visit().await)).await.unwrap_or_default(),
                             1 => {
                                 let _guard = lock.acquire().await.unwrap();
                                 visit().await;
@@ -62,7 +63,7 @@ for_each_store! {
                             },
                             _ => {
                                 let hasty = lock.clone().wait(ms(3));
-                                let _ = hasty.run(async |_| visit().await).await;
+                                let _ = hasty.run(async |_| Ok::<_, Error>(visit().await)).await;
                             }
                         }
                         tokio::task::yield_now().await;
@@ -91,7 +92,7 @@ for_each_store! {
     async fn namespaces_do_not_see_each_other(store) {
         let guard = store.hold("k").await;
         let builder = store.builder().namespace(store.another_namespace());
-        let elsewhere = builder.connect().await.unwrap();
+        let elsewhere = store.connect(builder).await;
         let second = elsewhere.lock("k").try_acquire().await.unwrap();
         assert!(second.is_some(), "the lock of another namespace was in the way");
         guard.release().await.unwrap();

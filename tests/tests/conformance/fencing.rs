@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use distlock::{FencingToken, LockManager};
+use distlock::{Error, FencingToken, LockManager};
 use distlock_tests::{RedisServer, eventually_async};
 
 use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, take, until_renewed_twice};
@@ -52,7 +52,7 @@ for_each_store! {
         let manager = store.manager().await;
         let before = next_token(&manager).await;
         store.vanished_holder("k", ms(300)).await;
-        let during = store.seen("k").await.last_token.unwrap();
+        let during = store.seen("k").await.last_fencing_token.unwrap();
         let after = next_token(&manager).await;
         assert_rising(&[before, during, after]);
     }
@@ -63,13 +63,13 @@ for_each_store! {
         let token = guard.fencing_token();
         until_renewed_twice(&guard).await;
         assert_eq!(guard.fencing_token(), token);
-        assert_eq!(store.seen("k").await.last_token, Some(token));
+        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
         let lock = manager.lock("k").wait(PATIENCE);
-        let inner = guard.scope(lock.run(async |inner| inner.fencing_token())).await;
+        let inner = guard.scope(lock.run(async |inner| Ok::<_, Error>(inner.fencing_token()))).await;
         assert_eq!(inner.unwrap(), token);
-        assert_eq!(store.seen("k").await.last_token, Some(token));
+        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
         guard.release().await.unwrap();
-        assert!(store.seen("other").await.last_token.is_none(), "they are of one key each");
+        assert!(store.seen("other").await.last_fencing_token.is_none(), "they are of one key each");
     }
 
     async fn they_are_microseconds_and_fit_signed_numbers(store) {
@@ -80,10 +80,10 @@ for_each_store! {
         assert!(u128::from(token.get()) + 1_000_000 > before, "{token}");
         assert!(u128::from(token.get()) < after + 1_000_000, "{token}");
         assert_eq!(u64::from(token), token.get());
-        let column = i64::try_from(token).unwrap();
+        let column = token.as_i64();
         assert_eq!(FencingToken::try_from(column), Ok(token));
         assert_eq!(token.to_string().parse(), Ok(token));
-        assert!(FencingToken::try_from(-1).is_err() && i64::try_from(FencingToken::new(u64::MAX)).is_err());
+        assert!(FencingToken::try_from(-1).is_err() && FencingToken::new(u64::MAX).as_i64() == i64::MAX);
         assert_eq!(token.to_string(), token.get().to_string());
     }
 
@@ -113,7 +113,7 @@ for_redis! {
         let ttl = 72 * HOUR;
         let mut managers = Vec::new();
         for _ in 0..2 {
-            managers.push(fixture.builder().fence_ttl(ttl).connect().await.unwrap());
+            managers.push(fixture.connect(fixture.builder().fence_ttl(ttl)).await);
         }
         let fence = fixture.name("fence", "k");
         let check = |how: &str| {
@@ -224,7 +224,7 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
 async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remembered() {
     for (fence_ttl, rises) in [(2 * HOUR, false), (72 * HOUR, true)] {
         let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
-        let connecting = fixture.builder().fence_ttl(fence_ttl).connect();
+        let connecting = fixture.builder().fence_ttl(fence_ttl).connect(&fixture.url);
         let manager = connecting.await.unwrap();
         fixture.server().step_clock(true, 24 * HOUR);
         let ahead = next_token(&manager).await;

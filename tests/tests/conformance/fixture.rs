@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(distlock_inside)]
 use distlock::__inside::lanes_at_once;
 use distlock::{
-    Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder, Outage, Quorum,
+    Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
 };
 use distlock_tests::{
     Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async, within,
@@ -67,7 +67,7 @@ struct Servers {
 /// A store as one test sees it: nobody else uses its keys.
 #[derive(Debug)]
 pub(crate) struct Fixture {
-    url: String,
+    pub(crate) url: String,
     namespace: String,
     servers: Servers,
     /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
@@ -110,9 +110,9 @@ impl Fixture {
         if let Some(quorum) = &servers.quorum {
             quorum.vote(&namespace);
         }
-        let builder = LockManager::builder().url(&url).namespace(&namespace);
+        let builder = LockManager::builder().namespace(&namespace);
         let builder = builder.client_name("observer").connect_timeout(PATIENCE);
-        let observer = builder.connect().await.unwrap();
+        let observer = builder.connect(&url).await.unwrap();
         Fixture {
             url,
             namespace,
@@ -166,23 +166,24 @@ impl Fixture {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder()
-            .url(&self.url)
-            .connect_timeout(PATIENCE);
+        let builder = LockManager::builder().connect_timeout(PATIENCE);
         let builder = match &self.servers.quorum {
             None => builder,
-            Some(_) => builder.quorum(Quorum::default().max_lease(LONGEST)),
+            Some(_) => builder.quorum(Quorum::new().max_lease(LONGEST)),
         };
         lanes_at_once(builder.namespace(&self.namespace))
     }
 
+    pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
+        builder.connect(&self.url).await.unwrap()
+    }
+
     pub(crate) async fn manager(&self) -> LockManager {
-        self.builder().connect().await.unwrap()
+        self.connect(self.builder()).await
     }
 
     pub(crate) async fn named(&self, client: &str) -> LockManager {
-        let builder = self.builder().client_name(client);
-        builder.connect().await.unwrap()
+        self.connect(self.builder().client_name(client)).await
     }
 
     pub(crate) async fn managers(&self, count: usize) -> Vec<LockManager> {
@@ -206,13 +207,13 @@ impl Fixture {
     /// Lets a call for this lock wait, and returns once it stands in the queue.
     pub(crate) async fn queued(&self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
-        let before = self.seen(&key).await.waiters;
+        let before = self.seen(&key).await.queue_length;
         let call = tokio::spawn(async move { lock.wait(PATIENCE).acquire().await });
         self.until_waiting(&key, before + 1).await;
         Waiter(call)
     }
 
-    pub(crate) async fn seen(&self, key: &str) -> KeyState {
+    pub(crate) async fn seen(&self, key: &str) -> LockState {
         for _ in 0..20 {
             match self.observer.inspect(key).await {
                 // The machine was too slow.
@@ -225,7 +226,7 @@ impl Fixture {
 
     /// Waits until exactly so many calls stand in a lock's queue.
     pub(crate) async fn until_waiting(&self, key: &str, waiters: u64) {
-        let arrived = async || self.seen(key).await.waiters == waiters;
+        let arrived = async || self.seen(key).await.queue_length == waiters;
         eventually_async(PATIENCE, arrived).await;
     }
 
@@ -234,7 +235,7 @@ impl Fixture {
     pub(crate) fn until_free(&self, key: &str, within: Duration) -> impl Future<Output = ()> {
         eventually_async(within, async move || {
             let seen = self.seen(key).await;
-            equal((seen.holders(), seen.waiters), (&[][..], 0))
+            equal((seen.holders, seen.queue_length), (vec![], 0))
         })
     }
 
@@ -277,7 +278,7 @@ impl Fixture {
             let lock = manager.lock(key).min_hold(lasts);
             lock.acquire().await.unwrap().release().await.unwrap();
             manager.shutdown().await;
-            if self.seen(key).await.holders().len() == 1 {
+            if self.seen(key).await.holders.len() == 1 {
                 return;
             }
             // The machine was slower than that.
@@ -328,8 +329,8 @@ pub(crate) fn assert_outage(error: &Error, expected: Outage) {
 }
 
 /// `Lock::run` of a lock that nobody else needs.
-pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
-    lock.run(body).await
+pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(HeldLock) -> T) -> Result<T, Error> {
+    lock.run(async |held| Ok(body(held).await)).await
 }
 
 /// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the lease.

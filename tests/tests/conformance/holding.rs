@@ -40,7 +40,7 @@ for_each_store! {
         let waiter = store.queued(store.manager().await.lock("k").lease(HELD)).await;
         first.release().await.unwrap();
         let guard = waiter.guard().await;
-        assert_eq!(store.seen("k").await.waiters, 0);
+        assert_eq!(store.seen("k").await.queue_length, 0);
         until_renewed_twice(&guard).await;
         let other = store.manager().await.lock("k");
         assert!(store.tried(&other).await.is_none(), "two at once");
@@ -65,8 +65,8 @@ for_each_store! {
             assert!(inner.remaining() > half && held.remaining() > half);
             distlock::current().confirmed().await.unwrap();
             inner.release().await.unwrap();
-            held
-        });
+Ok::<_, Error>(held)
+});
         let handed_over = async {
             store.until_waiting("k", 1).await;
             first.release().await.unwrap();
@@ -112,7 +112,8 @@ for_each_store! {
             .run(async |_| {
                 let _flag = Dropped(&dropped);
                 std::future::pending::<()>().await;
-            })
+Ok::<_, Error>(())
+})
             .await;
         let lasted = started.elapsed();
         assert!(lasted >= ms(300) && lasted < ms(300) + LATE, "after {lasted:?}");
@@ -128,7 +129,7 @@ for_each_store! {
     /// It does not await, so it cannot be stopped; but its result is not trusted.
     async fn a_body_that_ends_after_its_max_hold_is_told_so(store) {
         let lock = store.manager().await.lock("k").max_hold(ms(100));
-        let result = lock.run(async |_| std::thread::sleep(ms(250))).await;
+        let result = lock.run(async |_| Ok::<_, Error>(std::thread::sleep(ms(250)))).await;
         assert!(
             matches!(result, Err(Error::MaxHoldExceeded { body: BodyState::Completed, .. })),
             "{result:?}"
@@ -154,7 +155,7 @@ for_each_store! {
     async fn a_key_that_is_only_kept_says_so(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap();
-        let kept_until = async || store.seen("k").await.holders()[0].kept_until;
+        let kept_until = async || store.seen("k").await.holders[0].kept_until;
         assert_eq!(kept_until().await, None, "it is held");
         guard.release().await.unwrap();
         let until = kept_until().await.expect("it is kept");
@@ -182,14 +183,14 @@ for_each_store! {
         drop(lock.acquire().await.unwrap());
         store.until_free("k", SOON).await;
         let panicking = lock.clone();
-        let task = tokio::spawn(async move { panicking.run(async |_| panic!("on purpose")).await });
+        let task = tokio::spawn(async move { panicking.run(async |_| -> Result<(), Error> { panic!("on purpose") }).await });
         assert!(task.await.unwrap_err().is_panic());
         store.until_free("k", SOON).await;
         let limited = lock.clone().max_hold(ms(50));
-        let stopped = limited.run(async |_| std::future::pending::<()>().await);
+        let stopped = limited.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
         assert!(stopped.await.is_err());
         store.until_free("k", SOON).await;
-        assert_eq!(lock.run(async |_| 1).await.unwrap(), 1);
-        assert!(store.seen("k").await.holders().len() == 1, "it was freed");
+        assert_eq!(lock.run(async |_| Ok::<_, Error>(1)).await.unwrap(), 1);
+        assert!(store.seen("k").await.holders.len() == 1, "it was freed");
     }
 }

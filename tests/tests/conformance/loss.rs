@@ -67,7 +67,8 @@ for_redis! {
             let _flag = Dropped(&dropped);
             delete(fixture);
             std::future::pending::<()>().await;
-        });
+Ok::<_, Error>(())
+});
         let error = within(PATIENCE, running).await.unwrap_err();
         assert!(dropped.load(Ordering::SeqCst), "the body outlived the call");
         assert_gone(&error, false);
@@ -88,7 +89,7 @@ for_redis! {
             }
             // A release that was dropped is under way: a second command of the same client is behind it.
             let seen = fixture.seen("k").await;
-            assert_eq!(seen.holders()[0].client, "winner");
+            assert_eq!(seen.holders[0].client, "winner");
             let third = fixture.manager().await.lock("k").wait(ms(300));
             assert!(third.acquire().await.is_err(), "two at once");
             assert!(winner.is_held());
@@ -103,7 +104,7 @@ for_redis! {
         let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();
         assert_gone(&loser.release().await.unwrap_err(), true);
         let seen = fixture.seen("k").await;
-        assert_eq!(seen.holders()[0].client, "winner");
+        assert_eq!(seen.holders[0].client, "winner");
         winner.release().await.unwrap();
     }
 

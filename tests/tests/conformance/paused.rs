@@ -10,7 +10,9 @@ use crate::fixture::ms;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn manager() -> LockManager {
-    LockManager::builder().memory_on_current_runtime().unwrap()
+    LockManager::builder()
+        .in_memory_on_current_runtime()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +103,9 @@ async fn a_hold_is_believed_for_less_than_its_lease() {
 async fn a_max_hold_ends_to_the_millisecond() {
     let lock = manager().lock("k").max_hold(HOUR);
     let started = Instant::now();
-    let result = lock.run(async |_| std::future::pending::<()>().await).await;
+    let result = lock
+        .run(async |_| Ok::<_, Error>(std::future::pending::<()>().await))
+        .await;
     assert!(
         matches!(result, Err(Error::MaxHoldExceeded { .. })),
         "{result:?}"
@@ -149,11 +153,11 @@ async fn tokens_follow_the_clock() {
 #[test]
 fn outside_of_a_runtime_it_says_what_to_do() {
     let error = LockManager::builder()
-        .memory_on_current_runtime()
+        .in_memory_on_current_runtime()
         .unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(
-        error.to_string().contains("LockManager::memory()"),
+        error.to_string().contains("LockManager::in_memory()"),
         "{error}"
     );
 }
@@ -166,15 +170,15 @@ async fn a_token_is_remembered_for_the_fence_ttl() {
         (LockManager::builder().fence_ttl(minute), minute),
         (LockManager::builder().fence_ttl(72 * HOUR), 72 * HOUR),
     ] {
-        let manager = builder.memory_on_current_runtime().unwrap();
+        let manager = builder.in_memory_on_current_runtime().unwrap();
         let guard = manager.lock("k").acquire().await.unwrap();
         let token = guard.fencing_token();
         guard.release().await.unwrap();
         tokio::time::advance(ttl - ms(1_000)).await;
-        let last = manager.inspect("k").await.unwrap().last_token;
+        let last = manager.inspect("k").await.unwrap().last_fencing_token;
         assert_eq!(last, Some(token), "{ttl:?}");
         tokio::time::advance(ms(1_000)).await;
-        let last = manager.inspect("k").await.unwrap().last_token;
+        let last = manager.inspect("k").await.unwrap().last_fencing_token;
         assert_eq!(last, None, "{ttl:?}");
     }
 }

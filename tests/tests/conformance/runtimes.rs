@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use distlock::Error;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fixture::{HELD, PATIENCE, SOON, ms};
@@ -15,15 +16,15 @@ fn current_thread() -> Runtime {
 for_each_store! {
     /// As many `#[tokio::test]`s do that share a manager in a `static`: the first one connects it.
     async fn one_manager_serves_twenty_runtimes(store) {
-        let builder = store.builder();
+        let (builder, url) = (store.builder(), store.url.clone());
         thread::spawn(move || {
-            let manager = current_thread().block_on(builder.connect()).unwrap();
+            let manager = current_thread().block_on(builder.connect(&url)).unwrap();
             let mut last = None;
             for round in 0..20 {
                 let runtime = current_thread();
                 let token = runtime.block_on(async {
                     let lock = manager.lock("k").wait(PATIENCE);
-                    let token = lock.run(async |held| held.fencing_token()).await.unwrap();
+                    let token = lock.run(async |held| Ok::<_, Error>(held.fencing_token())).await.unwrap();
                     let guard = lock.acquire().await.unwrap();
                     if round % 2 == 0 {
                         // Left to a task that ends with its runtime.
@@ -47,20 +48,20 @@ for_each_store! {
 
     /// More than a lease without an await, on the only thread of the runtime that also connected.
     async fn a_blocked_runtime_keeps_its_lock(store) {
-        let builder = store.builder();
+        let (builder, url) = (store.builder(), store.url.clone());
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
         let (started, told) = tokio::sync::oneshot::channel();
         let blocking = thread::spawn(move || {
             current_thread().block_on(async {
-                let manager = builder.connect().await.unwrap();
+                let manager = builder.connect(&url).await.unwrap();
                 let lock = manager.lock("k").lease(HELD);
                 lock.run(async |held| {
                     started.send(()).unwrap();
                     thread::sleep(HELD * 5 / 4);
                     flag.store(true, Ordering::SeqCst);
-                    held.is_held()
-                })
+Ok::<_, Error>(held.is_held())
+})
                 .await
             })
         });
@@ -89,8 +90,8 @@ for_each_store! {
                     // A sibling of the nested call: its turn does not come.
                     let busy = lock.acquire().await.unwrap_err();
                     nested.release().await.unwrap();
-                    busy
-                });
+Ok::<_, Error>(busy)
+});
                 body.await.unwrap()
             };
             let busy = futures::executor::block_on(call);

@@ -16,7 +16,7 @@ async fn before_each_command() {
     flush(&fixture);
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     flush(&fixture);
-    assert!(fixture.seen("k").await.holders().len() == 1, "inspect");
+    assert!(fixture.seen("k").await.holders.len() == 1, "inspect");
     // Renewals: each of several meets a server that knows nothing.
     for _ in 0..2 {
         flush(&fixture);

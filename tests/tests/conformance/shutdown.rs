@@ -25,7 +25,7 @@ for_each_store! {
         within(PATIENCE, manager.shutdown()).await;
         // At once, not some time later.
         for number in 0..20 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders(), []);
+            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
         }
         for guard in guards {
             assert!(!guard.is_held());
@@ -46,7 +46,8 @@ for_each_store! {
                 let _flag = Dropped(&flag);
                 started.send(()).unwrap();
                 std::future::pending::<()>().await;
-            })
+Ok::<_, Error>(())
+})
             .await
         });
         told.await.unwrap();
@@ -79,7 +80,8 @@ for_each_store! {
                 started.send(()).unwrap();
                 std::thread::sleep(ms(600));
                 flag.store(false, Ordering::SeqCst);
-            })
+Ok::<_, Error>(())
+})
             .await
         });
         told.await.unwrap();
@@ -105,8 +107,8 @@ for_each_store! {
             assert_shut_down(&within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err());
         }
         let seen = store.seen("k").await;
-        assert_eq!(seen.waiters, 0, "they left their places");
-        assert!(guard.is_held() && seen.holders().len() == 1, "somebody else's lock");
+        assert_eq!(seen.queue_length, 0, "they left their places");
+        assert!(guard.is_held() && seen.holders.len() == 1, "somebody else's lock");
         guard.release().await.unwrap();
     }
 
@@ -117,7 +119,7 @@ for_each_store! {
         within(PATIENCE, manager.shutdown()).await;
         assert_shut_down(&lock.acquire().await.unwrap_err());
         assert_shut_down(&lock.try_acquire().await.unwrap_err());
-        assert_shut_down(&lock.run(async |_| panic!("unlocked")).await.unwrap_err());
+        assert_shut_down(&lock.run(async |_| -> Result<(), Error> { panic!("unlocked") }).await.unwrap_err());
         assert_shut_down(&clone.lock("k").acquire().await.unwrap_err());
         assert_shut_down(&clone.inspect("k").await.unwrap_err());
         // Again is harmless.
@@ -135,7 +137,7 @@ for_each_store! {
         drop(guards);
         within(PATIENCE, manager.shutdown()).await;
         for number in 0..100 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders(), []);
+            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::fixture::{PATIENCE, ms};
 /// A process that holds what it waits for may wait for itself, and no wait is long enough for that.
 #[tokio::test]
 async fn who_may_wait_for_itself_is_told() {
-    let manager = LockManager::memory();
+    let manager = LockManager::in_memory();
     let _held = manager.lock("k").acquire().await.unwrap();
     let error = manager.lock("k").wait(ms(50)).acquire().await.unwrap_err();
     let message = error.to_string();
@@ -26,7 +26,7 @@ async fn who_may_wait_for_itself_is_told() {
 /// Nothing stops the code that has a guard.
 #[tokio::test]
 async fn a_guards_loss_claims_no_stopped_body() {
-    let manager = LockManager::memory();
+    let manager = LockManager::in_memory();
     let guard = manager.lock("k").max_hold(ms(50)).acquire().await.unwrap();
     let limit = guard.lost().await;
     let other = manager.lock("other").acquire().await.unwrap();
@@ -43,12 +43,12 @@ async fn a_guards_loss_claims_no_stopped_body() {
 /// A call waits by the manager's clock, which goes on.
 #[tokio::test]
 async fn paused_time_ends_no_wait() {
-    let manager = LockManager::memory();
+    let manager = LockManager::in_memory();
     let held = manager.lock("k").acquire().await.unwrap();
     tokio::time::pause();
     let waiting = manager.lock("k").wait(PATIENCE);
     let gives_way = async {
-        while manager.inspect("k").await.unwrap().waiters == 0 {}
+        while manager.inspect("k").await.unwrap().queue_length == 0 {}
         held.release().await.unwrap();
     };
     let (acquired, ()) = tokio::join!(waiting.acquire(), gives_way);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use distlock::{Error, HowUnlocked, LossReason};
+use distlock::{Error, LossReason, RevokeOutcome};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{PATIENCE, ms};
@@ -34,7 +34,7 @@ for_each_store! {
         for key in keys {
             guards.push(manager.lock(key).acquire().await.unwrap());
         }
-        let another = store.builder().namespace(store.another_namespace()).connect().await.unwrap();
+        let another = store.connect(store.builder().namespace(store.another_namespace())).await;
         let _elsewhere = another.lock("shop:elsewhere").acquire().await.unwrap();
         let waiter = store.waiter("shop:2").await;
 
@@ -47,9 +47,9 @@ for_each_store! {
         assert_eq!(listed("").await.len(), keys.len());
         assert_eq!(listed("nothing").await, Vec::<String>::new());
         let locks = manager.list("shop:2").await.unwrap();
-        assert_eq!((locks[0].waiters, locks[0].waiting().len()), (1, 0), "counted, not named");
-        assert_eq!(locks[0].holders()[0].client, "lister");
-        assert!(locks[0].remaining.unwrap() > Duration::ZERO);
+        assert_eq!((locks[0].queue_length, locks[0].waiters.len()), (1, 0), "counted, not named");
+        assert_eq!(locks[0].holders[0].client, "lister");
+        assert!(locks[0].expires_in.unwrap() > Duration::ZERO);
         for guard in guards {
             guard.release().await.unwrap();
         }
@@ -85,21 +85,21 @@ for_each_store! {
             calls.push(store.queued(store.named(name).await.lock("k")).await);
         }
         let seen = store.seen("k").await;
-        let names: Vec<_> = seen.waiting().iter().map(|waiter| waiter.client.clone()).collect();
+        let names: Vec<_> = seen.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(names, ["first", "second client", "third"]);
-        for waiter in seen.waiting() {
+        for waiter in &seen.waiters {
             // The servers run here, so their clock is ours, but for what it is set ahead by in a quorum.
-            let since = waiter.since.duration_since(began - ms(1_000));
+            let since = waiter.waiting_since.duration_since(began - ms(1_000));
             assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
             assert!(waiter.this_process);
         }
-        assert!(seen.waiting().is_sorted_by_key(|waiter| waiter.since));
+        assert!(seen.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
         guard.release().await.unwrap();
         for call in calls {
             call.guard().await.release().await.unwrap();
         }
         let seen = store.seen("k").await;
-        assert_eq!((seen.remaining, seen.waiting()), (None, &[][..]));
+        assert_eq!((seen.expires_in, seen.waiters), (None, vec![]));
     }
 
     /// Its body is stopped, and only then has the next one the lock, with a newer token than that of the old one.
@@ -113,7 +113,8 @@ for_each_store! {
                 let _flag = Dropped(&flag);
                 started.send(held.fencing_token()).unwrap();
                 std::future::pending::<()>().await;
-            })
+Ok::<_, Error>(())
+})
             .await
         });
         let token = told.await.unwrap();
@@ -126,13 +127,13 @@ for_each_store! {
         store.until_waiting("k", 1).await;
 
         let operator = store.named("operator").await;
-        let unlocked = within(PATIENCE, operator.unlock("k").wait(PATIENCE).into_future()).await.unwrap();
-        assert_eq!(unlocked.how, HowUnlocked::Released);
-        assert_eq!(unlocked.holder.unwrap().client, "holder");
+        let revocation = within(PATIENCE, operator.revoke("k").wait(PATIENCE).into_future()).await.unwrap();
+        assert_eq!(revocation.outcome, RevokeOutcome::Released);
+        assert_eq!(revocation.holders[0].client, "holder");
         assert_revoked(&running.await.unwrap().unwrap_err());
         let guard = next.await.unwrap();
         let after = guard.fencing_token();
-        match unlocked.fencing_token {
+        match revocation.fencing_token {
             Some(newest) => assert!(newest > token && after > newest, "{token}, {newest}, {after}"),
             // Over a quorum it may be released before enough servers could mark it.
             None => assert!(store.is_quorum() && after > token, "{token}, {after}"),
@@ -144,23 +145,24 @@ for_each_store! {
     async fn a_guard_is_told_and_cannot_renew(store) {
         let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
         let operator = store.named("operator").await;
-        let error = operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
-        assert!(error.is_busy() && error.holders()[0].client == "holder", "{error:?}");
+        let revocation = operator.revoke("k").wait(ms(1)).await.unwrap();
+        assert_eq!((revocation.outcome, &*revocation.holders[0].client), (RevokeOutcome::Pending, "holder"));
+        assert!(revocation.fencing_token > Some(guard.fencing_token()), "a fenced resource needs it");
         let error = within(PATIENCE, guard.lost()).await;
         assert_revoked(&error);
         assert!(!guard.is_held());
         // Told once more, it is the same hold.
-        let forced = within(PATIENCE, operator.unlock("k").force().into_future()).await.unwrap();
-        assert_eq!(forced.how, HowUnlocked::Expired);
+        let forced = within(PATIENCE, operator.revoke("k").wait_until_free(true).into_future()).await.unwrap();
+        assert_eq!(forced.outcome, RevokeOutcome::Expired);
         assert_revoked(&guard.release().await.unwrap_err());
         store.until_free("k", PATIENCE).await;
     }
 
     async fn a_free_lock_stays_free(store) {
         let operator = store.manager().await;
-        let unlocked = operator.unlock("k").await.unwrap();
-        assert_eq!((unlocked.how, unlocked.holder), (HowUnlocked::WasFree, None));
-        assert!(matches!(operator.unlock("").await, Err(Error::InvalidKey { .. })));
+        let revocation = operator.revoke("k").await.unwrap();
+        assert_eq!((revocation.outcome, revocation.holders), (RevokeOutcome::NotHeld, vec![]));
+        assert!(matches!(operator.revoke("").await, Err(Error::InvalidKey { .. })));
     }
 
     /// Only the hold that was seen is taken away, not the one that follows it.
@@ -170,10 +172,10 @@ for_each_store! {
             let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
             let next = store.waiter("k").await;
             let operator = store.manager().await;
-            let unlocking = tokio::spawn(async move { operator.unlock("k").wait(PATIENCE).await });
+            let unlocking = tokio::spawn(async move { operator.revoke("k").wait(PATIENCE).await });
             within(PATIENCE, guard.lost()).await;
             drop(guard);
-            assert_eq!(unlocking.await.unwrap().unwrap().how, HowUnlocked::Released);
+            assert_eq!(unlocking.await.unwrap().unwrap().outcome, RevokeOutcome::Released);
             let next = next.guard().await;
             assert!(next.is_held());
             next.release().await.unwrap();
@@ -184,9 +186,9 @@ for_each_store! {
     async fn nothing_of_a_connected_client_is_deleted(store) {
         let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
         let operator = store.manager().await;
-        let unlocking = operator.unlock("k").holder_is_gone().wait(ms(1)).into_future();
-        let error = within(PATIENCE, unlocking).await.unwrap_err();
-        assert!(error.is_busy(), "{error:?}");
+        let unlocking = operator.revoke("k").assume_holder_dead(true).wait(ms(1)).into_future();
+        let revocation = within(PATIENCE, unlocking).await.unwrap();
+        assert_eq!(revocation.outcome, RevokeOutcome::Pending);
         let other = store.manager().await.lock("k");
         assert!(store.tried(&other).await.is_none());
         // It may have been taken away (over a quorum), or not: it is never two's.
@@ -197,8 +199,8 @@ for_each_store! {
     async fn what_min_hold_keeps_is_nobodys(store) {
         store.vanished_holder("k", Duration::from_secs(3)).await;
         let operator = store.manager().await;
-        let unlocked = within(PATIENCE, operator.unlock("k").force().into_future()).await.unwrap();
-        assert!(matches!(unlocked.how, HowUnlocked::Released | HowUnlocked::Expired), "{unlocked:?}");
+        let revocation = within(PATIENCE, operator.revoke("k").wait_until_free(true).into_future()).await.unwrap();
+        assert!(matches!(revocation.outcome, RevokeOutcome::Released | RevokeOutcome::Expired), "{revocation:?}");
         store.until_free("k", PATIENCE).await;
     }
 }
@@ -209,13 +211,13 @@ for_redis! {
         fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
         let next = fixture.waiter("k").await;
         let operator = fixture.manager().await;
-        let error = operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
-        assert!(error.is_busy(), "nobody is there to release it: {error:?}");
-        let unlocking = operator.unlock("k").holder_is_gone().into_future();
-        let unlocked = within(PATIENCE, unlocking).await.unwrap();
-        assert_eq!(unlocked.how, HowUnlocked::Deleted);
+        let revocation = operator.revoke("k").wait(ms(1)).await.unwrap();
+        assert_eq!(revocation.outcome, RevokeOutcome::Pending, "no process is left to release it");
+        let unlocking = operator.revoke("k").assume_holder_dead(true).into_future();
+        let revocation = within(PATIENCE, unlocking).await.unwrap();
+        assert_eq!(revocation.outcome, RevokeOutcome::Deleted);
         let guard = next.guard().await;
-        assert!(guard.fencing_token() > unlocked.fencing_token.unwrap());
+        assert!(guard.fencing_token() > revocation.fencing_token.unwrap());
         guard.release().await.unwrap();
     }
 
@@ -225,16 +227,16 @@ for_redis! {
     async fn what_is_taken_away_keeps_its_time(fixture) {
         let operator = fixture.manager().await;
         let revoke = async |key: &str| {
-            let unlocking = operator.unlock(key).wait(ms(1)).into_future();
-            unlocking.await.unwrap_err();
-            fixture.seen(key).await.remaining.unwrap()
+            let revocation = operator.revoke(key).wait(ms(1)).await.unwrap();
+            assert_eq!(revocation.outcome, RevokeOutcome::Pending);
+            fixture.seen(key).await.expires_in.unwrap()
         };
         fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
         let left = revoke("k").await;
         assert!(left <= Duration::from_secs(3_600) && left > Duration::from_secs(3_500), "{left:?}");
 
         let long = Duration::from_secs(30 * 24 * 3_600);
-        let holder = fixture.builder().fence_ttl(long).connect().await.unwrap();
+        let holder = fixture.connect(fixture.builder().fence_ttl(long)).await;
         let guard = holder.lock("endless").acquire().await.unwrap();
         fixture.raw().cmd(&["PERSIST", &fixture.name("lock", "endless")]);
         let left = revoke("endless").await;
@@ -249,11 +251,11 @@ for_redis! {
         let guard = fixture.hold("k").await;
         fixture.raw().cmd(&["SET", &fixture.name("fence", "k"), "text"]);
         let operator = fixture.manager().await;
-        for unlock in [operator.unlock("k"), operator.unlock("k").holder_is_gone()] {
+        for unlock in [operator.revoke("k"), operator.revoke("k").assume_holder_dead(true)] {
             let refused = unlock.wait(ms(1)).into_future().await.unwrap_err();
             assert!(!refused.is_busy() || refused.is_unavailable(), "{refused:?}");
         }
-        assert_eq!(fixture.seen("k").await.holders().len(), 1, "two may have it");
+        assert_eq!(fixture.seen("k").await.holders.len(), 1, "two may have it");
         assert!(guard.is_held());
         fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
         guard.release().await.unwrap();
@@ -296,7 +298,7 @@ for_redis! {
         let manager = fixture.manager().await;
         let locks = manager.list("").await.unwrap();
         assert_eq!(locks.len(), 1);
-        assert!(matches!(manager.unlock("foreign").await, Err(Error::KeyConflict { .. })));
+        assert!(matches!(manager.revoke("foreign").await, Err(Error::KeyConflict { .. })));
         guard.release().await.unwrap();
         eventually_async(PATIENCE, async || manager.list("").await.unwrap().is_empty()).await;
     }

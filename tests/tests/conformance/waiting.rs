@@ -49,10 +49,10 @@ for_each_store! {
         let (error, _) = refusal(&second, Duration::ZERO).await;
         assert!(error.is_busy(), "{error:?}");
         assert!(started.elapsed() < 3 * LATE);
-        assert_eq!(store.seen("k").await.waiters, 0, "a try left an entry");
+        assert_eq!(store.seen("k").await.queue_length, 0, "a try left an entry");
         guard.release().await.unwrap();
         let guard = first.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
-        assert_eq!(store.seen("k").await.holders()[0].client, "trier");
+        assert_eq!(store.seen("k").await.holders[0].client, "trier");
         guard.release().await.unwrap();
         let again = second.lock("k").try_acquire().await.unwrap();
         assert!(again.is_some_and(|guard| guard.is_held()));
@@ -89,7 +89,7 @@ for_each_store! {
 
     async fn a_full_queue_refuses_at_once(store) {
         let _guard = store.hold("k").await;
-        let small = store.builder().max_waiters(2).connect().await.unwrap();
+        let small = store.connect(store.builder().max_waiters(2)).await;
         let first = store.queued(small.lock("k")).await;
         let second = store.queued(small.lock("k")).await;
         let (error, elapsed) = refusal(&small, PATIENCE).await;
@@ -112,19 +112,19 @@ for_each_store! {
 
     async fn inspecting_shows_holder_queue_and_token(store) {
         let nothing = store.seen("k").await;
-        assert_eq!((nothing.holders(), nothing.waiters, nothing.last_token), (&[][..], 0, None));
+        assert_eq!((nothing.holders, nothing.queue_length, nothing.last_fencing_token), (vec![], 0, None));
         let holder = store.named("me").await;
         let guard = holder.lock("k").acquire().await.unwrap();
         let waiter = store.waiter("k").await;
         let seen = store.seen("k").await;
-        assert_eq!(seen.holders()[0].client, "me");
-        assert_eq!(seen.last_token, Some(guard.fencing_token()));
+        assert_eq!(seen.holders[0].client, "me");
+        assert_eq!(seen.last_fencing_token, Some(guard.fencing_token()));
         waiter.0.abort();
         store.until_waiting("k", 0).await;
         let token = guard.fencing_token();
         guard.release().await.unwrap();
         let after = store.seen("k").await;
-        assert_eq!((after.holders(), after.last_token), (&[][..], Some(token)));
+        assert_eq!((after.holders, after.last_fencing_token), (vec![], Some(token)));
     }
 }
 
@@ -146,7 +146,7 @@ for_redis! {
         for command in [&["DEL", &queue, &entries][..], &["DEL", &queue]] {
             raw.cmd(command);
             // A look finds out, twice a second.
-            let back = async || fixture.seen("k").await.waiters == 1;
+            let back = async || fixture.seen("k").await.queue_length == 1;
             eventually_async(ms(1_000) + LATE, back).await;
         }
         holder.release().await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::IntoFuture as _;
 use std::time::Instant;
 
-use distlock::{Error, HowUnlocked, LockGuard, LockManager};
+use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
@@ -238,8 +238,8 @@ async fn an_operator_needs_the_right_to_scan() {
     raw.cmd(&["ACL", "SETUSER", USER, "+scan"]);
     assert_eq!(operator.list("").await.unwrap().len(), 1);
     let holds = tokio::spawn(async move { guard.lost().await });
-    let unlocked = within(LONG, operator.unlock("k").wait(LONG).into_future());
-    assert_eq!(unlocked.await.unwrap().how, HowUnlocked::Released);
+    let unlocked = within(LONG, operator.revoke("k").wait(LONG).into_future());
+    assert_eq!(unlocked.await.unwrap().outcome, RevokeOutcome::Released);
     assert!(within(LONG, holds).await.unwrap().is_lost());
 }
 

@@ -111,6 +111,7 @@ async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
         let last = Instant::now();
         println!("held {}", held.fencing_token());
         sit_through_a_pause(last, lease);
+        Ok::<_, Error>(())
     });
     println!("end {}", describe(result.await));
 }

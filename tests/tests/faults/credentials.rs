@@ -40,9 +40,9 @@ impl Vault {
         self.asked.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn builder(&self, url: &str) -> LockManagerBuilder {
+    pub(crate) fn builder(&self) -> LockManagerBuilder {
         let vault = self.clone();
-        LockManager::builder().url(url).credentials(move || {
+        LockManager::builder().credentials_provider(move || {
             let vault = vault.clone();
             async move {
                 vault.asked.fetch_add(1, Ordering::SeqCst);
@@ -96,9 +96,9 @@ impl Kept {
         for (user, password) in users {
             add_user(&mut raw, user, password);
         }
-        let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
+        let builder = vault.builder().credentials_refresh_interval(ms(1_000));
         assert!(!format!("{builder:?}").contains("hunter2"));
-        let manager = builder.connect().await.unwrap();
+        let manager = builder.connect(&server.url()).await.unwrap();
         Kept {
             held: hold(&manager, "held", ms(30_000)).await,
             raw,
@@ -174,7 +174,7 @@ async fn a_source_that_fails_is_asked_again() {
         kept.until_refused(text).await;
     }
     vault.set(Err(SEALED));
-    let error = vault.builder(&kept.server.url()).connect().await;
+    let error = vault.builder().connect(&kept.server.url()).await;
     let error = error.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
     assert_says(&error, &[SEALED]);
@@ -193,14 +193,21 @@ async fn settings_that_contradict_each_other_are_refused() {
     let open = RedisServer::start();
     let guarded = RedisServer::builder().requirepass("hunter2").start();
     let vault = Vault::new("default", "hunter2");
-    let of_open = || vault.builder(&open.url());
-    let alone = LockManager::builder().url(open.url());
-    for (builder, part) in [
-        (of_open(), "requirepass"),
-        (vault.builder(&guarded.url()), "out of the URL"),
-        (of_open().credentials_every(ms(10)), "credentials_every"),
-        (alone.credentials_every(LONG), "credentials_every"),
+    let alone = LockManager::builder();
+    for (url, builder, part) in [
+        (open.url(), vault.builder(), "requirepass"),
+        (guarded.url(), vault.builder(), "out of the URL"),
+        (
+            open.url(),
+            vault.builder().credentials_refresh_interval(ms(10)),
+            "credentials_refresh_interval",
+        ),
+        (
+            open.url(),
+            alone.credentials_refresh_interval(LONG),
+            "credentials_refresh_interval",
+        ),
     ] {
-        assert_config(&builder.connect().await.unwrap_err(), &[part]);
+        assert_config(&builder.connect(&url).await.unwrap_err(), &[part]);
     }
 }

@@ -61,9 +61,12 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     const KILLED: usize = 250;
     let server = RedisServer::start();
     let mut raw = server.client();
-    let small = LockManager::builder().url(server.url());
+    let small = LockManager::builder();
     let small = small.max_waiters(KILLED as u32 + 1);
-    let (holder, live) = (connect(&server.url()).await, small.connect().await.unwrap());
+    let (holder, live) = (
+        connect(&server.url()).await,
+        small.connect(&server.url()).await.unwrap(),
+    );
     let lease = ms(10_000);
     let guard = hold(&holder, "k", lease).await;
     // A live waiter is queued before them all.

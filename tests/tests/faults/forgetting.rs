@@ -147,7 +147,10 @@ async fn a_flush_during_a_short_body_is_told_at_its_release() {
     let (server, raw, manager) = single().await;
     let raw = Mutex::new(raw);
     let flush = || drop(raw.lock().unwrap().cmd(&["FLUSHALL"]));
-    let ran = manager.lock("run").run(async |_| flush()).await;
+    let ran = manager
+        .lock("run")
+        .run(async |_| Ok::<_, Error>(flush()))
+        .await;
     assert_gone(&ran.unwrap_err(), "run");
 
     let annotated = async |fails| {

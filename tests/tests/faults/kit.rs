@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use distlock::__inside::lanes_at_once;
 use distlock::{
-    BodyState, Error, FencingToken, Held, Lock, LockGuard, LockManager, LossReason, Outage,
+    BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason, Outage,
 };
 use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, within};
 use tokio::runtime::Handle;
@@ -50,14 +50,14 @@ pub(crate) fn queue_key(key: &str) -> String {
 
 /// A manager whose callers have their lanes from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    let builder = lanes_at_once(LockManager::builder().url(url).connect_timeout(LONG));
-    builder.connect().await.expect("the server is up")
+    let builder = lanes_at_once(LockManager::builder().connect_timeout(LONG));
+    builder.connect(url).await.expect("the server is up")
 }
 
 /// A manager like any other, which a loaded machine has time to connect.
-pub(crate) async fn connect_patiently(url: impl Into<String>) -> Result<LockManager, Error> {
-    let builder = LockManager::builder().url(url);
-    builder.connect_timeout(LONG).connect().await
+pub(crate) async fn connect_patiently(url: impl AsRef<str>) -> Result<LockManager, Error> {
+    let builder = LockManager::builder();
+    builder.connect_timeout(LONG).connect(url.as_ref()).await
 }
 
 /// A server, a connection to it, and a manager.
@@ -416,7 +416,7 @@ impl Drop for Inside<'_> {
 
 /// Inside of a body: as long as the lock is believed, the server has it, as this very hold's.
 #[track_caller]
-pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
+pub(crate) fn assert_in_redis(server: &RedisServer, held: &HeldLock) {
     let value = server.client().get(&lock_key(held.key()));
     // A hold that was lost meanwhile promises nothing any more.
     if !held.is_held() {

@@ -21,8 +21,8 @@ use crate::kit::{
 const HOME: usize = 2;
 
 async fn connect(server: &RedisServer, lanes: usize) -> LockManager {
-    let builder = LockManager::builder().url(server.url()).lanes(lanes);
-    builder.connect().await.unwrap()
+    let builder = LockManager::builder().max_runtime_connections(lanes);
+    builder.connect(&server.url()).await.unwrap()
 }
 
 /// A server, a connection to it, and a manager that a runtime of its own has connected.
@@ -70,8 +70,12 @@ impl Blockable {
         thread::spawn(move || runtime.block_on(ended));
         let server = RedisServer::start();
         let mut raw = server.client();
-        let builder = LockManager::builder().url(server.url()).lanes(8);
-        let manager = builder.add_observer(observer).connect().await.unwrap();
+        let builder = LockManager::builder().max_runtime_connections(8);
+        let manager = builder
+            .add_observer(observer)
+            .connect(&server.url())
+            .await
+            .unwrap();
         let other = connect(&server, 0).await;
         open_lane(&handle, &manager, &mut raw).await;
         Blockable {

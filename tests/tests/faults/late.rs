@@ -234,8 +234,8 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
         let mut raw = server.client();
         let near = connect(&server.url()).await;
         // A lane that no call uses would be open for as long as it is idle.
-        let far = LockManager::builder().url(server.url_via(&proxy)).lanes(0);
-        let far = far.connect().await.unwrap();
+        let far = LockManager::builder().max_runtime_connections(0);
+        let far = far.connect(&server.url_via(&proxy)).await.unwrap();
         let guard = hold(&near, "k", LEASE).await;
         let waiting = acquire_later(&far, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 1).await;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::LossReason;
+use distlock::{Error, LossReason};
 use distlock_tests::{Way, eventually_async, within};
 
 use crate::contended::Contended;
@@ -18,7 +18,7 @@ async fn a_frozen_server_is_lost_before_it_lets_go() {
     let mut this = Contended::start(lease).await;
     let lock = this.holder.lock("body").lease(lease);
     let body = tokio::spawn(async move {
-        let result = lock.run(async |_| std::future::pending::<()>().await);
+        let result = lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
         (result.await, Instant::now())
     });
     eventually_async(LONG, async || this.raw.exists(&lock_key("body"))).await;

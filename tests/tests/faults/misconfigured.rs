@@ -14,11 +14,11 @@ const CONNECT_TIMEOUT: std::time::Duration = ms(10_000);
 /// Connects to each URL, and expects a misconfiguration whose text has all these parts.
 async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
     for (state, url, parts) in rows {
-        let mut builder = LockManager::builder().url(url);
+        let mut builder = LockManager::builder();
         if url.starts_with("rediss") {
             builder = builder.tls(Tls::new());
         }
-        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect().await;
+        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect(&url).await;
         let error = connected.err();
         let error = error.unwrap_or_else(|| panic!("{state}: {url} was connected to"));
         println!("{state}: {error}");
@@ -170,7 +170,7 @@ async fn credentials_and_rights() {
         ),
     ])
     .await;
-    LockManager::connect(guarded.url()).await.unwrap();
+    LockManager::connect(&guarded.url()).await.unwrap();
     for (rights, path, needs) in [
         ("~* &* +@all -subscribe", "", "SUBSCRIBE"),
         ("~* resetchannels +@all -debug", "", "SUBSCRIBE"),
@@ -193,14 +193,14 @@ async fn credentials_and_rights() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_the_background() {
     let (server, http) = (RedisServer::start(), http_server());
-    let lazy = LockManager::connect_lazy(http.url()).unwrap();
+    let lazy = LockManager::connect_lazy(&http.url()).unwrap();
     let error = lazy.lock("k").wait(LONG).acquire().await.unwrap_err();
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert_says(&error, &["correct host and port"]);
 
     // It passes on what is no RESP.
     let way = Proxy::start_sealed(server.addr());
-    let manager = LockManager::connect(way.url()).await.unwrap();
+    let manager = LockManager::connect(&way.url()).await.unwrap();
     taken_once(&manager, "k").await;
     let url = http.url();
     let port: u16 = url.rsplit(':').next().unwrap().parse().unwrap();

@@ -121,8 +121,9 @@ async fn a_replica_is_not_answered_with_a_herd() {
     assert!(dialed < 60, "{dialed} connections in a second and a half");
     assert!(connections(&mut raw) <= before + 2);
     // Nor does a manager connect to it.
-    let connecting = LockManager::builder().url(server.url());
-    let connecting = connecting.connect_timeout(ms(4_000)).connect();
+    let connecting = LockManager::builder();
+    let url = server.url();
+    let connecting = connecting.connect_timeout(ms(4_000)).connect(&url);
     let error = connecting.await.unwrap_err();
     assert_eq!(outage(&error), Outage::ReadOnly);
     assert_says(&error, &[&server.port().to_string()]);

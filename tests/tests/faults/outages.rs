@@ -95,7 +95,7 @@ async fn a_server_without_room_for_connections() {
     let manager = connect(&server.url_via(&proxy)).await;
     let others = crowd(&server);
     let asked = Instant::now();
-    let error = LockManager::connect(server.url()).await.unwrap_err();
+    let error = LockManager::connect(&server.url()).await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
     assert_says(&error, &["max number of clients"]);
     assert!(asked.elapsed() <= ms(2_000) + LATE);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::Outage;
+use distlock::{Error, Outage};
 use distlock_tests::{Middleman, RedisServer, equal, eventually_async, within};
 
 use crate::kit::{
@@ -58,7 +58,7 @@ async fn who_looks_and_who_listens_stand_in_one_queue() {
             let turn = lock.run(async |held| {
                 let _inside = exclusion.enter(held.fencing_token());
                 tokio::time::sleep(ms(20)).await;
-                held.fencing_token()
+                Ok::<_, Error>(held.fencing_token())
             });
             turn.await.unwrap()
         }));

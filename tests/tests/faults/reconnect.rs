@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use distlock::Error;
 use distlock_tests::{RedisServer, Way, eventually_async, within};
 
 use crate::contended::Contended;
@@ -36,6 +37,7 @@ async fn killed_connections_of_every_kind() {
                     let turn = lock.run(async |held| {
                         let _inside = exclusion.enter(held.fencing_token());
                         tokio::time::sleep(ms(2)).await;
+                        Ok::<_, Error>(())
                     });
                     turn.await.unwrap();
                     turns += 1;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use distlock::Error;
 use distlock_tests::{RedisServer, Reply, Resp, eventually, eventually_async, within};
 use futures::future::join_all;
 
@@ -43,6 +44,7 @@ async fn release_under(refusal: &Refusal) {
                         let _inside = exclusion.enter(held.fencing_token());
                         tokio::time::sleep(ms(20)).await;
                         assert_in_redis(&server, &held);
+                        Ok::<_, Error>(())
                     });
                     match result.await {
                         Ok(()) => return,

@@ -72,8 +72,12 @@ impl Replicated {
 
 /// A manager whose locks need this many replicas.
 async fn connect_for(server: &RedisServer, replicas: u32) -> LockManager {
-    let builder = LockManager::builder().url(server.url());
-    builder.min_replicas(replicas).connect().await.unwrap()
+    let builder = LockManager::builder();
+    builder
+        .min_replicas(replicas)
+        .connect(&server.url())
+        .await
+        .unwrap()
 }
 
 #[track_caller]
@@ -141,9 +145,12 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     until_clean(&mut this.raw, LONG).await;
     // A call that needs no replica has the lock at once.
     let alone = lock.clone().min_replicas(0);
-    alone.run(async |_| ()).await.unwrap();
+    alone.run(async |_| Ok::<_, Error>(())).await.unwrap();
     this.replica.cont_process();
-    lock.wait(LONG).run(async |_| ()).await.unwrap();
+    lock.wait(LONG)
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,13 +224,20 @@ async fn one_of_two_replicas_may_be_frozen() {
     let this = Replicated::start().await;
     let _other = replica_of(&this.master).await;
     let both = this.manager.lock("both").lease(LEASE).min_replicas(2);
-    both.clone().wait(LONG).run(async |_| ()).await.unwrap();
+    both.clone()
+        .wait(LONG)
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     this.replica.stop_process();
     let guard = hold(&this.manager, "one", LEASE).await;
     let two = tokio::spawn(async move { both.wait(LONG / 2).acquire().await });
     for n in 0..40 {
         let lock = this.manager.lock(format!("k{n}")).lease(LEASE);
-        lock.min_replicas(n % 2).run(async |_| ()).await.unwrap();
+        lock.min_replicas(n % 2)
+            .run(async |_| Ok::<_, Error>(()))
+            .await
+            .unwrap();
     }
     assert!(!two.is_finished());
     let remaining = guard.remaining();
@@ -236,7 +250,11 @@ async fn one_of_two_replicas_may_be_frozen() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_at_once_share_what_they_wait_for() {
     let mut this = Replicated::start().await;
-    this.manager.lock("warm").run(async |_| ()).await.unwrap();
+    this.manager
+        .lock("warm")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     let before = calls(&mut this.raw, "wait");
     // So that all of them wait when the first one does.
     this.replica.stop_process();
@@ -256,7 +274,11 @@ async fn many_at_once_share_what_they_wait_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promoted_replica_has_what_was_held() {
     let mut this = Replicated::start().await;
-    this.manager.lock("warm").run(async |_| ()).await.unwrap();
+    this.manager
+        .lock("warm")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     this.replica.stop_process();
     let acquiring = acquire_later(&this.manager, "k", ms(20_000), LONG);
     this.until_stored("k").await;
@@ -286,7 +308,7 @@ async fn the_connection_that_waits_is_replaced() {
         }
         this.raw.cmd(&["SCRIPT", "FLUSH"]);
         let lock = this.manager.lock(format!("k{n}")).lease(LEASE).wait(LONG);
-        lock.run(async |_| ()).await.unwrap();
+        lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     }
     expiry_after_renewal(&mut this.raw, "held").await;
     assert!(guard.is_held());
@@ -312,8 +334,8 @@ async fn a_server_that_stands_still_is_told_apart_from_its_replicas() {
 async fn what_is_to_be_on_disk_is_there_or_an_error() {
     let server = RedisServer::builder().append_only().start();
     let mut raw = server.client();
-    let builder = LockManager::builder().url(server.url()).fsync(true);
-    let manager = builder.connect().await.unwrap();
+    let builder = LockManager::builder().fsync(true);
+    let manager = builder.connect(&server.url()).await.unwrap();
     let lock = manager.lock("k").lease(LEASE).wait(LONG);
     let unsupported = async |part: &str| {
         let asked = Instant::now();
@@ -326,7 +348,7 @@ async fn what_is_to_be_on_disk_is_there_or_an_error() {
         until_clean(&mut server.client(), LONG).await;
         // Without it there is nothing against it.
         let lock = manager.lock("k").fsync(false);
-        lock.run(async |_| ()).await.unwrap();
+        lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     };
     if raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error() {
         unsupported("WAITAOF").await;
@@ -351,20 +373,20 @@ async fn what_is_to_be_on_disk_is_there_or_an_error() {
 
 #[tokio::test]
 async fn the_memory_store_has_neither() {
-    let memory = LockManager::memory();
+    let memory = LockManager::in_memory();
     let lock = memory.lock("k");
     for lock in [lock.clone().min_replicas(1), lock.clone().fsync(true)] {
         let error = lock.acquire().await.unwrap_err();
         assert_config(&error, &["`k`", "min_replicas"]);
     }
     let lock = lock.min_replicas(0).fsync(false);
-    lock.run(async |_| ()).await.unwrap();
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     let builder = || LockManager::builder().min_replicas(1);
     let made = [
-        builder().memory(),
-        builder().memory_on_current_runtime(),
-        builder().url("memory:").connect_lazy(),
-        builder().url("memory:").connect().await,
+        builder().in_memory(),
+        builder().in_memory_on_current_runtime(),
+        builder().connect_lazy("memory:"),
+        builder().connect("memory:").await,
     ];
     for manager in made {
         assert_config(&manager.unwrap_err(), &[]);
@@ -376,8 +398,12 @@ async fn the_memory_store_has_neither() {
 async fn what_cannot_be_acknowledged_is_given_back() {
     let master = master();
     let _replica = replica_of(&master).await;
-    let builder = LockManager::builder().url(master.url()).lanes(0);
-    let manager = builder.min_replicas(1).connect().await.unwrap();
+    let builder = LockManager::builder().max_runtime_connections(0);
+    let manager = builder
+        .min_replicas(1)
+        .connect(&master.url())
+        .await
+        .unwrap();
     let mut raw = master.client();
     let most = connections(&mut raw).to_string();
     ok(&mut raw, &["CONFIG", "SET", "maxclients", &most]);
@@ -390,7 +416,10 @@ async fn what_cannot_be_acknowledged_is_given_back() {
     assert!(error.is_unavailable(), "{error:?}");
     until_clean(&mut raw, LONG).await;
     raw.cmd(&["CONFIG", "SET", "maxclients", "1000"]);
-    lock.wait(LONG).run(async |_| ()).await.unwrap();
+    lock.wait(LONG)
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
 }
 
 /// Ends what clients wait for on the server: how many of them there were.
@@ -422,8 +451,8 @@ async fn with_fsync_the_disks_of_replicas_are_what_counts() {
         builder.arg("--repl-diskless-sync-delay", "0")
     };
     let master = server().start();
-    let builder = LockManager::builder().url(master.url()).min_replicas(1);
-    let manager = builder.fsync(true).connect().await.unwrap();
+    let builder = LockManager::builder().min_replicas(1);
+    let manager = builder.fsync(true).connect(&master.url()).await.unwrap();
     let known = master.client().cmd(&["WAITAOF", "0", "0", "1"]);
     if known.is_error() {
         let error = manager.lock("held").acquire().await.unwrap_err();

@@ -87,7 +87,7 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
     let old = &all.servers[0];
     old.stop_process();
     let managers: Vec<_> = (0..4)
-        .map(|_| LockManager::connect_lazy(all.url()).unwrap())
+        .map(|_| LockManager::connect_lazy(&all.url()).unwrap())
         .collect();
     let mut raw = all.until_another(old).client();
     old.cont_process();
@@ -101,8 +101,8 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
 async fn what_a_replica_acknowledged_outlasts_a_failover() {
     let all = Sentinels::start();
     let (old, replica) = (&all.servers[0], &all.servers[1]);
-    let builder = LockManager::builder().url(all.url()).min_replicas(1);
-    let manager = builder.connect().await.unwrap();
+    let builder = LockManager::builder().min_replicas(1);
+    let manager = builder.connect(&all.url()).await.unwrap();
     let lease = LONG * 2;
     let mut guards = Vec::new();
     for number in 0..20 {
@@ -164,8 +164,8 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     let all = Sentinels::start();
     let manager = connect(&all.url()).await;
     let refuses_to_connect = async || {
-        let builder = LockManager::builder().url(all.url());
-        let refused = builder.connect().await.unwrap_err();
+        let builder = LockManager::builder();
+        let refused = builder.connect(&all.url()).await.unwrap_err();
         assert!(refused.is_unavailable(), "{refused:?}");
         for sentinel in &all.sentinels {
             let address = format!("127.0.0.1:{}: ", sentinel.port());
@@ -220,15 +220,15 @@ async fn sentinels_have_credentials_of_their_own() {
     let sentinel = RedisServer::builder().sentinel().requirepass("hunter3");
     let all = Sentinels::of(&server, &sentinel);
     let url = all.url_of("redis+sentinel://:hunter2@", SERVICE);
-    let builder = LockManager::builder().url(&url);
-    let wrong = Credentials::password("hunter22");
+    let builder = LockManager::builder();
+    let wrong = Credentials::from_password("hunter22");
     for builder in [builder.clone(), builder.clone().sentinel_credentials(wrong)] {
-        let error = builder.connect().await.unwrap_err();
+        let error = builder.connect(&url).await.unwrap_err();
         assert_config(&error, &["`sentinel_credentials`"]);
     }
-    let right = builder.sentinel_credentials(Credentials::password("hunter3"));
+    let right = builder.sentinel_credentials(Credentials::from_password("hunter3"));
     assert!(!format!("{right:?}").contains("hunter"));
-    let manager = right.connect().await.unwrap();
+    let manager = right.connect(&url).await.unwrap();
     taken_once(&manager, "k").await;
 }
 
@@ -242,8 +242,8 @@ async fn a_replica_that_takes_writes_is_no_master() {
     let watcher = RedisServer::builder().sentinel().start();
     sentinel::watch(&watcher, SERVICE, &replica);
     let url = format!("redis+sentinel://127.0.0.1:{}/{SERVICE}", watcher.port());
-    let builder = LockManager::builder().url(url).connect_timeout(ms(4_000));
-    let refused = builder.connect().await.unwrap_err();
+    let builder = LockManager::builder().connect_timeout(ms(4_000));
+    let refused = builder.connect(&url).await.unwrap_err();
     assert_eq!(outage(&refused), Outage::ReadOnly);
     let address = format!("redis://127.0.0.1:{}: ", replica.port());
     assert_says(&refused, &[&address]);
@@ -270,11 +270,12 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
             let is_given_all = missing == "resetchannels";
             assert!(!set.is_error() || is_given_all, "{words:?}: {set:?}");
         }
-        let builder = LockManager::builder()
-            .url(all.url())
-            .connect_timeout(ms(4_000));
+        let builder = LockManager::builder().connect_timeout(ms(4_000));
         let credentials = Credentials::new("distlock", "PASSWORD");
-        builder.sentinel_credentials(credentials).connect().await
+        builder
+            .sentinel_credentials(credentials)
+            .connect(&all.url())
+            .await
     };
     let listens = || {
         let list = all.sentinels[0].client().cmd(&["CLIENT", "LIST"]);
@@ -311,7 +312,7 @@ async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
     let manager = connect(&all.url()).await;
     all.sentinels[2].kill();
     watch_instead(&all.sentinels[1], &stray);
-    let refused = LockManager::builder().url(all.url()).connect().await;
+    let refused = LockManager::builder().connect(&all.url()).await;
     let refused = refused.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
     let stray_port = stray.port().to_string();

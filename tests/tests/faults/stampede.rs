@@ -46,7 +46,7 @@ async fn run_at_once(manager: &LockManager, calls: u64) {
     let calls: Vec<_> = (0..calls)
         .map(|n| {
             let lock = manager.lock(format!("k{n}")).wait(LONG * 6);
-            tokio::spawn(async move { lock.run(async |_| ()).await })
+            tokio::spawn(async move { lock.run(async |_| Ok::<_, Error>(())).await })
         })
         .collect();
     for call in calls {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
+use distlock::Error;
 use distlock::observer::{Event, Observer};
 use distlock_tests::{eventually_async, within};
 
@@ -39,7 +40,7 @@ async fn who_blocks_delays_no_renewal() {
     for store in Store::both("blocks") {
         let gate = Arc::new(Gate::default());
         let builder = store.builder().add_observer(gate.clone());
-        let manager = builder.connect().await.unwrap();
+        let manager = store.connect(builder).await;
         let lease = ms(5_000);
         let lock = manager.lock("k").lease(lease);
         let guard = within(LONG, lock.acquire()).await.unwrap();
@@ -61,10 +62,14 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     let store = Store::memory("overflow");
     let gate = Arc::new(Gate::default());
     let builder = store.builder().add_observer(gate.clone());
-    let manager = builder.connect().await.unwrap();
+    let manager = store.connect(builder).await;
     let early = manager.lock("early").acquire().await.unwrap();
     for _ in 0..CALLS {
-        manager.lock("k").run(async |_| ()).await.unwrap();
+        manager
+            .lock("k")
+            .run(async |_| Ok::<_, Error>(()))
+            .await
+            .unwrap();
     }
     // Its beginning was told, so there is room for its end.
     early.release().await.unwrap();
@@ -91,7 +96,11 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     let least = 4 * (CALLS - told) as u64;
     eventually_async(LONG, async || missed() >= least).await;
     // There is room again.
-    manager.lock("late").run(async |_| ()).await.unwrap();
+    manager
+        .lock("late")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     gate.notes.until("late", &FREE_TO_RELEASED).await;
 }
 
@@ -111,9 +120,13 @@ async fn a_shutdown_waits_until_all_is_told() {
     for store in Store::both("shutdown") {
         let slow = Arc::new(Slow::default());
         let builder = store.builder().add_observer(slow.clone());
-        let manager = builder.connect().await.unwrap();
+        let manager = store.connect(builder).await;
         for _ in 0..5 {
-            manager.lock("k").run(async |_| ()).await.unwrap();
+            manager
+                .lock("k")
+                .run(async |_| Ok::<_, Error>(()))
+                .await
+                .unwrap();
         }
         let guard = manager.lock("held").acquire().await.unwrap();
         manager.shutdown().await;
@@ -145,9 +158,13 @@ async fn who_panics_is_told_of_once_and_stops_nobody() {
         .builder()
         .add_observer(Clumsy)
         .add_observer(notes.clone());
-    let manager = builder.connect().await.unwrap();
+    let manager = store.connect(builder).await;
     for key in ["first", "second"] {
-        manager.lock(key).run(async |_| ()).await.unwrap();
+        manager
+            .lock(key)
+            .run(async |_| Ok::<_, Error>(()))
+            .await
+            .unwrap();
         notes.until(key, &FREE_TO_RELEASED).await;
     }
     let lines = heard().lines();

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+use distlock::Error;
 use distlock::observer::Event;
 use distlock_tests::{eventually_async, within};
 use futures::FutureExt;
@@ -17,7 +18,10 @@ async fn a_lock_that_is_free() {
     for store in Store::both("free") {
         let (manager, notes) = store.observed().await;
         let lock = manager.lock("k:1").label("k:<n>");
-        let token = lock.run(async |held| held.fencing_token()).await.unwrap();
+        let token = lock
+            .run(async |held| Ok::<_, Error>(held.fencing_token()))
+            .await
+            .unwrap();
         notes.until("k:1", &FREE_TO_RELEASED).await;
         for event in notes.all() {
             match event {
@@ -89,8 +93,8 @@ async fn a_lock_that_is_entered_again() {
         let (manager, notes) = store.observed().await;
         let inner = manager.lock("k");
         let lock = manager.lock("k");
-        let outer = lock.run(async |_| inner.run(async |_| ()).await);
-        outer.await.unwrap().unwrap();
+        let outer = lock.run(async |_| inner.run(async |_| Ok::<_, Error>(())).await);
+        outer.await.unwrap();
         let all = [
             "asking",
             "acquired free",
@@ -112,7 +116,7 @@ async fn who_does_not_get_it() {
         notes.until("k", &["asking", "not acquired busy"]).await;
 
         let narrow = store.builder().max_waiters(0).add_observer(notes.clone());
-        let narrow = narrow.connect().await.unwrap();
+        let narrow = store.connect(narrow).await;
         let lock = narrow.lock("k").wait(ms(5_000));
         let error = lock.acquire().await.unwrap_err();
         assert!(error.is_busy(), "{error}");
@@ -180,16 +184,18 @@ async fn how_a_hold_ends() {
             let lock = manager.lock(end).label(label.clone());
             match end {
                 "cancelled" => {
-                    let body = lock.run(async |_| std::future::pending::<()>().await);
+                    let body =
+                        lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
                     assert!(tokio::time::timeout(ms(100), body).await.is_err());
                 }
                 "panicked" => {
-                    let body = lock.run(async |_| panic!("as it is to"));
+                    let body = lock.run(async |_| -> Result<(), Error> { panic!("as it is to") });
                     assert!(AssertUnwindSafe(body).catch_unwind().await.is_err());
                 }
                 _ => {
                     let lock = lock.max_hold(ms(100));
-                    let body = lock.run(async |_| std::future::pending::<()>().await);
+                    let body =
+                        lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
                     assert!(body.await.unwrap_err().is_lost());
                 }
             }

@@ -104,7 +104,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct Store {
     server: Option<RedisServer>,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Store {
@@ -129,17 +129,20 @@ impl Store {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        lanes_at_once(LockManager::builder().url(&self.url))
+        lanes_at_once(LockManager::builder())
+    }
+
+    pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
+        builder.connect(&self.url).await.unwrap()
     }
 
     pub(crate) async fn manager(&self) -> LockManager {
-        self.builder().connect().await.unwrap()
+        self.connect(self.builder()).await
     }
 
     /// One with a name of its own.
     pub(crate) async fn named(&self, client: &str) -> LockManager {
-        let builder = self.builder().client_name(client);
-        builder.connect().await.unwrap()
+        self.connect(self.builder().client_name(client)).await
     }
 
     pub(crate) fn kind(&self) -> &'static str {
@@ -164,13 +167,13 @@ impl Store {
     pub(crate) async fn observed(&self) -> (LockManager, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
         let builder = self.builder().add_observer(notes.clone());
-        (builder.connect().await.unwrap(), notes)
+        (self.connect(builder).await, notes)
     }
 
     /// Waits until so many calls stand in a lock's queue.
     pub(crate) async fn until_waiting(&self, manager: &LockManager, key: &str, waiters: u64) {
         eventually_async(LONG, async || {
-            manager.inspect(key).await.unwrap().waiters == waiters
+            manager.inspect(key).await.unwrap().queue_length == waiters
         })
         .await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
@@ -36,12 +36,16 @@ async fn a_connection_and_its_replacement_are_told_of() {
         lines()
     };
     let builder = store.builder().namespace("observing");
-    let manager = builder.connect_lazy().unwrap();
+    let manager = builder.connect_lazy(&store.url).unwrap();
     let connected = told(Level::INFO, "connected to the lock store").await;
     assert_eq!(connected.len(), 1, "{connected:?}");
     assert!(connected[0].is("namespace", "observing"), "{connected:?}");
     // Once it listens.
-    manager.lock("k").run(async |_| ()).await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     let mut raw = store.server().client();
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let words = "a connection to the lock store was lost and is back";
@@ -106,7 +110,9 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
 #[tokio::test(start_paused = true)]
 async fn a_crowd_on_one_key_is_one_line_a_minute() {
     heard();
-    let manager = LockManager::builder().memory_on_current_runtime().unwrap();
+    let manager = LockManager::builder()
+        .in_memory_on_current_runtime()
+        .unwrap();
     let _guard = manager.lock("crowd").acquire().await.unwrap();
     let call = |seconds| {
         let lock = manager.lock("crowd").label("lines:crowd:<n>");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use distlock::Error;
 use distlock_tests::{eventually_async, within};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -216,7 +217,11 @@ async fn the_life_of_a_lock() {
 async fn each_is_described() {
     let recorded = recorded();
     let manager = Store::memory("described").manager().await;
-    manager.lock("k").run(async |_| ()).await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
     let described = recorded.described.lock().unwrap().clone();
     for name in recorded.names() {
         let (name, _) = name.split_once('{').unwrap();

@@ -76,10 +76,10 @@ async fn of_an_annotated_function() {
 async fn of_a_run_that_does_not_get_its_lock() {
     heard();
     let store = Store::memory("spans");
-    let manager = store.builder().show_keys(true).connect().await.unwrap();
+    let manager = store.connect(store.builder().show_keys(true)).await;
     let guard = manager.lock("busy").acquire().await.unwrap();
     let lock = manager.lock("busy").label("spans:busy").wait(ms(0));
-    lock.run(async |_| ()).await.unwrap_err();
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap_err();
     let (acquire, run) = both("spans:busy").await;
     assert_eq!(
         (&*run.fields["outcome"], &*run.fields["key"]),
@@ -107,7 +107,7 @@ fn none_where_their_level_is_off() {
             runtime.block_on(async {
                 let manager = Store::memory("levels").manager().await;
                 let lock = manager.lock("k").label("spans:levels");
-                lock.run(async |_| ()).await.unwrap();
+                lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
             });
         });
         assert_eq!(heard.spans_of("spans:levels").len(), expected, "{level}");

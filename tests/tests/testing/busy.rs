@@ -28,7 +28,10 @@ async fn a_busy_lock_is_waited_for_and_then_refused_with_its_holder() {
         other => panic!("{other:?}"),
     }
     assert!(error.to_string().contains("held by worker-2"), "{error}");
-    assert_eq!((shop.begun(), shop.locks.acquired("inventory:7")), (0, 0));
+    assert_eq!(
+        (shop.begun(), shop.locks.acquire_count("inventory:7")),
+        (0, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +74,7 @@ async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
-        .for_the_next(ms(1_234))
+        .for_duration(ms(1_234))
         .busy(holder("worker-2"));
     let started = Instant::now();
     shop.reduce(7, ms(0)).await.unwrap();
@@ -128,7 +131,7 @@ async fn of_two_calls_at_once_one_is_refused() {
     let (one, other) = tokio::join!(shop.reduce(7, ms(1)), shop.reduce(7, ms(1)));
     assert!(one.unwrap_err().is_busy());
     other.unwrap();
-    assert_eq!(shop.locks.acquired("inventory:7"), 1);
+    assert_eq!(shop.locks.acquire_count("inventory:7"), 1);
 }
 
 /// An outcome that is set for calls does not affect holds, and an outage shorter than a lease ends
@@ -142,13 +145,13 @@ async fn whoever_holds_the_lock_goes_on() {
         &|| all().times(2).unavailable(Outage::TimedOut),
         &|| {
             all()
-                .for_the_next(secs(13))
+                .for_duration(secs(13))
                 .unavailable(Outage::Unreachable)
         },
     ];
     for set in outcomes {
         let others = async {
-            shop.locks.until_held("inventory:7").await;
+            shop.locks.wait_until_held("inventory:7").await;
             set();
             assert!(shop.reduce(8, ms(1)).await.is_err());
         };
@@ -165,10 +168,10 @@ async fn who_looks_and_who_lists_sees_the_holder() {
     let shop = Inventory::new();
     let manager = shop.locks.manager();
     let seen = manager.inspect("inventory:7").await.unwrap();
-    assert_eq!(seen.holders(), []);
+    assert_eq!(seen.holders, []);
     shop.locks.on("inventory:7").busy(holder("worker-2"));
     let seen = manager.inspect("inventory:7").await.unwrap();
-    assert_eq!(seen.holders()[0].client, "worker-2");
+    assert_eq!(seen.holders[0].client, "worker-2");
     let _guard = manager.lock("report").acquire().await.unwrap();
     assert_eq!(manager.list("rep").await.unwrap().len(), 1);
     shop.locks.on_all().unavailable(Outage::TimedOut);

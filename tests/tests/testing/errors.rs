@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::testing::{Loss, TestLocks, error, holder};
+use distlock::testing::{InjectedLoss, TestLocks, error, holder};
 use distlock::{BodyState, Error, LossReason};
 
 use crate::service::{ms, secs};
@@ -50,8 +50,8 @@ async fn what_is_made_is_what_locks_give() {
     let given = lock.acquire().await.unwrap_err();
     assert_same(&given, &error::busy("k", Duration::ZERO, [other]));
 
-    let forever = async |_| std::future::pending::<()>().await;
-    locks.on("k").once().lost_after(ms(5), Loss::Gone);
+    let forever = async |_| Ok::<(), Error>(std::future::pending().await);
+    locks.on("k").once().lost_after(ms(5), InjectedLoss::Gone);
     let given = lock.run(forever).await.unwrap_err();
     let token = |place: usize| locks.acquisitions()[place].fencing_token;
     assert_same(
@@ -67,7 +67,7 @@ async fn what_is_made_is_what_locks_give() {
     );
 
     let guard = lock.acquire().await.unwrap();
-    locks.lose("k", Loss::Gone);
+    locks.lose("k", InjectedLoss::Gone);
     let given = guard.check().unwrap_err();
     assert_same(
         &given,

@@ -32,9 +32,13 @@ async fn acquisitions_are_counted_with_their_tokens() {
             .eq(tokens.iter().copied())
     );
     assert!(tokens[2] > tokens[0]);
-    assert_eq!(shop.locks.acquired("inventory:7"), 2);
-    assert_eq!(shop.locks.acquired("{inventory:8}"), 1, "the same lock");
-    assert_eq!(shop.locks.acquired("inventory:9"), 0);
+    assert_eq!(shop.locks.acquire_count("inventory:7"), 2);
+    assert_eq!(
+        shop.locks.acquire_count("{inventory:8}"),
+        1,
+        "the same lock"
+    );
+    assert_eq!(shop.locks.acquire_count("inventory:9"), 0);
 }
 
 /// A nested call of the same call tree takes nothing anew.
@@ -42,7 +46,10 @@ async fn acquisitions_are_counted_with_their_tokens() {
 async fn what_re_enters_acquires_nothing() {
     let shop = Inventory::new();
     shop.reduce_twice(7).await.unwrap();
-    assert_eq!((shop.done(), shop.locks.acquired("inventory:7")), (2, 1));
+    assert_eq!(
+        (shop.done(), shop.locks.acquire_count("inventory:7")),
+        (2, 1)
+    );
     assert_not_locked!(shop.locks, "inventory:7");
 }
 
@@ -50,8 +57,8 @@ async fn what_re_enters_acquires_nothing() {
 async fn what_is_held_is_known_while_it_is_held() {
     let shop = Inventory::new();
     let look = async {
-        shop.locks.until_held("inventory:7").await;
-        shop.locks.until_held("inventory:8").await;
+        shop.locks.wait_until_held("inventory:7").await;
+        shop.locks.wait_until_held("inventory:8").await;
         assert_locked!(shop.locks, "inventory:7");
         assert_locked!(&shop.locks, String::from("{inventory:8}"), "in braces too");
         assert_not_locked!(shop.locks, "inventory:9");

@@ -1,6 +1,6 @@
 //! Locks that are held, and then lost, or held for too long.
 
-use distlock::testing::{Loss, assert_locked, assert_not_locked};
+use distlock::testing::{InjectedLoss, assert_locked, assert_not_locked};
 use distlock::{BodyState, Error, LossReason};
 use tokio::time::Instant;
 
@@ -18,10 +18,10 @@ fn loss(error: Error) -> (BodyState, LossReason) {
 async fn a_lock_that_is_gone_stops_its_body_at_once() {
     let shop = Inventory::new();
     for (by_label, how) in [
-        (false, Loss::Gone),
-        (true, Loss::Gone),
+        (false, InjectedLoss::Gone),
+        (true, InjectedLoss::Gone),
         // As by `unlock`, which says who took it away.
-        (false, Loss::Revoked),
+        (false, InjectedLoss::Revoked),
     ] {
         let on = if by_label {
             shop.locks.on_label(REDUCE)
@@ -35,7 +35,7 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
         let (body, reason) = loss(error);
         assert_eq!(body, BodyState::Stopped);
         let is_revoked = matches!(reason, LossReason::Revoked { .. });
-        assert!(is_revoked == (how == Loss::Revoked), "{reason:?}");
+        assert!(is_revoked == (how == InjectedLoss::Revoked), "{reason:?}");
         assert!(is_revoked || reason == LossReason::Gone, "{reason:?}");
     }
     assert_eq!((shop.begun(), shop.done(), shop.dropped()), (3, 0, 3));
@@ -45,7 +45,9 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_ends_before_is_not_concerned() {
     let shop = Inventory::new();
-    shop.locks.on("inventory:7").lost_after(secs(2), Loss::Gone);
+    shop.locks
+        .on("inventory:7")
+        .lost_after(secs(2), InjectedLoss::Gone);
     shop.reduce(7, secs(1)).await.unwrap();
     tokio::time::sleep(secs(5)).await;
     shop.reduce(7, secs(1)).await.unwrap();
@@ -59,10 +61,10 @@ async fn a_lock_is_lost_on_command() {
         let shop = shop.clone();
         async move { shop.reduce(7, secs(3_600)).await }
     });
-    shop.locks.until_held("inventory:7").await;
+    shop.locks.wait_until_held("inventory:7").await;
     assert_locked!(shop.locks, "inventory:7");
     let lost_at = Instant::now();
-    shop.locks.lose("inventory:7", Loss::Gone);
+    shop.locks.lose("inventory:7", InjectedLoss::Gone);
     assert_not_locked!(shop.locks, "inventory:7");
     let error = task.await.unwrap().unwrap_err();
     assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
@@ -76,7 +78,7 @@ async fn what_was_deleted_is_found_by_the_next_renewal() {
     shop.locks
         .on("inventory:7")
         .once()
-        .lost_after(ms(100), Loss::Deleted);
+        .lost_after(ms(100), InjectedLoss::GoneSilently);
     let started = Instant::now();
     let second = async {
         tokio::time::sleep(ms(50)).await;
@@ -104,7 +106,7 @@ async fn what_was_deleted_is_found_by_the_release() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
-        .lost_after(ms(100), Loss::Deleted);
+        .lost_after(ms(100), InjectedLoss::GoneSilently);
     let error = shop.reduce(7, ms(200)).await.unwrap_err();
     assert_eq!(loss(error), (BodyState::Completed, LossReason::Gone));
     assert_eq!(shop.done(), 1);
@@ -122,7 +124,7 @@ async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
         let shop = Inventory::new();
         shop.locks
             .on("inventory:7")
-            .lost_after(after, Loss::NotRenewed);
+            .lost_after(after, InjectedLoss::NotRenewed);
         let started = Instant::now();
         let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
         let elapsed = started.elapsed();
@@ -139,7 +141,11 @@ async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
 #[tokio::test(start_paused = true)]
 async fn what_is_cleared_does_not_come() {
     let shop = Inventory::new();
-    for how in [Loss::Gone, Loss::NotRenewed, Loss::Deleted] {
+    for how in [
+        InjectedLoss::Gone,
+        InjectedLoss::NotRenewed,
+        InjectedLoss::GoneSilently,
+    ] {
         shop.locks.on("inventory:7").once().lost_after(secs(4), how);
         let clear = async {
             tokio::time::sleep(secs(3)).await;
@@ -150,7 +156,7 @@ async fn what_is_cleared_does_not_come() {
         // What has begun is over as well: renewals are answered again.
         shop.locks
             .on("inventory:7")
-            .lost_after(secs(0), Loss::NotRenewed);
+            .lost_after(secs(0), InjectedLoss::NotRenewed);
         let clear = async {
             tokio::time::sleep(secs(12)).await;
             shop.locks.on("inventory:7").clear();
@@ -213,7 +219,7 @@ async fn what_is_not_distlocks_is_told() {
 async fn what_is_not_held_cannot_be_lost() {
     let shop = Inventory::new();
     let _guard = shop.locks.manager().lock("inventory:8").acquire().await;
-    shop.locks.lose("inventory:7", Loss::Gone);
+    shop.locks.lose("inventory:7", InjectedLoss::Gone);
 }
 
 /// Many holds are renewed by one command: each has the answer that is its own.
@@ -222,9 +228,13 @@ async fn each_hold_of_a_batch_has_its_own_loss() {
     let shop = Inventory::new();
     let work = |item: u32| {
         let shop = shop.clone();
-        let how = [None, Some(Loss::NotRenewed), Some(Loss::Deleted)][item as usize % 3];
+        let how = [
+            None,
+            Some(InjectedLoss::NotRenewed),
+            Some(InjectedLoss::GoneSilently),
+        ][item as usize % 3];
         if let Some(how) = how {
-            let on = shop.locks.on(format!("inventory:{item}"));
+            let on = shop.locks.on(&format!("inventory:{item}"));
             on.lost_after(secs(1), how);
         }
         let started = Instant::now();
@@ -238,7 +248,7 @@ async fn each_hold_of_a_batch_has_its_own_loss() {
         let (how, reduced, lasted) = task.await.unwrap();
         match (how, reduced) {
             (None, Ok(_)) => {}
-            (Some(Loss::Deleted), Err(error)) => {
+            (Some(InjectedLoss::GoneSilently), Err(error)) => {
                 assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
                 assert!(lasted <= LEASE / 3 + ms(5), "{lasted:?}");
             }

@@ -58,7 +58,7 @@ async fn what_is_held_is_lost_when_an_outage_lasts() {
     for by_label in [false, true] {
         let shop = Inventory::new();
         let set = async {
-            shop.locks.until_held("inventory:7").await;
+            shop.locks.wait_until_held("inventory:7").await;
             let on = match by_label {
                 true => shop.locks.on_label(REDUCE),
                 false => shop.locks.on("inventory:7"),
@@ -90,7 +90,7 @@ async fn what_is_held_is_lost_when_an_outage_lasts() {
 async fn a_release_waits_for_the_end_of_an_outage() {
     let shop = Inventory::new();
     let set = async {
-        shop.locks.until_held("inventory:7").await;
+        shop.locks.wait_until_held("inventory:7").await;
         shop.locks.on_label(REDUCE).unavailable(Outage::TimedOut);
     };
     let (reduced, ()) = tokio::join!(shop.reduce(7, ms(10)), set);
@@ -127,7 +127,7 @@ async fn an_outage_concerns_who_asks_again() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
-        .for_the_next(secs(1))
+        .for_duration(secs(1))
         .busy(holder("worker-2"));
     let outage = async {
         tokio::time::sleep(ms(900)).await;

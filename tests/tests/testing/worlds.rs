@@ -27,7 +27,10 @@ async fn two_kits_do_not_see_each_other() {
         "hello"
     );
     assert_eq!(
-        (one.acquired("greeting"), other.acquired("greeting")),
+        (
+            one.acquire_count("greeting"),
+            other.acquire_count("greeting")
+        ),
         (0, 1)
     );
 
@@ -43,7 +46,7 @@ async fn two_kits_do_not_see_each_other() {
 async fn replicas_have_always_acknowledged() {
     let shop = Inventory::new();
     shop.book().await.unwrap();
-    assert_eq!(shop.locks.acquired("ledger"), 1);
+    assert_eq!(shop.locks.acquire_count("ledger"), 1);
     shop.locks
         .on("ledger")
         .once()
@@ -53,7 +56,7 @@ async fn replicas_have_always_acknowledged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kit_is_made_with_settings() {
-    let locks = TestLocks::built(
+    let locks = TestLocks::from_builder(
         LockManager::builder()
             .client_name("checkout-3")
             .max_waiters(0),

@@ -40,40 +40,42 @@ fn facts() -> Facts {
     }
 }
 
-/// Returns the verdict on one check, with other fields of `INFO`.
-fn with(fields: &[(&str, &str)], check: &str) -> Verdict {
+/// Returns the severity on one check, with other fields of `INFO`.
+fn with(fields: &[(&str, &str)], check: &str) -> Severity {
     let mut facts = facts();
     if let Ok(info) = &mut facts.info {
         info.extend(table(fields));
     }
-    verdict(&facts, check)
+    severity(&facts, check)
 }
 
-fn verdict(facts: &Facts, check: &str) -> Verdict {
-    let findings = of(facts);
-    let finding = findings.iter().find(|finding| finding.check == check);
-    let finding = finding.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
-    let is_good = finding.verdict == Verdict::Good;
-    assert_eq!(finding.advice.is_empty(), is_good, "{finding:?}");
-    finding.verdict
+fn severity(facts: &Facts, check: &str) -> Severity {
+    let diagnostics = of(facts);
+    let diagnostic = diagnostics
+        .iter()
+        .find(|diagnostic| diagnostic.check == check);
+    let diagnostic = diagnostic.unwrap_or_else(|| panic!("no {check} in {diagnostics:?}"));
+    let is_good = diagnostic.severity == Severity::Ok;
+    assert_eq!(diagnostic.help.is_empty(), is_good, "{diagnostic:?}");
+    diagnostic.severity
 }
 
 #[test]
 fn a_server_must_not_be_too_old() {
     for (part, version, is) in [
-        (Part::Whole, "6.0.16", Verdict::Bad),
-        (Part::Whole, "6.2.0", Verdict::Good),
-        (Part::Whole, "10.0.1", Verdict::Good),
-        (Part::Whole, "nonsense", Verdict::Bad),
-        (Part::Primary, "7.0.15", Verdict::Good),
-        (Part::Primary, "6.2.14", Verdict::Bad),
+        (Part::Whole, "6.0.16", Severity::Error),
+        (Part::Whole, "6.2.0", Severity::Ok),
+        (Part::Whole, "10.0.1", Severity::Ok),
+        (Part::Whole, "nonsense", Severity::Error),
+        (Part::Primary, "7.0.15", Severity::Ok),
+        (Part::Primary, "6.2.14", Severity::Error),
     ] {
         let mut facts = facts();
         facts.part = part;
         if let Ok(info) = &mut facts.info {
             info.extend(table(&[("redis_version", version)]));
         }
-        assert_eq!(verdict(&facts, "version"), is, "{version}");
+        assert_eq!(severity(&facts, "version"), is, "{version}");
     }
 }
 
@@ -81,10 +83,10 @@ fn a_server_must_not_be_too_old() {
 fn replicas_may_miss_a_lock_at_a_failover() {
     let one = |replica| [("connected_slaves", "1"), ("slave0", replica)];
     for (fields, is) in [
-        (&[("role", "slave")][..], Verdict::Bad),
-        (&[], Verdict::Good),
-        (&one("ip=h,port=1,state=online,lag=0"), Verdict::Mind),
-        (&one("ip=h,port=1,state=wait_bgsave"), Verdict::Mind),
+        (&[("role", "slave")][..], Severity::Error),
+        (&[], Severity::Ok),
+        (&one("ip=h,port=1,state=online,lag=0"), Severity::Warning),
+        (&one("ip=h,port=1,state=wait_bgsave"), Severity::Warning),
     ] {
         assert_eq!(with(fields, "replicas"), is, "{fields:?}");
     }
@@ -102,9 +104,9 @@ fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
             "80",
         ),
     ] {
-        for (used_now, is) in [(enough, Verdict::Good), (too_much, Verdict::Mind)] {
-            let verdict = with(&[limit, (used, used_now)], check);
-            assert_eq!(verdict, is, "{check}: {used_now}");
+        for (used_now, is) in [(enough, Severity::Ok), (too_much, Severity::Warning)] {
+            let severity = with(&[limit, (used, used_now)], check);
+            assert_eq!(severity, is, "{check}: {used_now}");
         }
     }
 }
@@ -113,17 +115,17 @@ fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
 fn times_that_differ_and_trips_that_last_are_told() {
     let mut facts = facts();
     for (ahead, uncertain, is) in [
-        (900_000, 0, Verdict::Good),
-        (-900_000, 0, Verdict::Good),
-        (1_100_000, 0, Verdict::Mind),
-        (-1_100_000, 0, Verdict::Mind),
-        (1_100_000, 200, Verdict::Good),
+        (900_000, 0, Severity::Ok),
+        (-900_000, 0, Severity::Ok),
+        (1_100_000, 0, Severity::Warning),
+        (-1_100_000, 0, Severity::Warning),
+        (1_100_000, 200, Severity::Ok),
     ] {
         facts.clock = Some((ahead, Duration::from_millis(uncertain)));
-        assert_eq!(verdict(&facts, "clock"), is, "{ahead} {uncertain}");
+        assert_eq!(severity(&facts, "clock"), is, "{ahead} {uncertain}");
     }
     facts.rounds[3] = STALLED * 2;
-    assert_eq!(verdict(&facts, "latency"), Verdict::Mind);
+    assert_eq!(severity(&facts, "latency"), Severity::Warning);
     facts.rounds = vec![NEAR * 2; 20];
-    assert_eq!(verdict(&facts, "latency"), Verdict::Mind);
+    assert_eq!(severity(&facts, "latency"), Severity::Warning);
 }

@@ -9,13 +9,13 @@ use crate::manager::builder::connect::Store;
 use crate::store::redis::servers;
 pub use crate::store::redis::servers::{Part, Server, ServerConnection};
 
-/// Returns the servers of the store that the builder's URL names; none for a store in this process.
+/// Returns the servers of the store that the URL names; none for a store in this process.
 ///
 /// # Errors
 ///
 /// [`Error::Config`], and [`Error::Unavailable`] if the servers of a cluster cannot be discovered.
-pub async fn servers(builder: &LockManagerBuilder) -> Result<Vec<Server>, Error> {
-    match builder.store()? {
+pub async fn servers(builder: &LockManagerBuilder, url: &str) -> Result<Vec<Server>, Error> {
+    match builder.store(url)? {
         Store::Memory(_) => Ok(Vec::new()),
         Store::Redis(config) => {
             let servers = servers::servers(&config).await;

@@ -27,202 +27,116 @@ const NAMED: usize = 1_000;
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let free = locks.inspect("report").await?;
-/// assert!(free.holders().is_empty() && free.remaining.is_none());
+/// assert!(free.holders.is_empty() && free.expires_in.is_none());
 ///
 /// let guard = locks.lock("report").acquire().await?;
 /// let held = locks.inspect("report").await?;
-/// assert_eq!(held.fencing_token, Some(guard.fencing_token()));
+/// assert_eq!(held.holders[0].fencing_token, Some(guard.fencing_token()));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct KeyState {
+pub struct LockState {
     /// The key. [`list`](LockManager::list) omits braces that enclose the whole key.
     pub key: String,
-    holders: Vec<Holder>,
-    /// The fencing token of the holder; `None` if the lock is free.
-    pub fencing_token: Option<FencingToken>,
+    /// The holders; empty if the lock is free.
+    pub holders: Vec<Holder>,
     /// The time until other clients can acquire the lock, if it is neither renewed nor released;
     /// `None` if it is free.
-    pub remaining: Option<Duration>,
+    pub expires_in: Option<Duration>,
     /// The number of waiters in the queue.
-    pub waiters: u64,
-    waiting: Vec<Waiter>,
+    pub queue_length: u64,
+    /// The waiters in the order in which they are served, at most the first 1,000. Empty in a
+    /// [`list`](LockManager::list).
+    pub waiters: Vec<Waiter>,
     /// The last fencing token. The store keeps it for the
     /// [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its acquisition.
-    pub last_token: Option<FencingToken>,
-    servers: Vec<ServerState>,
+    pub last_fencing_token: Option<FencingToken>,
+    /// The lock's state on each server of a quorum, in the order of the URL; empty without a
+    /// quorum.
+    pub servers: Vec<ServerState>,
 }
 
-/// A waiter in the queue of a lock, see [`KeyState::waiting`].
+/// A waiter in the queue of a lock, see [`LockState::waiters`].
 ///
 /// ```
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let lock = locks.lock("report");
 /// let _held = lock.acquire().await?;
 /// let _next = tokio::spawn(async move { lock.acquire().await });
 ///
 /// let longest = loop {
-///     if let Some(waiter) = locks.inspect("report").await?.waiting().first() {
-///         break waiter.clone();
+///     if let Some(waiter) = locks.inspect("report").await?.waiters.into_iter().next() {
+///         break waiter;
 ///     }
 /// };
 /// assert!(longest.this_process, "a call of {}", longest.client);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Waiter {
     /// The client's name: `host:pid`, unless the builder's `client_name` sets another.
     pub client: String,
     /// When the waiter joined the queue, by the store's clock.
-    pub since: SystemTime,
+    pub waiting_since: SystemTime,
     /// True if the waiter is a call of this process.
     pub this_process: bool,
 }
 
-/// The state of a lock on one server of a quorum, see [`KeyState::servers`].
+/// The state of a lock on one server of a quorum, see [`LockState::servers`].
 ///
 /// ```
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
-/// for server in locks.inspect("report").await?.servers() {
-///     match server.trouble() {
-///         None => println!("{}: token {:?}", server.address, server.last_token),
-///         Some(trouble) => println!("{}: {trouble}", server.address),
+/// # let locks = LockManager::in_memory();
+/// for server in locks.inspect("report").await?.servers {
+///     match server.error {
+///         None => println!("{}: token {:?}", server.address, server.last_fencing_token),
+///         Some(error) => println!("{}: {error}", server.address),
 ///     }
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ServerState {
     /// The server's host and port.
     pub address: String,
-    holder: Option<Holder>,
+    /// The lock's holder on this server. One server alone does not make a hold. `None` also while
+    /// a client only has the vote of this server.
+    pub holder: Option<Holder>,
     /// The number of waiters in this server's queue.
-    pub waiters: u64,
+    pub queue_length: u64,
     /// The last fencing token that this server knows.
-    pub last_token: Option<FencingToken>,
-    trouble: Option<String>,
+    pub last_fencing_token: Option<FencingToken>,
+    /// Why the server could not be inspected; `None` if it was inspected.
+    pub error: Option<String>,
 }
 
 impl ServerState {
-    /// Returns the lock's holder on this server. One server alone does not make a hold. `None` also
-    /// while a client only has the vote of this server.
-    ///
-    /// ```
-    /// # use distlock::{KeyState, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// fn votes(state: &KeyState) -> usize {
-    ///     state.servers().iter().filter(|server| server.holder().is_some()).count()
-    /// }
-    ///
-    /// let _held = locks.lock("report").acquire().await?;
-    /// assert_eq!(votes(&locks.inspect("report").await?), 0, "the memory store is no quorum");
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn holder(&self) -> Option<&Holder> {
-        self.holder.as_ref()
-    }
-
-    /// Returns why the server could not be inspected; `None` if it was inspected.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let state = locks.inspect("report").await?;
-    /// let away = state.servers().iter().filter(|server| server.trouble().is_some());
-    /// assert_eq!(away.count(), 0);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
-    }
-
     fn of(server: AtServer) -> Self {
-        let (seen, trouble) = match server.seen {
-            Ok(seen) => (Some(seen), None),
-            Err(trouble) => (None, Some(trouble.detail)),
+        let (inspection, error) = match server.seen {
+            Ok(inspection) => (Some(inspection), None),
+            Err(error) => (None, Some(error.detail)),
         };
-        let holder = seen.as_ref().and_then(|seen| seen.occupant.as_ref());
+        let occupant = inspection.as_ref().and_then(|seen| seen.occupant.as_ref());
         ServerState {
             address: server.address,
-            holder: holder.map(Occupant::holder),
-            waiters: seen.as_ref().map_or(0, |seen| seen.waiters),
-            last_token: seen.and_then(|seen| seen.last_token),
-            trouble,
+            holder: occupant.map(Occupant::holder),
+            queue_length: inspection.as_ref().map_or(0, |seen| seen.waiters),
+            last_fencing_token: inspection.and_then(|seen| seen.last_token),
+            error,
         }
-    }
-}
-
-impl KeyState {
-    /// Returns the holders; empty if the lock is free.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let who = |state: distlock::KeyState| state.holders().first().map(ToString::to_string);
-    /// assert_eq!(who(locks.inspect("report").await?), None);
-    /// let _held = locks.lock("report").acquire().await?;
-    /// assert!(who(locks.inspect("report").await?).is_some_and(|text| text.starts_with("held by")));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn holders(&self) -> &[Holder] {
-        &self.holders
-    }
-
-    /// Returns the waiters in the order in which they are served, at most the first 1,000.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let lock = locks.lock("report");
-    /// let _held = lock.acquire().await?;
-    /// let _next = tokio::spawn(async move { lock.acquire().await });
-    /// while locks.inspect("report").await?.waiting().is_empty() {
-    ///     tokio::task::yield_now().await;
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn waiting(&self) -> &[Waiter] {
-        &self.waiting
-    }
-
-    /// Returns the lock's state on each server of a quorum, in the order of the URL; empty without
-    /// a quorum.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let state = locks.inspect("report").await?;
-    /// assert!(state.servers().is_empty(), "one store, and no quorum");
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn servers(&self) -> &[ServerState] {
-        &self.servers
     }
 }
 
@@ -231,13 +145,13 @@ impl LockManager {
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::memory();
+    /// let manager = distlock::LockManager::in_memory();
     /// let guard = manager.lock("report").acquire().await?;
     ///
-    /// let seen = manager.inspect("report").await?;
-    /// assert_eq!(seen.holders().len(), 1);
-    /// assert_eq!(seen.last_token, Some(guard.fencing_token()));
-    /// assert_eq!(seen.waiters, 0);
+    /// let state = manager.inspect("report").await?;
+    /// assert_eq!(state.holders.len(), 1);
+    /// assert_eq!(state.last_fencing_token, Some(guard.fencing_token()));
+    /// assert_eq!(state.queue_length, 0);
     /// # Ok(()) }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
     /// ```
@@ -249,10 +163,44 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Inspecting changes nothing, whenever the future is dropped.
-    pub async fn inspect(&self, key: impl Into<String>) -> Result<KeyState, Error> {
-        let key = LockKey::new(&key.into())?;
+    pub async fn inspect(&self, key: &str) -> Result<LockState, Error> {
+        let key = LockKey::new(key)?;
         self.at_home(|core| async move { inspect(&core, key, NAMED).await })
             .await
+    }
+
+    /// Checks that the store responds, for a readiness probe. Sends one command, which only reads.
+    /// In a cluster it is sent to one node; over a quorum a majority must respond.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// LockManager::in_memory().ping().await?;
+    ///
+    /// let nowhere = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
+    /// assert!(nowhere.ping().await.is_err_and(|error| error.is_unavailable()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the store does not respond within a second, [`Error::ShutDown`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing, whenever the future is dropped.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.at_home(|core| async move {
+            let inspect = Inspect {
+                key: &LockKey::new("ping")?,
+                waiters: 0,
+            };
+            let inspected = core.call(inspect, INSPECT_WITHIN).await;
+            inspected.map_err(|error| error.into_error(None, Duration::ZERO))?;
+            Ok(())
+        })
+        .await
     }
 
     /// Runs `work` on the I/O thread, where the connections are. The work continues if this future
@@ -280,17 +228,16 @@ pub(crate) async fn inspect(
     core: &Arc<Core>,
     key: LockKey,
     waiters: usize,
-) -> Result<KeyState, Error> {
+) -> Result<LockState, Error> {
     let seen = look(core, &key, waiters, Duration::ZERO).await?;
     observed::publish_queue(core, &key, seen.waiters);
-    Ok(KeyState {
+    Ok(LockState {
         key: key.to_string(),
         holders: seen.occupant.iter().map(Occupant::holder).collect(),
-        fencing_token: seen.occupant.as_ref().map(|occupant| occupant.token),
-        remaining: seen.left.filter(|_| seen.occupant.is_some()),
-        waiters: seen.waiters,
-        waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
-        last_token: seen.last_token,
+        expires_in: seen.left.filter(|_| seen.occupant.is_some()),
+        queue_length: seen.waiters,
+        waiters: seen.waiting.into_iter().map(Waiter::of).collect(),
+        last_fencing_token: seen.last_token,
         servers: seen.servers.into_iter().map(ServerState::of).collect(),
     })
 }
@@ -315,7 +262,7 @@ impl Waiter {
     fn of(waiting: Waiting) -> Self {
         Waiter {
             client: waiting.name,
-            since: wall(waiting.since),
+            waiting_since: wall(waiting.since),
             this_process: waiting.this_process,
         }
     }

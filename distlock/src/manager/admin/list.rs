@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::admin::inspect::{INSPECT_WITHIN, KeyState, inspect};
+use crate::manager::admin::inspect::{INSPECT_WITHIN, LockState, inspect};
 use crate::manager::engine::core::Core;
 use crate::store::command::List;
 
@@ -28,10 +28,10 @@ impl LockManager {
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::memory();
+    /// let manager = distlock::LockManager::in_memory();
     /// let _guard = manager.lock("report:daily").acquire().await?;
     /// for lock in manager.list("report:").await? {
-    ///     println!("{} is held by {}", lock.key, lock.holders()[0].client);
+    ///     println!("{} is held by {}", lock.key, lock.holders[0].client);
     /// }
     /// # Ok(()) }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
@@ -45,14 +45,14 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Listing changes nothing, whenever the future is dropped.
-    pub async fn list(&self, prefix: impl Into<String>) -> Result<Vec<KeyState>, Error> {
-        let prefix = prefix.into();
+    pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>, Error> {
+        let prefix = prefix.to_owned();
         self.at_home(|core| async move { list(core, &prefix).await })
             .await
     }
 }
 
-async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
+async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<LockState>, Error> {
     let keys = core.call(List { prefix }, INSPECT_WITHIN).await;
     let keys = keys.map_err(|trouble| trouble.into_error(None, INSPECT_WITHIN))?;
     // A scan may return a key twice, and so may two servers between which its slot migrates.
@@ -62,7 +62,7 @@ async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
     let mut locks = Vec::new();
     while let Some(seen) = inspections.next().await {
         match seen {
-            Ok(seen) if seen.holders().is_empty() => {}
+            Ok(seen) if seen.holders.is_empty() => {}
             Ok(seen) => locks.push(seen),
             // The key has the name of a lock, but holds another value.
             Err(Error::KeyConflict { .. }) => {}

@@ -3,4 +3,4 @@
 pub mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod list;
-pub(crate) mod unlock;
+pub(crate) mod revoke;

@@ -41,12 +41,7 @@ use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
 
 impl LockManager {
-    /// Connects to the store at the URL in the environment variable `DISTLOCK_URL`.
-    ///
-    /// `DISTLOCK_PASSWORD`, if set, contains the password, and `DISTLOCK_USERNAME`, if set, the
-    /// user. The URL then contains neither, and can be shown to anyone.
-    /// `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a
-    /// `redis+sentinel://` URL.
+    /// Connects as the environment says, see [`LockManagerBuilder::connect_from_env`].
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -61,43 +56,27 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the variable is not set, and the errors of
-    /// [`connect`](LockManager::connect).
+    /// The errors of [`connect_from_env`](LockManagerBuilder::connect_from_env).
     ///
     /// # Cancel safety
     ///
     /// As for [`connect`](LockManager::connect).
     pub async fn from_env() -> Result<Self, Error> {
-        let Some(url) = from_env("DISTLOCK_URL").ok().flatten() else {
-            return Err(Error::config(
-                "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
-                 such as redis://127.0.0.1:6379, or to memory: for development",
-            ));
-        };
-        let mut builder = Self::builder().url(url);
-        if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
-            builder = builder.sentinel_credentials(credentials);
-        }
-        if let Some(credentials) = credentials_from_env("DISTLOCK_")? {
-            builder = builder.credentials(move || std::future::ready(Ok(credentials.clone())));
-        }
-        builder.connect().await
+        Self::builder().connect_from_env().await
     }
 }
 
 impl LockManagerBuilder {
-    /// Connects to the store. Retries for up to the
-    /// [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be reached,
-    /// is loading, or is a replica.
+    /// Connects to the store that the URL names, see [`LockManager::connect`]. Retries for up to
+    /// the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be
+    /// reached, is loading, or is a replica.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().url("memory:").connect().await?;
-    ///
-    /// let nowhere = LockManager::builder().connect().await;
-    /// assert!(matches!(nowhere, Err(Error::Config { .. })), "no URL was given");
+    /// let builder = LockManager::builder().client_name("checkout-3");
+    /// let locks = builder.connect("memory:").await?; // in production: redis://127.0.0.1:6379
     /// # Ok(()) }
     /// ```
     ///
@@ -108,11 +87,61 @@ impl LockManagerBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future closes every connection that was opened.
-    pub async fn connect(self) -> Result<LockManager, Error> {
-        match self.store()? {
-            Store::Memory(server) => self.in_memory(server),
+    pub async fn connect(self, url: &str) -> Result<LockManager, Error> {
+        match self.store(url)? {
+            Store::Memory(server) => self.on_memory_server(server),
             Store::Redis(config) => self.redis(*config).await,
         }
+    }
+
+    /// Connects to the store at the URL in the environment variable `DISTLOCK_URL`.
+    ///
+    /// Further variables, if set, replace the options of this builder:
+    ///
+    /// - `DISTLOCK_NAMESPACE`: the [namespace](LockManagerBuilder::namespace).
+    /// - `DISTLOCK_PASSWORD`: the password, and `DISTLOCK_USERNAME` the user. The URL then contains
+    ///   neither, and can be shown to anyone.
+    /// - `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD`: the same for the sentinels
+    ///   of a `redis+sentinel://` URL.
+    ///
+    /// The command `distlock` reads the same variables.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # if std::env::var_os("DISTLOCK_URL").is_some() { return Ok(()) }
+    /// let builder = LockManager::builder().client_name("checkout-3");
+    /// let error = builder.connect_from_env().await.unwrap_err(); // DISTLOCK_URL is not set here
+    /// assert!(error.to_string().contains("DISTLOCK_URL"), "{error}");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `DISTLOCK_URL` is not set or a variable is not UTF-8, and the errors of
+    /// [`connect`](LockManagerBuilder::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes every connection that was opened.
+    pub async fn connect_from_env(mut self) -> Result<LockManager, Error> {
+        let Some(url) = from_env("DISTLOCK_URL").ok().flatten() else {
+            return Err(Error::config(
+                "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
+                 such as redis://127.0.0.1:6379, or to memory: for development",
+            ));
+        };
+        if let Some(namespace) = from_env("DISTLOCK_NAMESPACE")? {
+            self = self.namespace(namespace);
+        }
+        if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
+            self = self.sentinel_credentials(credentials);
+        }
+        if let Some(credentials) = credentials_from_env("DISTLOCK_")? {
+            self = self.credentials(credentials);
+        }
+        self.connect(&url).await
     }
 
     /// Creates a manager that connects in the background, and never waits. Use it for a service
@@ -127,8 +156,8 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there yet
-    /// let locks = builder.connect_lazy()?;
+    /// let builder = LockManager::builder().client_name("checkout-3");
+    /// let locks = builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet
     /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
     /// assert!(error.is_unavailable(), "it tried for so long");
     /// # Ok(()) }
@@ -137,9 +166,9 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Error::Config`] for a malformed URL or an option that cannot work.
-    pub fn connect_lazy(self) -> Result<LockManager, Error> {
-        match self.store()? {
-            Store::Memory(server) => self.in_memory(server),
+    pub fn connect_lazy(self, url: &str) -> Result<LockManager, Error> {
+        match self.store(url)? {
+            Store::Memory(server) => self.on_memory_server(server),
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts())?;
                 let client = assembly.client(self.settings());
@@ -153,13 +182,8 @@ impl LockManagerBuilder {
     }
 
     /// Returns the store that the URL names. Fails if an option cannot work.
-    pub(crate) fn store(&self) -> Result<Store, Error> {
+    pub(crate) fn store(&self, url: &str) -> Result<Store, Error> {
         self.check()?;
-        let Some(url) = &self.url else {
-            return Err(Error::config(
-                "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder",
-            ));
-        };
         if let Some(name) = url.strip_prefix("memory:") {
             return Ok(Store::Memory(match name {
                 "" => MemoryServer::new(Arc::new(BootClock)),
@@ -184,7 +208,7 @@ impl LockManagerBuilder {
             ));
         }
         config.sentinel_credentials = self.sentinel_credentials.clone();
-        config.lanes = self.lanes;
+        config.lanes = self.max_runtime_connections;
         config.credentials = self.source(&config)?;
         config.quorum = self.checked_quorum(&config)?;
         Ok(Store::Redis(Box::new(config)))
@@ -253,7 +277,7 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let locks = LockManager::builder().in_memory_on_current_runtime()?;
     /// let _held = locks.lock("report").acquire().await?;
     ///
     /// // Under a paused clock, ten seconds pass at once.
@@ -266,7 +290,7 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Error::Config`] outside of a tokio runtime, or for an option that cannot work.
-    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
+    pub fn in_memory_on_current_runtime(self) -> Result<LockManager, Error> {
         self.memory_behind(|store, _| store.into_opened())
     }
 
@@ -292,8 +316,8 @@ impl LockManagerBuilder {
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
-    /// let locks = LockManager::builder().client_name("a test").memory()?;
-    /// let refused = LockManager::builder().client_name("").memory();
+    /// let locks = LockManager::builder().client_name("a test").in_memory()?;
+    /// let refused = LockManager::builder().client_name("").in_memory();
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok::<(), distlock::Error>(())
     /// ```
@@ -302,11 +326,11 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and if the system refuses to start a
     /// thread.
-    pub fn memory(self) -> Result<LockManager, Error> {
-        self.in_memory(MemoryServer::new(Arc::new(BootClock)))
+    pub fn in_memory(self) -> Result<LockManager, Error> {
+        self.on_memory_server(MemoryServer::new(Arc::new(BootClock)))
     }
 
-    pub(crate) fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+    pub(crate) fn on_memory_server(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts())?;
         Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened()))
@@ -327,14 +351,16 @@ impl LockManagerBuilder {
     /// Returns the source of the credentials, unless that is the URL.
     pub(crate) fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
-        match (&self.credentials, self.credentials_every) {
+        match (&self.credentials, self.credentials_refresh_interval) {
             (None, None) => Ok(None),
-            (None, Some(_)) => refuse("`credentials_every` was set, but no `credentials`"),
+            (None, Some(_)) => {
+                refuse("`credentials_refresh_interval` was set, but no `credentials_provider`")
+            }
             (Some(_), _) if config.has_credentials() => refuse(
                 "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
             ),
             (Some(_), Some(every)) if every < Duration::from_secs(1) => {
-                refuse("`credentials_every` must be at least a second")
+                refuse("`credentials_refresh_interval` must be at least a second")
             }
             (Some(source), None) => Ok(Some(source.clone())),
             (Some(source), Some(every)) => Ok(Some(source.clone().each(every))),
@@ -410,7 +436,7 @@ fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
     let username = from_env(&format!("{prefix}USERNAME"))?;
     match (username, password) {
         (None, None) => Ok(None),
-        (None, Some(password)) => Ok(Some(Credentials::password(password))),
+        (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(Error::config(format!(
             "{prefix}USERNAME is set, and {prefix}PASSWORD is not"

@@ -36,30 +36,28 @@ const DEFAULT_LANES: usize = if cfg!(panic = "abort") { 0 } else { 8 };
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
 /// let locks = LockManager::builder()
-///     .url("memory:") // in production: redis://127.0.0.1:6379
 ///     .namespace("shop")
 ///     .client_name("checkout-3")
-///     .connect()
+///     .connect("memory:")
 ///     .await?;
 /// let _held = locks.lock("report").acquire().await?;
-/// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
+/// assert_eq!(locks.inspect("report").await?.holders[0].client, "checkout-3");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a builder does nothing by itself; call `connect` or `memory`"]
+#[must_use = "a builder does nothing by itself; call `connect` or `in_memory`"]
 pub struct LockManagerBuilder {
-    url: Option<String>,
     namespace: String,
     client_name: Option<String>,
     /// All settings but the name, which is `client_name`.
     settings: Settings,
     pub(crate) durability: Durability,
     connect_timeout: Duration,
-    lanes: usize,
+    max_runtime_connections: usize,
     tls: Option<Tls>,
     pub(crate) quorum: Option<Quorum>,
     pub(crate) credentials: Option<Source>,
-    pub(crate) credentials_every: Option<Duration>,
+    pub(crate) credentials_refresh_interval: Option<Duration>,
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
 }
@@ -67,17 +65,16 @@ pub struct LockManagerBuilder {
 impl Default for LockManagerBuilder {
     fn default() -> Self {
         LockManagerBuilder {
-            url: None,
             namespace: "distlock".into(),
             client_name: None,
             settings: Settings::named(String::new()),
             durability: Durability::NONE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            lanes: DEFAULT_LANES,
+            max_runtime_connections: DEFAULT_LANES,
             tls: None,
             quorum: None,
             credentials: None,
-            credentials_every: None,
+            credentials_refresh_interval: None,
             sentinel_credentials: None,
             parts: Parts::default(),
         }
@@ -86,16 +83,14 @@ impl Default for LockManagerBuilder {
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL is redacted, because it may contain a password.
         f.debug_struct("LockManagerBuilder")
-            .field("url", &self.url.as_ref().map(|_| "<redacted>"))
             .field("namespace", &self.namespace)
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
             .field("durability", &self.durability)
             .field("connect_timeout", &self.connect_timeout)
-            .field("lanes", &self.lanes)
+            .field("max_runtime_connections", &self.max_runtime_connections)
             .field("tls", &self.tls)
             .field("quorum", &self.quorum)
             .field("credentials", &self.credentials)
@@ -184,8 +179,8 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Dropping the future closes every connection that was opened.
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
-        Self::builder().url(url.as_ref()).connect().await
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
     }
 
     /// Creates a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
@@ -204,18 +199,18 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::Config`] for a malformed URL.
-    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self, Error> {
-        Self::builder().url(url.as_ref()).connect_lazy()
+    pub fn connect_lazy(url: &str) -> Result<Self, Error> {
+        Self::builder().connect_lazy(url)
     }
 
     /// Creates a manager with its own in-process store and the real clock, for development and
-    /// tests. Under `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
+    /// tests. Under `tokio::time::pause` use [`LockManagerBuilder::in_memory_on_current_runtime`].
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let (one, other) = (LockManager::memory(), LockManager::memory());
+    /// let (one, other) = (LockManager::in_memory(), LockManager::in_memory());
     /// let _held = one.lock("report").acquire().await?;
     /// assert!(other.lock("report").try_acquire().await?.is_some(), "each is a store of its own");
     /// # Ok(()) }
@@ -225,8 +220,8 @@ impl LockManager {
     ///
     /// Panics if the system refuses to start a thread.
     #[must_use]
-    pub fn memory() -> Self {
-        match Self::builder().memory() {
+    pub fn in_memory() -> Self {
+        match Self::builder().in_memory() {
             Ok(manager) => manager,
             Err(error) => panic!("{error}"),
         }
@@ -238,9 +233,9 @@ impl LockManager {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let locks = LockManager::builder().client_name("checkout-3").in_memory()?;
     /// let _held = locks.lock("report").acquire().await?;
-    /// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
+    /// assert_eq!(locks.inspect("report").await?.holders[0].client, "checkout-3");
     /// # Ok(()) }
     /// ```
     pub fn builder() -> LockManagerBuilder {
@@ -249,17 +244,6 @@ impl LockManager {
 }
 
 impl LockManagerBuilder {
-    /// Sets the URL of the store, see [`LockManager::connect`].
-    ///
-    /// ```
-    /// let builder = distlock::LockManager::builder().url("redis://shop:secret@127.0.0.1:6379/2");
-    /// assert!(!format!("{builder:?}").contains("secret"));
-    /// ```
-    pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.url = Some(url.into());
-        self
-    }
-
     /// Sets the first part of every key in the store; default `distlock`. Managers with different
     /// namespaces do not see each other's locks. A namespace may have several parts, such as
     /// `shop:eu`. No part after a `:` may be a kind of distlock's keys (`lock`, `queue`, `entry`,
@@ -269,9 +253,8 @@ impl LockManagerBuilder {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().url("memory:one-server");
-    /// let shop = builder.clone().namespace("shop").connect().await?;
-    /// let blog = builder.namespace("blog").connect().await?;
+    /// let shop = LockManager::builder().namespace("shop").connect("memory:one-server").await?;
+    /// let blog = LockManager::builder().namespace("blog").connect("memory:one-server").await?;
     /// let _held = shop.lock("report").acquire().await?;
     /// assert!(blog.lock("report").try_acquire().await?.is_some());
     /// # Ok(()) }
@@ -288,7 +271,7 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let locks = LockManager::builder().client_name("checkout-3").in_memory()?;
     /// let _held = locks.lock("report").acquire().await?;
     /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
     /// assert!(error.to_string().contains("held by checkout-3"));
@@ -308,7 +291,7 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().max_waiters(0).memory()?;
+    /// let locks = LockManager::builder().max_waiters(0).in_memory()?;
     /// let _held = locks.lock("report").acquire().await?;
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let error = locks.lock("report").wait(day).acquire().await.unwrap_err();
@@ -334,8 +317,8 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// // The operators check the clocks once a day.
     /// let day = Duration::from_secs(24 * 60 * 60);
-    /// let locks = LockManager::builder().fence_ttl(2 * day).memory()?;
-    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).memory().is_err(), "keys would be kept that nobody uses");
+    /// let locks = LockManager::builder().fence_ttl(2 * day).in_memory()?;
+    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).in_memory().is_err(), "keys would be kept that nobody uses");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
@@ -352,8 +335,8 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there
-    /// let connected = builder.connect_timeout(Duration::from_millis(50)).connect().await;
+    /// let builder = LockManager::builder().connect_timeout(Duration::from_millis(50));
+    /// let connected = builder.connect("redis://127.0.0.1:1").await; // nothing listens there
     /// assert!(connected.is_err_and(|error| error.is_unavailable()));
     /// # Ok(()) }
     /// ```
@@ -373,7 +356,7 @@ impl LockManagerBuilder {
     /// In a cluster or over a quorum there are none: each would be a connection to each node.
     ///
     /// The runtime needs an I/O driver, and for TLS or
-    /// [credentials](LockManagerBuilder::credentials) also timers (`enable_all`). Tokio cannot
+    /// [credentials](LockManagerBuilder::credentials_provider) also timers (`enable_all`). Tokio cannot
     /// report whether a runtime has them. Without a driver, the first attempt panics in a task of
     /// its own. The panic is caught, but may appear on stderr, and the runtime's calls continue
     /// over the I/O thread. A program built with `panic = "abort"` cannot catch the panic, so there
@@ -382,13 +365,12 @@ impl LockManagerBuilder {
     /// ```
     /// // A thousand replicas on one server: two connections each, instead of up to ten.
     /// let locks = distlock::LockManager::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .lanes(0)
-    ///     .connect_lazy()?;
+    ///     .max_runtime_connections(0)
+    ///     .connect_lazy("redis://127.0.0.1:6379")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
-    pub fn lanes(mut self, n: usize) -> Self {
-        self.lanes = n;
+    pub fn max_runtime_connections(mut self, n: usize) -> Self {
+        self.max_runtime_connections = n;
         self
     }
 
@@ -398,8 +380,8 @@ impl LockManagerBuilder {
     /// ```
     /// # use distlock::{LockManager, Tls};
     /// let builder = LockManager::builder().tls(Tls::new().ca_file("/etc/redis/ca.crt"));
-    /// let locks = builder.clone().url("rediss://127.0.0.1:6380").connect_lazy()?;
-    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "a plain connection");
+    /// let locks = builder.clone().connect_lazy("rediss://127.0.0.1:6380")?;
+    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "a plain connection");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     #[cfg(feature = "tls")]
@@ -408,13 +390,27 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Sets user and password, in place of the URL's. The URL can then be shown to anyone.
+    ///
+    /// ```
+    /// # use distlock::{Credentials, LockManager};
+    /// # let secret = "s3cret".to_owned();
+    /// let builder = LockManager::builder().credentials(Credentials::new("shop", secret));
+    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
+    /// assert!(builder.connect_lazy("redis://shop:secret@127.0.0.1:6379").is_err(), "two passwords");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn credentials(self, credentials: Credentials) -> Self {
+        self.credentials_provider(move || std::future::ready(Ok(credentials.clone())))
+    }
+
     /// Sets a source of user and password, in place of the URL's, such as a file or a service that
     /// has the current password or token.
     ///
     /// The source is called for every connection that is opened, and
-    /// [periodically](LockManagerBuilder::credentials_every) to re-authenticate open connections
+    /// [periodically](LockManagerBuilder::credentials_refresh_interval) to re-authenticate open connections
     /// (`AUTH`). It runs on the I/O thread, or on a runtime that has [its own
-    /// connection](LockManagerBuilder::lanes), and must not block. It must return within 1 s, and
+    /// connection](LockManagerBuilder::max_runtime_connections), and must not block. It must return within 1 s, and
     /// within three quarters of the [`connect_timeout`](LockManagerBuilder::connect_timeout),
     /// because a connection that is being opened may not wait longer. Fetch slower credentials in
     /// advance. If the source fails or panics, it is retried. The error contains its message, which
@@ -423,22 +419,22 @@ impl LockManagerBuilder {
     /// ```
     /// use distlock::{Credentials, LockManager};
     ///
-    /// let builder = LockManager::builder().credentials(|| async {
+    /// let builder = LockManager::builder().credentials_provider(|| async {
     ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
     ///     Ok(Credentials::new("shop", password.trim()))
     /// });
-    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
-    /// assert!(builder.url("redis://shop:secret@127.0.0.1:6379").connect_lazy().is_err(), "which one is it?");
+    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
+    /// assert!(builder.connect_lazy("redis://shop:secret@127.0.0.1:6379").is_err(), "which one is it?");
     /// # Ok::<(), distlock::Error>(())
     /// ```
-    pub fn credentials<F, Fut>(mut self, source: F) -> Self
+    pub fn credentials_provider<F, Fut>(mut self, provider: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>>
             + Send
             + 'static,
     {
-        self.credentials = Some(Source::new(source));
+        self.credentials = Some(Source::new(provider));
         self
     }
 
@@ -450,17 +446,15 @@ impl LockManagerBuilder {
     /// # use distlock::{Credentials, LockManager};
     /// # use std::time::Duration;
     /// # async fn token() -> std::io::Result<String> { Ok("token".into()) }
-    /// let builder = LockManager::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .credentials_every(Duration::from_secs(10 * 60)); // a token is good for a quarter of an hour
-    /// assert!(builder.clone().connect_lazy().is_err(), "nobody knows a token");
-    /// let locks = builder
-    ///     .credentials(|| async { Ok(Credentials::new("shop", token().await?)) })
-    ///     .connect_lazy()?;
+    /// // A token is valid for a quarter of an hour.
+    /// let locks = LockManager::builder()
+    ///     .credentials_provider(|| async { Ok(Credentials::new("shop", token().await?)) })
+    ///     .credentials_refresh_interval(Duration::from_secs(10 * 60))
+    ///     .connect_lazy("redis://127.0.0.1:6379")?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
-    pub fn credentials_every(mut self, every: Duration) -> Self {
-        self.credentials_every = Some(every);
+    pub fn credentials_refresh_interval(mut self, interval: Duration) -> Self {
+        self.credentials_refresh_interval = Some(interval);
         self
     }
 
@@ -469,10 +463,10 @@ impl LockManagerBuilder {
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};
-    /// let builder = LockManager::builder().sentinel_credentials(Credentials::password("another secret"));
+    /// let builder = LockManager::builder().sentinel_credentials(Credentials::from_password("another secret"));
     /// let url = "redis+sentinel://shop:secret@127.0.0.1:26379,127.0.0.1:26380/orders";
-    /// let locks = builder.clone().url(url).connect_lazy()?;
-    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "there are no sentinels");
+    /// let locks = builder.clone().connect_lazy(url)?;
+    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "there are no sentinels");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
@@ -487,8 +481,8 @@ impl LockManagerBuilder {
     /// ```
     /// # use distlock::LockManager;
     /// let builder = LockManager::builder().min_replicas(1);
-    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
-    /// assert!(builder.memory().is_err(), "the memory store has no replicas");
+    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
+    /// assert!(builder.in_memory().is_err(), "the memory store has no replicas");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn min_replicas(mut self, n: u32) -> Self {
@@ -503,9 +497,9 @@ impl LockManagerBuilder {
     /// ```
     /// # use distlock::LockManager;
     /// let builder = LockManager::builder().fsync(true);
-    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
-    /// let quorum = builder.url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003");
-    /// assert!(quorum.connect_lazy().is_err(), "its servers are set up each by itself");
+    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
+    /// let quorum = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
+    /// assert!(builder.connect_lazy(quorum).is_err(), "its servers are set up each by itself");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn fsync(mut self, on: bool) -> Self {
@@ -518,10 +512,10 @@ impl LockManagerBuilder {
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
-    /// let builder = LockManager::builder().quorum(Quorum::default().size(2));
+    /// let builder = LockManager::builder().quorum(Quorum::new().size(2));
     /// let url = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// let locks = builder.clone().url(url).connect_lazy()?;
-    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "one server is no quorum");
+    /// let locks = builder.clone().connect_lazy(url)?;
+    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "one server is no quorum");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn quorum(mut self, quorum: Quorum) -> Self {
@@ -547,8 +541,8 @@ impl LockManagerBuilder {
     ///         count.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// });
-    /// let locks = LockManager::builder().add_observer(observer).memory()?;
-    /// locks.lock("report").run(async |_| ()).await?;
+    /// let locks = LockManager::builder().add_observer(observer).in_memory()?;
+    /// locks.lock("report").run(async |_| Ok::<_, distlock::Error>(())).await?;
     /// locks.shutdown().await; // delivers all events
     /// assert_eq!(acquired.load(Ordering::Relaxed), 1);
     /// # Ok(()) }
@@ -566,7 +560,7 @@ impl LockManagerBuilder {
     /// ```
     /// # use distlock::LockManager;
     /// // In staging, keys identify no real person.
-    /// let locks = LockManager::builder().show_keys(true).memory()?;
+    /// let locks = LockManager::builder().show_keys(true).in_memory()?;
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn show_keys(mut self, on: bool) -> Self {

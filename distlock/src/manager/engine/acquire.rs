@@ -11,7 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::error::{Error, Outage};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::release;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
@@ -27,7 +27,7 @@ use crate::util::clock::Moment;
 
 /// Acquires the lock, with as many owner ids as necessary. If this future is dropped, everything
 /// that it requested is released.
-pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Held, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
     let mut call = Call::begin(core, request);
     let request = call.request.clone();
     let mut obstacle = None;
@@ -233,8 +233,8 @@ impl Asker {
         }
     }
 
-    fn hold(&mut self) -> Option<Held> {
-        let held = Held::of(&self.core, &self.entry)?;
+    fn hold(&mut self) -> Option<HeldLock> {
+        let held = HeldLock::of(&self.core, &self.entry)?;
         // From here on the guard releases the id.
         self.holds = true;
         Some(held)

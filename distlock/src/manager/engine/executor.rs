@@ -32,8 +32,8 @@ impl Executor {
     /// Returns an executor on the current runtime.
     pub(crate) fn current() -> Result<Self, Error> {
         let handle = Handle::try_current().map_err(|_| Error::Config {
-            detail: "memory_on_current_runtime() was called outside of a tokio runtime; call it inside, \
-                     or use LockManager::memory()"
+            detail: "in_memory_on_current_runtime() was called outside of a tokio runtime; call it inside, \
+                     or use LockManager::in_memory()"
                 .into(),
         })?;
         Ok(Executor {

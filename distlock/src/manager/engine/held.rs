@@ -24,34 +24,35 @@ use crate::util::notified::until;
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let key = locks.lock("report").run(async |held| {
-///     // A spawned task does not inherit the lock, so it gets the `Held`.
-///     tokio::spawn(async move { held.check().map(|()| held.key().to_owned()) }).await
+///     // A spawned task does not inherit the lock, so it gets the `HeldLock`.
+///     let task = tokio::spawn(async move { held.check().map(|()| held.key().to_owned()) });
+///     task.await.expect("no panic")
 /// }).await?;
-/// assert_eq!(key.expect("no panic")?, "report");
+/// assert_eq!(key, "report");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Held {
+pub struct HeldLock {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
     pub(crate) grip: Grip,
 }
 
-impl Held {
+impl HeldLock {
     /// Returns the token of this acquisition. Pass it to the resource that the lock protects.
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let token = locks.lock("invoice:7").run(async |held| {
     ///     // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
-    ///     i64::try_from(held.fencing_token())
+    ///     Ok::<_, distlock::Error>(held.fencing_token().as_i64())
     /// }).await?;
-    /// assert!(token.is_ok(), "it fits a BIGINT");
+    /// assert!(token > 0);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -65,8 +66,8 @@ impl Held {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let key = locks.lock("report").run(async |held| held.key().to_owned()).await?;
+    /// # let locks = LockManager::in_memory();
+    /// let key = locks.lock("report").run(async |held| Ok::<_, distlock::Error>(held.key().to_owned())).await?;
     /// assert_eq!(key, "report");
     /// # Ok(()) }
     /// ```
@@ -82,10 +83,10 @@ impl Held {
     /// # use distlock::LockManager;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let held = locks.lock("report").run(async |held| {
     ///     assert!(held.is_held());
-    ///     held
+    ///     Ok::<_, distlock::Error>(held)
     /// }).await?;
     /// assert!(!held.is_held(), "it outlived the hold");
     /// # Ok(()) }
@@ -99,7 +100,7 @@ impl Held {
     ///
     /// A handed-over lock is granted for at most one second, or for the lease if that is shorter.
     /// So at the start of a contended body the result is below a second, however long the lease is.
-    /// The store confirms the full lease while the body runs; [`confirmed`](Held::confirmed) waits
+    /// The store confirms the full lease while the body runs; [`confirmed`](HeldLock::confirmed) waits
     /// for that. Then the result is at least about two thirds of the lease (or the lease minus 10
     /// s, if that is more), unless renewals fail.
     ///
@@ -108,13 +109,13 @@ impl Held {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let held = locks.lock("report").run(async |held| {
     ///     held.confirmed().await?;
     ///     // Enough for one more call with a timeout of five seconds?
     ///     assert!(held.remaining() > Duration::from_secs(5));
-    ///     Ok::<_, Error>(held)
-    /// }).await??;
+    ///     Ok::<_, distlock::Error>(held)
+    /// }).await?;
     /// assert_eq!(held.remaining(), Duration::ZERO);
     /// # Ok(()) }
     /// ```
@@ -133,7 +134,7 @@ impl Held {
     /// A lock that was free is confirmed when its body starts, so this returns at once. A
     /// handed-over lock is granted for at most one second, so that its body can start without
     /// another round trip. This call requests the confirmation now, which takes one round trip.
-    /// After it, [`remaining`](Held::remaining) is close to the lease.
+    /// After it, [`remaining`](HeldLock::remaining) is close to the lease.
     ///
     /// ```
     /// # use distlock::{LockManager, distributed_lock, with_manager};
@@ -148,7 +149,7 @@ impl Held {
     /// }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # with_manager(LockManager::memory(), async {
+    /// # with_manager(LockManager::in_memory(), async {
     /// let (first, second) = tokio::join!(report(), report());
     /// first.and(second)
     /// # }).await }
@@ -187,7 +188,7 @@ impl Held {
     /// # use distlock::{Error, LockManager, LossReason};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// let held = guard.held();
     /// let helper = tokio::spawn(async move { held.lost().await });
@@ -210,15 +211,15 @@ impl Held {
     /// # use distlock::{Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let sum = locks.lock("report").run(async |held| {
     ///     let mut sum = 0;
     ///     for batch in [1, 2, 3] {
     ///         held.check()?;
     ///         sum += batch;
     ///     }
-    ///     Ok::<_, Error>(sum)
-    /// }).await??;
+    ///     Ok::<_, distlock::Error>(sum)
+    /// }).await?;
     /// assert_eq!(sum, 6);
     /// # Ok(()) }
     /// ```
@@ -231,12 +232,12 @@ impl Held {
     }
 }
 
-impl Held {
+impl HeldLock {
     /// Returns the hold of a claim, if the claim is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
         let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
-        Some(Held { core, entry, grip })
+        Some(HeldLock { core, entry, grip })
     }
 
     /// Returns the hold with the earliest safe deadline.
@@ -245,7 +246,7 @@ impl Held {
         entries: impl Iterator<Item = &'a Arc<Entry>>,
     ) -> Option<Self> {
         let believed = entries.filter_map(|entry| {
-            let held = Held::of(core, entry)?;
+            let held = HeldLock::of(core, entry)?;
             Some((held.grip.belief.until()?, held))
         });
         let (_, nearest) = believed.min_by_key(|(until, _)| *until)?;
@@ -333,9 +334,9 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("HeldLock")
             .field("key", &self.key())
             .field("fencing_token", &self.fencing_token())
             .field("is_held", &self.is_held())

@@ -9,7 +9,7 @@ use crate::config::options::Options;
 use crate::key::LockKey;
 use crate::manager::engine::backlog::{Answered, Release};
 use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::lost;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep`.
-pub(crate) fn release(core: &Arc<Core>, hold: &Held, keep: Duration) -> Tried {
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Tried {
     hold.entry.complete();
     if !leave(core, &hold.entry, keep) {
         return Tried::Nothing;
@@ -231,7 +231,7 @@ pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
 
 /// Reports a lost hold, once.
 pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let Some(hold) = Held::of(core, entry) else {
+    let Some(hold) = HeldLock::of(core, entry) else {
         return;
     };
     if let Some(error) = hold.untold_loss() {

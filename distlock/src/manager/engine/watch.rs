@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::options::Durability;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::report::{self, TARGET};
@@ -220,11 +220,11 @@ fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
         return;
     };
     let refused = seen.refused.iter().map(|(entry, _)| entry);
-    let nearest: Option<Held> = if seen.refused.is_empty() {
+    let nearest: Option<HeldLock> = if seen.refused.is_empty() {
         let slowest = seen.slow.iter().min_by_key(|(_, slack)| *slack);
-        slowest.and_then(|(entry, _)| Held::of(core, entry))
+        slowest.and_then(|(entry, _)| HeldLock::of(core, entry))
     } else {
-        Held::nearest(core, refused)
+        HeldLock::nearest(core, refused)
     };
     let Some(nearest) = nearest else {
         return;

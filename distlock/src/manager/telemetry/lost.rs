@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::observed::loss;
 use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::LossKind;
@@ -16,7 +16,7 @@ use crate::store::command::Inspect;
 const ASK_WITHIN: Duration = Duration::from_millis(250);
 
 /// Logs the loss of a hold.
-pub(crate) fn log(hold: Held, error: Error) {
+pub(crate) fn log(hold: HeldLock, error: Error) {
     let core = hold.core.clone();
     // A requested loss says nothing about a present holder.
     let was_asked_for = matches!(
@@ -46,7 +46,7 @@ pub(crate) fn log(hold: Held, error: Error) {
 /// The log line of a loss. It is written when dropped, so also if its runtime ends before the
 /// present holder is known.
 struct Line {
-    hold: Held,
+    hold: HeldLock,
     error: Error,
     new_holder: Option<String>,
 }

@@ -7,14 +7,14 @@ use crate::error::{BodyState, Error};
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::table::Entry;
 use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::claim::leaving::Left;
 use crate::util::clock::Moment;
 
-impl Held {
+impl HeldLock {
     /// Returns how long the hold is unproven, counted from the send of the last proving command.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{BodyState, Error, Holder};
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::held::Held;
+use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::renewals::Failing;
 use crate::manager::telemetry::observed;
 use crate::observer::event::{AcquirePath, Event, UNLABELED};
@@ -19,7 +19,7 @@ use crate::util::visible::Visible;
 /// The target of every log line, so that one filter directive selects them all.
 pub(crate) const TARGET: &str = "distlock";
 
-pub(crate) fn label(hold: &Held) -> &str {
+pub(crate) fn label(hold: &HeldLock) -> &str {
     name(hold.options().label.as_deref())
 }
 
@@ -32,11 +32,11 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// Returns the key if the manager shows keys.
-fn shown(hold: &Held) -> Option<&str> {
+fn shown(hold: &HeldLock) -> Option<&str> {
     hold.core.shows_keys.then(|| hold.key())
 }
 
-fn address(hold: &Held) -> &str {
+fn address(hold: &HeldLock) -> &str {
     hold.core.address().unwrap_or("in this process")
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn long_wait(
     );
 }
 
-pub(crate) fn acquired(hold: &Held, path: AcquirePath, waited: Duration) {
+pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
@@ -96,7 +96,7 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
 }
 
 /// Logs a lost hold. `new_holder` is the current holder, if known.
-pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
+pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
     let reason = observed::loss(error).map_or("max_hold_exceeded", |loss| loss.as_str());
     match error {
@@ -175,7 +175,7 @@ fn cause(error: &Error) -> String {
     }
 }
 
-pub(crate) fn released(hold: &Held, held: Duration) {
+pub(crate) fn released(hold: &HeldLock, held: Duration) {
     tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key()), ?held, "released");
 }
 
@@ -215,7 +215,7 @@ fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
         return;
     }
     let (held, waiting) = core.map_or((0, 0), |core| core.claims.count());
-    let nearest = core.and_then(|core| Held::nearest(core, core.claims.held().iter()));
+    let nearest = core.and_then(|core| HeldLock::nearest(core, core.claims.held().iter()));
     let nearest = nearest.as_ref();
     tracing::warn!(
         target: TARGET,
@@ -274,7 +274,7 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
 }
 
 /// Logs failed or late renewals. `nearest` is the hold among them that is lost first.
-pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detail: &str) {
+pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &HeldLock, detail: &str) {
     let lost_in_ms = millis(nearest.remaining());
     if failing.failed > 0 {
         tracing::warn!(

@@ -104,7 +104,7 @@ async fn the_lock_is_held_until_the_commit_is_done() {
         waiting == 1
     })
     .await;
-    assert_eq!(locks.inspect("shop:111").await.unwrap().holders().len(), 1);
+    assert_eq!(locks.inspect("shop:111").await.unwrap().holders.len(), 1);
     test.rollback().await.unwrap();
     order.await.unwrap().unwrap();
 }

@@ -38,7 +38,7 @@ impl HandOff {
     ) -> anyhow::Result<Self> {
         let mut managers = Vec::new();
         for _ in 0..CLIENTS {
-            managers.push(builder(order).connect().await?);
+            managers.push(builder(order).connect(&order.url).await?);
         }
         Ok(HandOff {
             managers,

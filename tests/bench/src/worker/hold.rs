@@ -27,7 +27,7 @@ impl Hold {
         locks: usize,
         time: Option<Duration>,
     ) -> anyhow::Result<Self> {
-        let manager = builder(order).connect().await?;
+        let manager = builder(order).connect(&order.url).await?;
         let guards = acquire(&manager, "bench:hold", locks, LEASE).await?;
         let mut raw = connect(&order.url)?;
         let count = count_locks(&mut raw);

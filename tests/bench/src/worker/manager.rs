@@ -15,11 +15,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Distlock(LockManager);
 
 pub(super) fn builder(order: &Order) -> LockManagerBuilder {
-    let mut builder = LockManager::builder()
-        .url(&order.url)
-        .connect_timeout(CONNECT_TIMEOUT);
+    let mut builder = LockManager::builder().connect_timeout(CONNECT_TIMEOUT);
     if let Some(lanes) = order.lanes {
-        builder = builder.lanes(lanes);
+        builder = builder.max_runtime_connections(lanes);
     }
     if let Some(file) = &order.ca_file {
         builder = builder.tls(Tls::new().ca_file(file));
@@ -30,7 +28,7 @@ pub(super) fn builder(order: &Order) -> LockManagerBuilder {
 impl Distlock {
     pub(super) async fn connect(order: &Order, client: usize) -> anyhow::Result<Self> {
         let builder = builder(order).client_name(format!("bench-{client}"));
-        Ok(Distlock(builder.connect().await?))
+        Ok(Distlock(builder.connect(&order.url).await?))
     }
 }
 
@@ -64,7 +62,7 @@ pub(super) async fn until_queued(
     key: &str,
     waiters: usize,
 ) -> anyhow::Result<()> {
-    while manager.inspect(key).await?.waiters < waiters as u64 {
+    while manager.inspect(key).await?.queue_length < waiters as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())

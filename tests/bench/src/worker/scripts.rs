@@ -87,7 +87,10 @@ impl Scripts {
         Ok(Scripts {
             raw,
             _subscriber: subscriber,
-            managers: [builder.clone().connect().await?, builder.connect().await?],
+            managers: [
+                builder.clone().connect(&order.url).await?,
+                builder.connect(&order.url).await?,
+            ],
             names: distlock::__inside::script_hashes().into(),
             entries,
             keys: 0,

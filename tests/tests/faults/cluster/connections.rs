@@ -74,8 +74,11 @@ async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("k");
     let ahead = Arc::new(AtomicU64::new(0));
-    let builder = LockManager::builder().url(cluster.url());
-    let manager = clock_ahead(builder, ahead.clone()).connect().await.unwrap();
+    let builder = LockManager::builder();
+    let manager = clock_ahead(builder, ahead.clone())
+        .connect(&cluster.url())
+        .await
+        .unwrap();
     for key in &keys {
         taken_once(&manager, key).await;
     }
@@ -109,8 +112,8 @@ async fn a_shutdown_leaves_no_connection_and_no_task() {
         .enable_all()
         .build()
         .unwrap();
-    let builder = running_on(vault.builder(&cluster.url()), runtime.handle().clone());
-    let manager = builder.connect().await.unwrap();
+    let builder = running_on(vault.builder(), runtime.handle().clone());
+    let manager = builder.connect(&cluster.url()).await.unwrap();
     let mut held = Vec::new();
     let mut waiting = Vec::new();
     for key in &cluster.key_on_each("k") {

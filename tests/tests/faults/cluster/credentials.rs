@@ -26,8 +26,8 @@ pub(crate) async fn are_told_to_all(
         add_user(&mut server.client(), "two", "second");
     }
     let vault = Vault::new("one", "first");
-    let builder = vault.builder(url).credentials_every(ms(1_000));
-    let manager = builder.connect().await.unwrap();
+    let builder = vault.builder().credentials_refresh_interval(ms(1_000));
+    let manager = builder.connect(url).await.unwrap();
     let mut guards = Vec::new();
     for key in keys {
         guards.push(manager.lock(key).acquire().await.unwrap());

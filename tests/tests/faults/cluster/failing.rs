@@ -108,5 +108,5 @@ async fn a_dead_master_leaves_the_locks_of_others_alone() {
     // It comes back, with all that it knew of the cluster and nothing of the locks.
     dead.restart();
     let lock = manager.lock(&keys[2]).wait(LONG);
-    lock.run(async |_| ()).await.unwrap();
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
 }

@@ -30,7 +30,7 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     let mut raw = to.client();
     until_renewed(&mut raw, &key).await;
     assert!(renewed.is_held());
-    assert_eq!(inspects.inspect(&key).await.unwrap().waiters, 1);
+    assert_eq!(inspects.inspect(&key).await.unwrap().queue_length, 1);
     released.release().await.unwrap();
     let asked = asks.lock(&other).try_acquire().await.unwrap();
     asked.expect("it is free").release().await.unwrap();

@@ -1,6 +1,6 @@
 //! Locks that count once a replica of their shard has them.
 
-use distlock::{LockManager, Outage};
+use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
@@ -10,9 +10,9 @@ use crate::rows::outage_of;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let cluster = RedisCluster::with_replicas(3);
-    let builder = LockManager::builder().url(cluster.url()).min_replicas(1);
-    let first = builder.clone().connect().await.unwrap();
-    let second = builder.connect().await.unwrap();
+    let builder = LockManager::builder().min_replicas(1);
+    let first = builder.clone().connect(&cluster.url()).await.unwrap();
+    let second = builder.connect(&cluster.url()).await.unwrap();
     let keys = cluster.key_on_each("k");
     // Taken, renewed and handed on: its replica has heard of each.
     let nodes = cluster.masters.iter().zip(&cluster.replicas);
@@ -47,7 +47,14 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let refused = lock.acquire().await.unwrap_err();
     let few = Outage::TooFewReplicas;
     assert_eq!(outage_of(&refused), Some(few), "{refused:?}");
-    let taken = async |key| first.lock(key).wait(LONG).run(async |_| ()).await.unwrap();
+    let taken = async |key| {
+        first
+            .lock(key)
+            .wait(LONG)
+            .run(async |_| Ok::<_, Error>(()))
+            .await
+            .unwrap()
+    };
     taken(&keys[1]).await;
     taken(&keys[2]).await;
     cluster.replicas[0].cont_process();

@@ -7,8 +7,8 @@ use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::rows::outage_of;
 
 async fn refused(url: String) -> Error {
-    let builder = LockManager::builder().url(url).connect_timeout(ms(5_000));
-    builder.connect().await.unwrap_err()
+    let builder = LockManager::builder().connect_timeout(ms(5_000));
+    builder.connect(&url).await.unwrap_err()
 }
 
 fn assert_says(case: &str, error: &Error, words: &[&str]) {
@@ -67,11 +67,11 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         assert_says("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
-        let manager = LockManager::connect_lazy(url).unwrap();
+        let manager = LockManager::connect_lazy(&url).unwrap();
         let mut told = 0;
         for key in cluster.key_on_each("k") {
             let lock = manager.lock(key).wait(LONG);
-            if let Err(error) = lock.run(async |_| ()).await {
+            if let Err(error) = lock.run(async |_| Ok::<_, Error>(())).await {
                 assert_says("at a call", &error, SAYS);
                 told += 1;
             }

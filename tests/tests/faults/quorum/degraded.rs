@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use distlock::Error;
 use distlock_tests::{equal, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, served_in_order};
@@ -66,7 +67,9 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         stage.quorum.server(0).kill();
         until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k").lease(HELD).wait(LONG);
-        within(LONG, lock.run(async |_| ())).await.unwrap();
+        within(LONG, lock.run(async |_| Ok::<_, Error>(())))
+            .await
+            .unwrap();
         guard.release().await.unwrap();
         within(LONG, give_back(waiting)).await;
         until_clean(&stage.quorum).await;

@@ -13,7 +13,7 @@ mod turns;
 use std::ops::Range;
 use std::time::Duration;
 
-use distlock::{LockGuard, LockManager, LockManagerBuilder, Quorum};
+use distlock::{Error, LockGuard, LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async};
 
 use crate::kit::{
@@ -33,9 +33,8 @@ async fn connect(quorum: &RedisQuorum) -> LockManager {
 }
 
 /// A manager that takes no longer leases.
-fn with_leases_up_to(longest: Duration, url: String) -> LockManagerBuilder {
-    let terms = Quorum::default().max_lease(longest);
-    LockManager::builder().url(url).quorum(terms)
+fn with_leases_up_to(longest: Duration) -> LockManagerBuilder {
+    LockManager::builder().quorum(Quorum::new().max_lease(longest))
 }
 
 /// Waits until no server that runs has anything but fences and its epoch.
@@ -89,7 +88,7 @@ async fn until_held_at(quorum: &RedisQuorum, places: Range<usize>, guard: &LockG
 /// The lock is taken within a long wait, and released.
 async fn serves(manager: &LockManager) {
     let lock = manager.lock("k").wait(LONG);
-    lock.run(async |_| ()).await.unwrap();
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
 }
 
 /// Held, renewed and handed on.

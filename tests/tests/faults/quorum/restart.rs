@@ -146,9 +146,9 @@ fn durable() -> RedisQuorum {
 }
 
 async fn trusting(quorum: &RedisQuorum) -> LockManager {
-    let terms = Quorum::default().servers_never_forget(true);
-    let builder = LockManager::builder().url(quorum.url()).quorum(terms);
-    builder.connect().await.unwrap()
+    let terms = Quorum::new().assume_durable_servers(true);
+    let builder = LockManager::builder().quorum(terms);
+    builder.connect(&quorum.url()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,8 +208,8 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
     until_clean(&quorum).await;
     // Who can wait for so long is served without further ado.
     let quorum = RedisQuorum::start(3);
-    let manager = with_leases_up_to(ms(1_000), quorum.url());
-    let manager = manager.connect().await.unwrap();
+    let manager = with_leases_up_to(ms(1_000));
+    let manager = manager.connect(&quorum.url()).await.unwrap();
     let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
     let (token, _) = within(LONG, give_back(waiting)).await;
     let mut raw = quorum.server(0).client();
@@ -221,9 +221,9 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_outlasts_the_quarantine_is_refused() {
     let quorum = three();
-    let manager = with_leases_up_to(ms(10_000), quorum.url());
-    let lazy = manager.clone().connect_lazy().unwrap();
-    let manager = manager.connect().await.unwrap();
+    let manager = with_leases_up_to(ms(10_000));
+    let lazy = manager.clone().connect_lazy(&quorum.url()).unwrap();
+    let manager = manager.connect(&quorum.url()).await.unwrap();
     for place in 0..3 {
         quorum.server(place).kill();
     }

@@ -115,9 +115,9 @@ impl Stage {
         quorum.vote("distlock");
         let ways = quorum.proxies();
         let url = RedisQuorum::url_at(ways.iter().map(|way| way.port()));
-        let connect = async |url| {
-            let builder = with_leases_up_to(longest, url).connect_timeout(LONG);
-            builder.connect().await.unwrap()
+        let connect = async |url: String| {
+            let builder = with_leases_up_to(longest).connect_timeout(LONG);
+            builder.connect(&url).await.unwrap()
         };
         Stage {
             subject: connect(url).await,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::{Error, HowUnlocked, LockManager, LossReason};
+use distlock::{Error, LockManager, LossReason, RevokeOutcome};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
 
 use crate::cluster::callers::{Crowd, Queue};
@@ -20,18 +20,18 @@ async fn what_each_server_has_is_seen() {
     until_queued_everywhere(&quorum, "k", 1).await;
     quorum.server(1).kill();
     let seen = async || manager.inspect("k").await.unwrap();
-    eventually_async(LONG, async || seen().await.servers()[1].trouble().is_some()).await;
+    eventually_async(LONG, async || seen().await.servers[1].error.is_some()).await;
     let seen = seen().await;
-    assert_eq!((seen.holders().len(), seen.servers().len()), (1, 3));
-    for (place, server) in seen.servers().iter().enumerate() {
+    assert_eq!((seen.holders.len(), seen.servers.len()), (1, 3));
+    for (place, server) in seen.servers.iter().enumerate() {
         let port = quorum.server(place).port().to_string();
         assert!(server.address.ends_with(&port), "{server:?}");
         let is_there = place != 1;
-        assert_eq!(server.trouble().is_none(), is_there, "{server:?}");
-        assert_eq!(server.holder().is_some(), is_there, "{server:?}");
-        assert_eq!(server.waiters, u64::from(is_there), "{server:?}");
+        assert_eq!(server.error.is_none(), is_there, "{server:?}");
+        assert_eq!(server.holder.is_some(), is_there, "{server:?}");
+        assert_eq!(server.queue_length, u64::from(is_there), "{server:?}");
         let token = is_there.then(|| queue.guard.fencing_token());
-        assert_eq!(server.last_token, token, "{server:?}");
+        assert_eq!(server.last_fencing_token, token, "{server:?}");
     }
     let _managers = queue.serve().await;
     until_clean(&quorum).await;
@@ -119,8 +119,8 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     for proxy in &proxies[1..] {
         proxy.delay(Way::ToServer, ms(300));
     }
-    let unlocked = operator.unlock("k").wait(LONG).await.unwrap();
-    assert_eq!(unlocked.how, HowUnlocked::Released);
+    let unlocked = operator.revoke("k").wait(LONG).await.unwrap();
+    assert_eq!(unlocked.outcome, RevokeOutcome::Released);
     let (error, _) = running.await.unwrap();
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
     let is_told = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));

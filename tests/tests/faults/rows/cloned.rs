@@ -37,7 +37,7 @@ async fn who_has_nothing_in_the_store_takes_another_name() {
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
     let lock = manager.lock("k").lease(ms(5_000)).wait(LONG);
-    lock.run(async |_| ()).await.unwrap();
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     let first = listening(&mut raw);
     let second = reconnected(&mut raw).await;
     assert_ne!(first, second, "the same name again");

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use distlock::Lock;
+use distlock::{Error, Lock};
 use distlock_tests::{RedisServer, Worker, this_test_binary, within};
 use tokio::runtime::Runtime;
 
@@ -59,6 +59,7 @@ fn hold_in_thread_local(lock: Lock) {
                 println!("held {}", held.fencing_token());
                 runs.send(()).unwrap();
                 std::future::pending::<()>().await;
+                Ok::<_, Error>(())
             })
             .await
         });
@@ -76,7 +77,7 @@ async fn end(role: &str, lock: Lock) {
         println!("held {}", held.fencing_token());
         if let Some(mut terminated) = terminated {
             terminated.recv().await;
-            return;
+            return Ok(());
         }
         tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()))
             .await
@@ -88,7 +89,8 @@ async fn end(role: &str, lock: Lock) {
             other => panic!("no role {other:?}"),
         }
     });
-    body.await.unwrap();
+    let ended: Result<(), Error> = body.await;
+    ended.unwrap();
     let guard = lock.acquire().await.unwrap();
     println!("held again {}", guard.fencing_token());
     drop(guard);

@@ -62,8 +62,12 @@ async fn a_server_that_loads_is_waited_for() {
     })
     .await;
     assert_not_ready(&manager, "LOADING").await;
-    let new = LockManager::builder().url(server.url());
-    let error = new.connect_timeout(ms(1_000)).connect().await.unwrap_err();
+    let new = LockManager::builder();
+    let error = new
+        .connect_timeout(ms(1_000))
+        .connect(&server.url())
+        .await
+        .unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     assert!(!restarting.is_finished(), "it was loaded too soon");
     let faster = ["CONFIG", "SET", "key-load-delay", "0"];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use distlock::Error;
 use distlock_tests::{RedisServer, within};
 
 use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
@@ -70,6 +71,6 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     proxy.heal();
     guard.release().await.unwrap();
     let later = far.lock("k").lease(LEASE).wait(LONG);
-    later.run(async |_| ()).await.unwrap();
+    later.run(async |_| Ok::<_, Error>(())).await.unwrap();
     until_clean(&mut raw, LONG).await;
 }

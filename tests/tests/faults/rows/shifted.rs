@@ -24,8 +24,12 @@ fn stored_token(raw: &mut Resp, key: &str) -> Option<u64> {
 async fn each_caller_has_its_own(lanes: usize, fault: After) {
     let server = RedisServer::start();
     let proxy = server.proxy();
-    let builder = lanes_at_once(LockManager::builder().url(server.url_via(&proxy)));
-    let manager = builder.lanes(lanes).connect().await.unwrap();
+    let builder = lanes_at_once(LockManager::builder());
+    let manager = builder
+        .max_runtime_connections(lanes)
+        .connect(&server.url_via(&proxy))
+        .await
+        .unwrap();
     let raw = Arc::new(Mutex::new(server.client()));
     let accepted = proxy.stats().accepted;
     for _ in 0..ROUNDS {

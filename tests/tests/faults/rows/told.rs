@@ -81,12 +81,12 @@ fn entry() {
 /// As the user `app`, whose password stands in a file.
 async fn connect_as_app(url: &str, file: &str) -> LockManager {
     let file = PathBuf::from(file);
-    let builder = LockManager::builder().url(url).credentials(move || {
+    let builder = LockManager::builder().credentials_provider(move || {
         let password = fs::read_to_string(&file);
         async move { Ok(Credentials::new("app", password?)) }
     });
-    let builder = builder.credentials_every(ms(1_000));
-    builder.connect().await.expect("the server is up")
+    let builder = builder.credentials_refresh_interval(ms(1_000));
+    builder.connect(&url).await.expect("the server is up")
 }
 
 /// A process that logs at INFO, and its server.

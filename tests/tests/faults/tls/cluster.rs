@@ -13,8 +13,8 @@ async fn nodes_are_found_at_their_tls_ports() {
     let cluster = RedisCluster::of(&trust.server().arg("--tls-cluster", "yes"), 3, false);
     let url = format!("rediss+cluster://{HOST}:{}", cluster.masters[0].tls_port());
     let connect = async || {
-        let builder = LockManager::builder().url(&url).tls(trust.tls());
-        builder.connect().await.unwrap()
+        let builder = LockManager::builder().tls(trust.tls());
+        builder.connect(&url).await.unwrap()
     };
     let (first, second) = (connect().await, connect().await);
     for (key, node) in cluster.key_on_each("k").iter().zip(&cluster.masters) {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use distlock::{Error, LockManager, LockManagerBuilder, Outage, Tls};
+use distlock::{Error, LockManager, Outage, Tls};
 use distlock_tests::{
     Authority, CertificateFiles, RedisServer, RedisServerBuilder, eventually_async,
 };
@@ -85,17 +85,17 @@ impl Secured {
         format!("{HOST}:{}", self.server.tls_port())
     }
 
-    fn builder(&self, tls: Tls) -> LockManagerBuilder {
+    async fn connect_with(&self, tls: Tls) -> Result<LockManager, Error> {
         let url = format!("rediss://{}", self.address());
-        LockManager::builder().url(url).tls(tls)
+        LockManager::builder().tls(tls).connect(&url).await
     }
 
     async fn connect(&self) -> LockManager {
-        self.builder(self.trust.tls()).connect().await.unwrap()
+        self.connect_with(self.trust.tls()).await.unwrap()
     }
 
     async fn refuses(&self, tls: Tls) -> Error {
-        self.builder(tls).connect().await.unwrap_err()
+        self.connect_with(tls).await.unwrap_err()
     }
 }
 
@@ -151,7 +151,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
         assert_eq!(keys, Vec::<String>::new(), "{parts:?}");
     }
     let named = other_name.trust.tls().server_name(elsewhere);
-    other_name.builder(named).connect().await.unwrap();
+    other_name.connect_with(named).await.unwrap();
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_server_may_want_a_certificate_too() {
     let strangers = Authority::new().sign("client", dir);
     let with = |certificate, key| secured.trust.tls().client_certificate(certificate, key);
     let shown = with(&ours.certificate, &ours.key);
-    let manager = secured.builder(shown).connect().await.unwrap();
+    let manager = secured.connect_with(shown).await.unwrap();
     taken_once(&manager, "k").await;
     let setting = "Tls::client_certificate";
     let cases: [(_, &[&str]); 3] = [
@@ -195,8 +195,8 @@ async fn settings_that_cannot_be_used_are_named() {
     let tls = secured.trust.tls();
     let error = secured.refuses(tls.clone().server_name("no name")).await;
     assert_config(&error, &["`no name`", "Tls::server_name"]);
-    let plain = LockManager::builder().url(secured.server.url()).tls(tls);
-    let error = plain.connect().await.unwrap_err();
+    let plain = LockManager::builder().tls(tls);
+    let error = plain.connect(&secured.server.url()).await.unwrap_err();
     assert_config(&error, &["`tls` was set", "rediss://"]);
     // What other clients take for permission not to look is refused.
     let insecure = format!("rediss://user:hunter2@{}/0#insecure", secured.address());

@@ -15,22 +15,26 @@ async fn all_members_are_reached_over_tls() {
     quorum.vote("distlock");
     let odd = trust.server_with(&CertificateFiles::self_signed(HOST, trust.dir()));
     let odd = odd.start();
-    let builder = |servers: [&RedisServer; 3]| {
+    let builder = LockManager::builder()
+        .tls(trust.tls())
+        .connect_timeout(LONG);
+    let url = |servers: [&RedisServer; 3]| {
         let url = RedisQuorum::url_at(servers.map(RedisServer::tls_port));
-        let url = url.replacen("redis", "rediss", 1);
-        let builder = LockManager::builder().url(url).tls(trust.tls());
-        builder.connect_timeout(LONG)
+        url.replacen("redis", "rediss", 1)
     };
     let [one, two, three] = [0, 1, 2].map(|place| quorum.server(place));
-    let all = builder([one, two, three]);
-    let (first, second) = (all.clone().connect().await, all.connect().await);
+    let all = url([one, two, three]);
+    let (first, second) = (
+        builder.clone().connect(&all).await,
+        builder.clone().connect(&all).await,
+    );
     works(&quorum, &first.unwrap(), &second.unwrap()).await;
     // One of them cannot prove its identity: nothing is said to it, and it has no vote.
-    let with_odd = builder([one, two, &odd]);
-    let error = with_odd.clone().connect().await.unwrap_err();
+    let with_odd = url([one, two, &odd]);
+    let error = builder.clone().connect(&with_odd).await.unwrap_err();
     let named = format!("rediss://{HOST}:{}", odd.tls_port());
     assert_config(&error, &["Tls::ca_file", &named]);
-    let lazy = with_odd.connect_lazy().unwrap();
+    let lazy = builder.connect_lazy(&with_odd).unwrap();
     let guard = hold(&lazy, "k", LONG).await;
     assert!(one.client().exists(&lock_key("k")));
     guard.release().await.unwrap();

@@ -12,9 +12,9 @@ async fn a_failover_over_tls() {
     let server = trust.server();
     let all = Sentinels::of(&server, &server.clone().sentinel());
     let url = all.url_of("rediss+sentinel://", Sentinels::SERVICE);
-    let builder = LockManager::builder().url(&url);
+    let builder = LockManager::builder();
     let trusting = builder.clone().tls(trust.tls());
-    let manager = trusting.connect().await.unwrap();
+    let manager = trusting.connect(&url).await.unwrap();
     taken_once(&manager, "before").await;
     all.servers[0].kill();
     let lock = manager.lock("after").wait(LONG * 3);
@@ -24,6 +24,6 @@ async fn a_failover_over_tls() {
     guard.release().await.unwrap();
     // No sentinel that is not trusted names the master, and the error names the setting.
     let strange = builder.connect_timeout(ms(2_000)).tls(Trust::new().tls());
-    let error = strange.connect().await.unwrap_err();
+    let error = strange.connect(&url).await.unwrap_err();
     assert_config(&error, &["Tls::ca_file"]);
 }

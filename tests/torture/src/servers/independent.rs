@@ -130,7 +130,7 @@ pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
 /// What all clients of a run agree on: its longest lease, the supervisor's included, so that a
 /// server that has forgotten something votes again soon.
 pub(crate) fn terms(profile: &Profile) -> Quorum {
-    Quorum::default()
+    Quorum::new()
         .max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))
-        .servers_never_forget(profile.forgetful)
+        .assume_durable_servers(profile.forgetful)
 }

@@ -34,13 +34,11 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut builder = LockManager::builder()
-            .url(setup.target.own_url())
-            .client_name("supervisor");
+        let mut builder = LockManager::builder().client_name("supervisor");
         if setup.options.topology.nodes() > 0 {
             builder = builder.quorum(terms(setup.options.profile));
         }
-        let manager = builder.connect().await?;
+        let manager = builder.connect(&setup.target.own_url()).await?;
         let (keys, kept) = keys(setup);
         let mut tries = JoinSet::new();
         for key in keys {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::Held;
+use distlock::HeldLock;
 
 use super::observer::micros;
 use super::{Context, Order};
@@ -32,7 +32,7 @@ impl Ticket {
     }
 
     /// Access to the resource with the hold's token.
-    fn access(&self, held: &Held, fenced: bool, write: Option<u64>) -> Answer {
+    fn access(&self, held: &HeldLock, fenced: bool, write: Option<u64>) -> Answer {
         let request = Request {
             key: self.order.invocation.key.clone(),
             by: OpId {
@@ -56,7 +56,7 @@ impl Ticket {
 }
 
 /// Runs the body of a call and records what it sees.
-pub(super) async fn body(ticket: &Ticket, held: Held) -> Ended {
+pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
     let mut seen = Seen::begin(ticket, held);
     let ended = work(ticket, &seen.held).await;
     seen.completed = true;
@@ -66,12 +66,12 @@ pub(super) async fn body(ticket: &Ticket, held: Held) -> Ended {
 /// Records the end of a body, also when it is dropped.
 struct Seen<'a> {
     ticket: &'a Ticket,
-    held: Held,
+    held: HeldLock,
     completed: bool,
 }
 
 impl<'a> Seen<'a> {
-    fn begin(ticket: &'a Ticket, held: Held) -> Self {
+    fn begin(ticket: &'a Ticket, held: HeldLock) -> Self {
         let at = now();
         let (token, remaining_us) = (held.fencing_token().get(), micros(held.remaining()));
         let acquired = Step::Acquired {
@@ -106,7 +106,7 @@ impl Drop for Seen<'_> {
 }
 
 /// Adds one to both copies of the register.
-async fn work(ticket: &Ticket, held: &Held) -> Ended {
+async fn work(ticket: &Ticket, held: &HeldLock) -> Ended {
     let fenced = ticket.access(held, true, None);
     let unfenced = ticket.access(held, false, None);
     let body = ticket.order.invocation.body;

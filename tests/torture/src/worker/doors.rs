@@ -20,7 +20,11 @@ pub(super) async fn enter(ticket: &Ticket) -> Returned {
     };
     match asked.call {
         Call::Attribute => of_result(annotated(ticket).await),
-        Call::Run => of_result(lock().run(async |held| body(ticket, held).await).await),
+        Call::Run => of_result(
+            lock()
+                .run(async |held| Ok::<_, Error>(body(ticket, held).await))
+                .await,
+        ),
         Call::Guard => match lock().acquire().await {
             Ok(guard) => use_guard(ticket, guard).await,
             Err(error) => refused(&error),

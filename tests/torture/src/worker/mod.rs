@@ -175,11 +175,12 @@ async fn connect(
     wishes: &mut watch::Receiver<Wish>,
 ) -> anyhow::Result<Option<LockManager>> {
     let name = format!("worker-{}-{}", args.number, args.generation);
+    let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
     loop {
         let builder = builder(args)?.client_name(&name);
         let builder = distlock::__inside::lanes_at_once(builder);
         tokio::select! {
-            manager = builder.connect() => if let Ok(manager) = manager {
+            manager = builder.connect(&url) => if let Ok(manager) = manager {
                 return Ok(Some(manager));
             },
             _ = wishes.wait_for(|wish| *wish == Wish::Stop) => return Ok(None),
@@ -190,9 +191,7 @@ async fn connect(
 
 /// What the supervisor wants it to connect to.
 fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
-    let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
-    let builder = LockManager::builder().url(url);
-    let mut builder = builder.min_replicas(args.topology.min_replicas());
+    let mut builder = LockManager::builder().min_replicas(args.topology.min_replicas());
     if args.topology.nodes() > 0 {
         builder = builder.quorum(terms(Profile::named(&args.profile)?));
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use distlock::{Error, Held};
+use distlock::{Error, HeldLock};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -34,7 +34,7 @@ pub(super) struct Observer {
 #[derive(Debug)]
 pub(super) struct Audit {
     op: u64,
-    held: Held,
+    held: HeldLock,
 }
 
 /// What is asked whether a lock is held.
@@ -82,7 +82,7 @@ impl Observer {
     }
 
     /// Records samples, audits and the loss of a hold, until it is over.
-    pub(super) fn watch(&self, op: u64, held: Held) {
+    pub(super) fn watch(&self, op: u64, held: HeldLock) {
         let recorder = self.recorder.clone();
         let audits = self.audits.clone();
         self.handle.spawn(async move {
@@ -111,7 +111,7 @@ impl Observer {
     }
 
     /// Audits a hold now.
-    pub(super) fn audit(&self, op: u64, held: &Held) {
+    pub(super) fn audit(&self, op: u64, held: &HeldLock) {
         let held = held.clone();
         let _ = self.audits.try_send(Audit { op, held });
     }

@@ -124,7 +124,7 @@ impl RedisConfig {
         let password = self.settings.password()?;
         Some(match self.settings.username() {
             Some(user) => Credentials::new(user, password),
-            None => Credentials::password(password),
+            None => Credentials::from_password(password),
         })
     }
 

@@ -26,7 +26,7 @@ use crate::fencing::FencingToken;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Acquisition {
+pub struct AcquireRecord {
     /// The key as the call wrote it.
     pub key: String,
     /// The label; for an annotated function, its template.

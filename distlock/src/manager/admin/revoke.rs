@@ -13,10 +13,10 @@ use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_WITHIN, look};
 use crate::manager::engine::core::Core;
 use crate::protocol::words::{Occupant, Revoked};
-use crate::store::command::Revoke;
+use crate::store::command;
 use crate::util::clock::Moment;
 
-/// Default of [`Unlock::wait`].
+/// Default of [`Revoke::wait`].
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// The pause between two inspections of a revoked lock.
@@ -40,12 +40,12 @@ impl LockManager {
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::memory();
+    /// let manager = distlock::LockManager::in_memory();
     /// let guard = manager.lock("report").acquire().await?;
     /// let hangs = tokio::spawn(async move { guard.lost().await.is_lost() });
     ///
-    /// let unlocked = manager.unlock("report").await?;
-    /// assert_eq!(unlocked.how, distlock::HowUnlocked::Released);
+    /// let revocation = manager.revoke("report").await?;
+    /// assert_eq!(revocation.outcome, distlock::RevokeOutcome::Released);
     /// assert!(hangs.await.expect("no panic"));
     /// # Ok(()) }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
@@ -53,67 +53,65 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`Error::Busy`] if the lock was still held at the end of the [`wait`](Unlock::wait),
-    ///   because its holder missed the notification or its code does not stop. The hold cannot be
-    ///   renewed, so the lock is free after [`KeyState::remaining`](crate::KeyState).
     /// - [`Error::Unavailable`] if the store did not answer. The lock may have been revoked
-    ///   nevertheless; it is safe to call `unlock` again.
+    ///   nevertheless; it is safe to call `revoke` again.
     /// - [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped after its first poll, it continues in the background. The lock may
     /// still be revoked, but the outcome is not reported.
-    pub fn unlock(&self, key: impl Into<String>) -> Unlock {
-        Unlock {
+    pub fn revoke(&self, key: impl Into<String>) -> Revoke {
+        Revoke {
             manager: self.clone(),
             key: key.into(),
             wait: DEFAULT_WAIT,
-            force: false,
-            holder_is_gone: false,
+            wait_until_free: false,
+            assume_holder_dead: false,
         }
     }
 }
 
-/// A request to revoke a lock, see [`LockManager::unlock`].
+/// A request to revoke a lock, see [`LockManager::revoke`].
 ///
 /// ```
-/// # use distlock::{Error, HowUnlocked, LockManager, LossReason};
+/// # use distlock::{Error, RevokeOutcome, LockManager, LossReason};
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let guard = locks.lock("report").acquire().await?;
 /// let hung = tokio::spawn(async move { guard.lost().await });
 ///
 /// // Give the holder a minute to release the lock.
-/// let unlocked = locks.unlock("report").wait(Duration::from_secs(60)).await?;
-/// assert_eq!(unlocked.how, HowUnlocked::Released);
+/// let revocation = locks.revoke("report").wait(Duration::from_secs(60)).await?;
+/// assert_eq!(revocation.outcome, RevokeOutcome::Released);
 /// assert!(matches!(hung.await, Ok(Error::Lost { reason: LossReason::Revoked { .. }, .. })));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is taken away before it is awaited"]
-pub struct Unlock {
+#[must_use = "the lock is not revoked until this is awaited"]
+pub struct Revoke {
     manager: LockManager,
     key: String,
     wait: Duration,
-    force: bool,
-    holder_is_gone: bool,
+    wait_until_free: bool,
+    assume_holder_dead: bool,
 }
 
-impl Unlock {
-    /// Sets how long to wait for the lock to become free; default 10 s.
+impl Revoke {
+    /// Sets how long to wait for the lock to become free; default 10 s. If it is still held then,
+    /// the outcome is [`RevokeOutcome::Pending`].
     ///
     /// ```
-    /// # use distlock::LockManager;
+    /// # use distlock::{LockManager, RevokeOutcome};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let _deaf = locks.lock("report").acquire().await?; // its code does not ask whether it is lost
-    /// let error = locks.unlock("report").wait(Duration::from_millis(50)).await.unwrap_err();
-    /// assert!(error.is_busy());
+    /// # let locks = LockManager::in_memory();
+    /// let _guard = locks.lock("report").acquire().await?; // its code does not check for a loss
+    /// let revocation = locks.revoke("report").wait(Duration::from_millis(50)).await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::Pending);
     /// # Ok(()) }
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
@@ -121,27 +119,28 @@ impl Unlock {
         self
     }
 
-    /// Waits until the lock is free, however long that takes. If the holder does not react, that is
-    /// when its lease and grace period have expired.
+    /// Sets whether to wait until the lock is free, however long that takes; default `false`. If
+    /// the holder does not react, that is when its lease and grace period have expired.
     ///
     /// ```
     /// # use distlock::LockManager;
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
-    /// let deaf = locks.lock("report").lease(Duration::from_millis(100)).acquire().await?;
-    /// locks.unlock("report").force().await?;
-    /// assert!(!deaf.is_held());
+    /// # let locks = LockManager::in_memory();
+    /// let guard = locks.lock("report").lease(Duration::from_millis(100)).acquire().await?;
+    /// locks.revoke("report").wait_until_free(true).await?;
+    /// assert!(!guard.is_held());
     /// assert!(locks.lock("report").try_acquire().await?.is_some());
     /// # Ok(()) }
     /// ```
-    pub fn force(mut self) -> Self {
-        self.force = true;
+    pub fn wait_until_free(mut self, on: bool) -> Self {
+        self.wait_until_free = on;
         self
     }
 
-    /// Asserts that the holder's process has exited, so that the lock can be deleted at once.
+    /// Sets whether to assume that the holder's process has exited, so that the lock can be deleted
+    /// at once; default `false`.
     ///
     /// The lock is deleted only if the server sees no connection of that client. Otherwise it is
     /// revoked as usual. The server still sees a connection for a while after a power cut, and
@@ -149,66 +148,66 @@ impl Unlock {
     /// the lock is always revoked as usual.
     ///
     /// A missing connection alone does not prove that the process has exited: a process that is cut
-    /// off continues until its safe deadline. If you make this assertion about a running process,
-    /// two holders can overlap. A resource that has seen the [new token](Unlocked::fencing_token)
+    /// off continues until its safe deadline. If you assume this of a running process, two holders
+    /// can overlap. A resource that has seen the [new token](Revocation::fencing_token)
     /// rejects the old holder.
     ///
     /// ```
-    /// # use distlock::{HowUnlocked, LockManager};
+    /// # use distlock::{RevokeOutcome, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::memory();
+    /// # let locks = LockManager::in_memory();
     /// let guard = locks.lock("report").acquire().await?;
     /// let hung = tokio::spawn(async move { guard.lost().await });
     /// // The client is still connected, so it is notified instead.
-    /// let unlocked = locks.unlock("report").holder_is_gone().await?;
-    /// assert_eq!(unlocked.how, HowUnlocked::Released);
+    /// let revocation = locks.revoke("report").assume_holder_dead(true).await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::Released);
     /// # Ok(()) }
     /// ```
-    pub fn holder_is_gone(mut self) -> Self {
-        self.holder_is_gone = true;
+    pub fn assume_holder_dead(mut self, on: bool) -> Self {
+        self.assume_holder_dead = on;
         self
     }
 }
 
-impl IntoFuture for Unlock {
-    type Output = Result<Unlocked, Error>;
+impl IntoFuture for Revoke {
+    type Output = Result<Revocation, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let key = LockKey::new(&self.key)?;
             let manager = self.manager.clone();
-            let unlocked = manager.at_home(|core| async move { unlock(&core, &key, &self).await });
-            unlocked.await
+            let revoking = manager.at_home(|core| async move { revoke(&core, &key, &self).await });
+            revoking.await
         })
     }
 }
 
-/// The result of revoking a lock, see [`LockManager::unlock`].
+/// The result of revoking a lock, see [`LockManager::revoke`].
 ///
 /// ```
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
+/// # let locks = LockManager::in_memory();
 /// let guard = locks.lock("report").acquire().await?;
 /// let old = guard.fencing_token();
 /// tokio::spawn(async move { guard.lost().await });
 ///
-/// let unlocked = locks.unlock("report").await?;
-/// assert!(unlocked.holder.is_some_and(|holder| holder.this_process));
+/// let revocation = locks.revoke("report").await?;
+/// assert!(revocation.holders[0].this_process);
 /// let next = locks.lock("report").acquire().await?.fencing_token();
-/// assert!(unlocked.fencing_token.is_some_and(|token| old < token && token < next));
+/// assert!(revocation.fencing_token.is_some_and(|token| old < token && token < next));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unlocked {
-    /// How the lock became free.
-    pub how: HowUnlocked,
-    /// The holder when `unlock` was called; `None` if the lock was free.
-    pub holder: Option<Holder>,
+pub struct Revocation {
+    /// How the lock became free, or that it was still held at the end of the wait.
+    pub outcome: RevokeOutcome,
+    /// The holders when `revoke` was called; empty if the lock was free.
+    pub holders: Vec<Holder>,
     /// A token above the old holder's and below the next holder's.
     ///
     /// A resource that has seen this [`FencingToken`] rejects the old holder. `None` if the lock
@@ -217,100 +216,106 @@ pub struct Unlocked {
     pub fencing_token: Option<FencingToken>,
 }
 
-/// How a lock became free, see [`Unlocked`].
+/// The outcome of a [`Revocation`].
 ///
 /// ```
-/// # use distlock::{HowUnlocked, LockManager};
+/// # use distlock::{LockManager, RevokeOutcome};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
-/// let unlocked = locks.unlock("report").await?;
-/// assert_eq!(unlocked.how, HowUnlocked::WasFree);
-/// assert_eq!(unlocked.how.to_string(), "nobody held it");
+/// # let locks = LockManager::in_memory();
+/// let revocation = locks.revoke("report").await?;
+/// assert_eq!(revocation.outcome, RevokeOutcome::NotHeld);
+/// assert_eq!(revocation.outcome.to_string(), "it was not held");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HowUnlocked {
+pub enum RevokeOutcome {
     /// The lock was not held.
-    WasFree,
+    NotHeld,
     /// The holder released it.
     Released,
     /// Its lease and grace period expired.
     Expired,
-    /// It was deleted, because the caller asserted that the holder's process has exited.
+    /// It was deleted, because the caller assumed that the holder's process has exited.
     Deleted,
+    /// It was still held at the end of the [`wait`](Revoke::wait), as far as is known: its holder
+    /// missed the notification, or its code does not stop. The hold cannot be renewed, so the lock
+    /// is free after [`LockState::expires_in`](crate::LockState::expires_in).
+    Pending,
 }
 
-impl fmt::Display for HowUnlocked {
+impl fmt::Display for RevokeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            HowUnlocked::WasFree => "nobody held it",
-            HowUnlocked::Released => "its holder released it",
-            HowUnlocked::Expired => "its lease and its grace were over",
-            HowUnlocked::Deleted => "it was deleted",
+            RevokeOutcome::NotHeld => "it was not held",
+            RevokeOutcome::Released => "its holder released it",
+            RevokeOutcome::Expired => "its lease and grace period expired",
+            RevokeOutcome::Deleted => "it was deleted",
+            RevokeOutcome::Pending => "it is still held, and cannot be renewed",
         })
     }
 }
 
-async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unlocked, Error> {
+async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Revocation, Error> {
     let started = core.clock.now();
     let seen = look(core, key, 0, INSPECT_WITHIN).await?;
     let Some(occupant) = seen.occupant else {
-        return Ok(Unlocked {
-            how: HowUnlocked::WasFree,
-            holder: None,
+        return Ok(Revocation {
+            outcome: RevokeOutcome::NotHeld,
+            holders: Vec::new(),
             fencing_token: None,
         });
     };
     let revoke = async |deletes| {
         let token = occupant.token;
-        let revoke = Revoke {
+        let revoke = command::Revoke {
             key,
             token,
             deletes,
         };
         let revoked = core.call(revoke, INSPECT_WITHIN).await;
         let waited = core.clock.now().since(started);
-        revoked.map_err(|trouble| trouble.into_error(Some(key.to_string()), waited))
+        revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
     };
-    let unlocked = |how, fencing_token| Unlocked {
-        how,
-        holder: Some(occupant.holder()),
-        fencing_token,
-    };
-    let mut revoked = revoke(asked.holder_is_gone).await?;
+    let mut revoked = revoke(options.assume_holder_dead).await?;
     if revoked == Revoked::Connected {
         // The holder may be dead: after a power cut the server still sees its connection.
         revoked = revoke(false).await?;
     }
-    let newest = match revoked {
-        Revoked::Ending(newest) => Some(newest),
-        Revoked::Deleted(newest) => {
-            let how = if asked.holder_is_gone {
-                HowUnlocked::Deleted
-            } else {
-                // Only `min_hold` kept the key; its holder had already released the lock.
-                HowUnlocked::Released
-            };
-            return Ok(unlocked(how, Some(newest)));
+    let (outcome, fencing_token) = match revoked {
+        Revoked::Deleted(token) if options.assume_holder_dead => {
+            (RevokeOutcome::Deleted, Some(token))
+        }
+        // Only `min_hold` kept the key; its holder had already released the lock.
+        Revoked::Deleted(token) => (RevokeOutcome::Released, Some(token)),
+        Revoked::Ending(token) => {
+            let ended = wait_until_free(core, key, &occupant, options, started).await?;
+            (ended, Some(token))
         }
         // The hold has just ended, or only `min_hold` keeps the key.
-        Revoked::NotHeld | Revoked::Connected => None,
+        Revoked::NotHeld | Revoked::Connected => {
+            let ended = wait_until_free(core, key, &occupant, options, started).await?;
+            (ended, None)
+        }
     };
-    let how = wait_until_free(core, key, &occupant, asked, started).await?;
-    Ok(unlocked(how, newest))
+    Ok(Revocation {
+        outcome,
+        holders: vec![occupant.holder()],
+        fencing_token,
+    })
 }
 
-/// Waits until a revoked hold has ended. With `force`, gives up only `SLACK` after its expiry.
+/// Waits until a revoked hold has ended. With `wait_until_free`, gives up only `SLACK` after its
+/// expiry.
 async fn wait_until_free(
     core: &Core,
     key: &LockKey,
     occupant: &Occupant,
-    asked: &Unlock,
+    options: &Revoke,
     started: Moment,
-) -> Result<HowUnlocked, Error> {
-    let (mut over, mut give_up) = (None, started + asked.wait);
+) -> Result<RevokeOutcome, Error> {
+    let (mut expires_at, mut give_up_at) = (None, started + options.wait);
     loop {
         let seen = look(core, key, 0, INSPECT_WITHIN).await;
         let now = core.clock.now();
@@ -319,33 +324,28 @@ async fn wait_until_free(
                 if seen
                     .occupant
                     .as_ref()
-                    .is_none_or(|one| !one.is_same(occupant)) =>
+                    .is_none_or(|other| !other.is_same(occupant)) =>
             {
-                let how = match over {
-                    Some(over) if now >= over => HowUnlocked::Expired,
-                    _ => HowUnlocked::Released,
-                };
-                return Ok(how);
+                return Ok(match expires_at {
+                    Some(expires_at) if now >= expires_at => RevokeOutcome::Expired,
+                    _ => RevokeOutcome::Released,
+                });
             }
-            Ok(seen) if over.is_none() => {
+            Ok(seen) if expires_at.is_none() => {
                 // Fixed from now on, because the hold can no longer be renewed.
                 let end = now + seen.left.unwrap_or_default();
-                over = Some(end);
-                if asked.force {
-                    give_up = end + SLACK;
+                expires_at = Some(end);
+                if options.wait_until_free {
+                    give_up_at = end + SLACK;
                 }
             }
             Ok(_) => {}
-            Err(error) if error.is_unavailable() && now < give_up => {}
+            Err(error) if error.is_unavailable() => {}
             Err(error) => return Err(error),
         }
-        if now >= give_up {
-            return Err(Error::Busy {
-                key: key.to_string(),
-                waited: now.since(started),
-                holders: vec![occupant.holder()],
-            });
+        if now >= give_up_at {
+            return Ok(RevokeOutcome::Pending);
         }
-        tokio::time::sleep(LOOK_EVERY.min(give_up.since(now))).await;
+        tokio::time::sleep(LOOK_EVERY.min(give_up_at.since(now))).await;
     }
 }
