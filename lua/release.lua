@@ -1,7 +1,7 @@
--- release, and cancel: whatever this owner has here is gone, and the next waiter is served.
+-- release, and cancel: removes the owner's lock or queue entry, and grants a free lock to the next waiter.
 -- KEYS  lock queue entry fence
--- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', the request's number
--- Reply 1 it was the holder, or 0 it was not; and 2 more if there are more dead waiters: call again
+-- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', the request number
+-- Reply 1 the owner held the lock, or 0; and 2 more if further dead waiters remain: call again
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, keep = ARGV[1], ARGV[2]
 local found = redis.call('MGET', lock, fence)
@@ -12,13 +12,13 @@ if held then
   redis.call('DEL', lock)
   if keep ~= '0' then
     local token, since, name = string.match(value, '^%S+ %S+ 0*(%d+) %d+ (%d+) (.*)$')
-    -- The zero: a renewal that is still on its way must not take the key for a hold.
+    -- The zero keeps a renewal in flight from taking the key for a hold.
     redis.call('SET', lock, '2 ' .. owner .. ' 0' .. token .. ' ' .. keep .. ' ' .. since .. ' ' .. name, 'PX', keep)
   else
     open = true
   end
 end
--- A fence without a mark: nobody waits.
+-- A fence without a mark means that there is no queue.
 if last and #last == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
@@ -31,12 +31,12 @@ local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)
 --@include next
 
--- A holder is in the queue only if its grant was never confirmed, and then it is the head.
+-- A holder is in the queue only if its grant was never confirmed, and is then the head.
 if not held or head[1] == owner then
   remove(owner)
   head = nil
 end
--- MGET is silent about a value of another type: it is not free.
+-- MGET returns nil for a value of another type, but the lock is not free then.
 local free = open or not value and redis.call('EXISTS', lock) == 0
 local more = free and drive('', head) == 'more'
 return (held and 1 or 0) + (more and 2 or 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How long the compiler needs for annotated functions: checks a crate of N functions (500 by default)
-# with and without `#[distributed_lock]`, dependencies built before, best of three.
+# Measures the compile time of annotated functions: checks a crate of N functions (500 by default)
+# with and without `#[distributed_lock]`, best of three, with dependencies built before.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 functions=${1:-500}
@@ -47,7 +47,7 @@ check() {
     (cd "$work" && cargo check --quiet --target-dir "$work/target" "$@")
 }
 
-# Milliseconds of the fastest of three checks, the dependencies being built.
+# Prints the milliseconds of the fastest of three checks, with dependencies built before.
 measure() {
     local best='' start took
     check "$@"

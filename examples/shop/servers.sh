@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # usage: servers.sh COMMAND...
 #
-# Runs a command with a PostgreSQL and a Redis of its own, on free ports of 127.0.0.1, whose URLs are in DATABASE_URL and
-# REDIS_URL. Both are ended after the command, and what they kept is removed.
+# Runs a command with its own PostgreSQL and Redis, on free ports of 127.0.0.1, with their URLs in
+# DATABASE_URL and REDIS_URL. Stops both after the command, and deletes their data.
 #
-# What is started under job control (`set -m`) has a process group of its own: Ctrl-C does not end the servers before the command.
+# Job control (`set -m`) gives each server a process group, so Ctrl-C does not stop it too early.
 # shellcheck disable=SC2329 # Functions are called by a trap, and by a part of their name.
 set -euo pipefail
 
@@ -15,7 +15,7 @@ fail() {
 
 [ $# -gt 0 ] || fail "usage: servers.sh COMMAND..."
 
-# Debian keeps the programs of PostgreSQL out of PATH, in a folder for each version; the last one wins.
+# Debian has PostgreSQL's programs in a folder per version, outside PATH. The last version wins.
 if ! command -v initdb >/dev/null; then
     for programs in /usr/lib/postgresql/*/bin; do
         PATH=$programs:$PATH
@@ -30,14 +30,14 @@ kept=
 command=
 told=false
 
-# Those of ours that have not ended, from the list that the shell keeps: it has them from the moment they are started.
+# Lists our processes that have not ended. The shell's job table has each from its start.
 running() {
     jobs -rp
     jobs -sp
 }
 
-# A signal may come before a child can hear it, so it is sent until they are gone, and after ten seconds one that all hear.
-# For PostgreSQL SIGINT is the fast shutdown, which waits for no client.
+# Repeats the signal until all have ended, because a child may not handle it yet, and sends SIGKILL
+# after ten seconds. For PostgreSQL, SIGINT is the fast shutdown, which waits for no client.
 finish() {
     trap '' INT TERM HUP
     local pid tries=0 signal=INT
@@ -53,8 +53,8 @@ finish() {
     [ -z "$kept" ] || rm -rf "$kept"
 }
 
-# tell SIGNAL STATUS: what this script is told is meant for the command, whose end is awaited in any case. Before there is
-# one it is the end.
+# tell SIGNAL STATUS: forwards a signal to the command, and the script still waits for its end.
+# Without a command, exits.
 tell() {
     [ -n "$command" ] || exit "$2"
     told=true
@@ -99,7 +99,7 @@ run_redis() {
     exec redis-server --port "$1" --bind 127.0.0.1 --save '' --appendonly no
 }
 
-# start NAME: starts a server and waits until it is ready; another port if somebody was faster to take it.
+# start NAME: starts a server and waits until it is ready. Uses another port if its port is taken.
 start() {
     local log=$kept/$1.log pid deadline=$((SECONDS + 60))
     for _ in 1 2 3 4 5; do
@@ -119,7 +119,7 @@ start() {
     fail "$1 does not start"
 }
 
-# In the background as well: a trap waits for what is in the foreground.
+# Also in the background, because a trap waits for a foreground process.
 set -m
 run_initdb >"$kept/initdb.log" 2>&1 </dev/null &
 set +m
@@ -129,8 +129,8 @@ export DATABASE_URL=postgres://shop@127.0.0.1:$port/postgres
 start redis
 export REDIS_URL=redis://127.0.0.1:$port
 
-# A group of its own could not read from the terminal. In the foreground the command hears its keys itself; another signal to
-# this script waits until it ends.
+# On a terminal, the command runs in the foreground, because another group cannot read from it. The
+# terminal signals the command directly, and other signals to this script wait for its end.
 if [ -t 0 ]; then
     trap : INT
     status=0
@@ -141,7 +141,7 @@ set -m
 "$@" &
 set +m
 command=$!
-# A signal ends `wait` before the command has ended.
+# A signal ends `wait` before the command ends.
 while :; do
     status=0
     wait "$command" || status=$?

@@ -1,4 +1,4 @@
-//! Processes of this very program, as replicas of a service: started, killed and terminated.
+//! Replicas of a service as processes of this program: started, killed and terminated.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Upper limit of a graceful shutdown on a loaded machine.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A replica that this process has started; killed when dropped.
+/// A replica that this process has started. It is killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) name: String,

@@ -1,12 +1,12 @@
--- ask: for this node's vote, or a place in its queue. Asking again with the same owner is harmless, and keeps a vote short.
+-- ask: requests this node's vote, or a place in its queue. Idempotent for the same owner: its vote stays short.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
 --       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix',
---       the token that it is confirmed with at once, if that is above the node's clock and all that it knows (0: none is named)
--- Reply {1, now, token, 1 confirmed with it or 0} the vote is the owner's
---       {2, now, token, 1 a lower ticket waits or 0} it was already
+--       the token to confirm the vote with at once, if it is above the node's clock and all tokens that it knows (0: none)
+-- Reply {1, now, token, 1 if confirmed with it or 0} the vote is the owner's
+--       {2, now, token, 1 if a lower ticket waits or 0} it was the owner's already
 --       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
---       3 ends with the ms that are left of a lock that min_hold keeps
+--       3 ends with the remaining ms of a lock that min_hold keeps
 --       {7, now, from} the node does not vote before that time
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ticket, ttl, fence_ttl, name, named = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
@@ -33,7 +33,7 @@ if value then
     local lower = head[1] and is_lower(head[2], head[1], ticket, owner)
     return { 2, now, tonumber(token), lower and 1 or 0 }
   end
-  -- A lock that outlives what its holder could have asked for: the server's clock stepped back.
+  -- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock.
   local left = redis.call('PTTL', lock)
   if left < 0 or left > tonumber(limit) then redis.call('PEXPIRE', lock, limit) end
   if state == 'kept' then kept = math.min(left, tonumber(limit)) end
@@ -56,7 +56,7 @@ if not value then
   if whose == owner then return { 1, now, tonumber(given), is_confirmed } end
   value = redis.call('GET', lock) or ''
 elseif not is_over(state) and is_lower(ticket, owner, than, holder) then
-  -- Also to one who has confirmed: with too few votes elsewhere it gives this one back.
+  -- Also sent to a holder that has confirmed: with too few votes on other nodes, it yields this one.
   redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
 end
 return { 3, now, value, kept }

@@ -1,8 +1,8 @@
--- Fragment: from when on this node votes. Expects the locals `epoch` (key) and `now` (the server's time, µs).
+-- Fragment: returns the time from which this node votes. Expects the locals `epoch` (key) and `now` (server time, µs).
 --
--- A server that was restarted, or flushed, may have forgotten votes that others still count. It votes again when the longest
--- lease is over, and its clock is above every token that was made before: `newest`, a time that some node has reached.
--- `run` is what the server calls itself since its start, or `-` if its user says that it forgets nothing when it stops.
+-- After a restart or a flush, a server may have forgotten votes that clients still count. It votes again once the
+-- longest lease has expired and its clock is above every earlier token: `newest`, a time that some node has reached.
+-- `run` identifies the server process, or is `-` if the user asserts that the server keeps its data when it stops.
 local function votes_from(run, quarantine, newest)
   local known, from = string.match(redis.call('GET', epoch) or '', '^(%S+) (%d+)$')
   if known == run then return tonumber(from) end

@@ -1,9 +1,9 @@
--- release, and cancel: whatever this owner has here is gone, and the lowest ticket has the vote.
--- KEYS  lock queue entry fence, and epoch if the lock is handed on
--- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', and if it is handed on:
---       'token with which the next one has the lock at once, if that is above the node's clock and all that it knows, ticket µs,
+-- release, and cancel: removes the owner's lock or queue entry, and grants a free vote to the lowest ticket.
+-- KEYS  lock queue entry fence, and epoch for a hand-off
+-- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', and for a hand-off:
+--       'token to confirm the next holder with at once, if it is above the node's clock and all tokens that it knows, ticket µs,
 --       quarantine ms, run id'
--- Reply 1 it was the holder, or 0 it was not
+-- Reply 1 the owner held the lock, or 0
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, keep = ARGV[1], ARGV[2]
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
@@ -14,7 +14,7 @@ local now = tonumber(stamp)
 --@include quorum/votes
 
 local named, newest, quarantine, run = string.match(ARGV[4] or '', '^(%d+) (%d+) (%d+) (%S+)$')
--- A node that may have forgotten who holds the lock has nothing to hand on.
+-- A node that may have forgotten the holder does not confirm its successor.
 if named and now < votes_from(run, quarantine, newest) then named = nil end
 local value = redis.call('GET', lock)
 local state, holder, rest, since, name =

@@ -1,8 +1,8 @@
--- renew: a batch of holds lives on. One foreign or refused key does not stop the others.
--- KEYS  epoch, and a lock each
+-- renew: extends a batch of holds. A foreign or rejected key does not stop the others.
+-- KEYS  epoch, and the locks
 -- ARGV  run id, quarantine ms, newest time µs, and for each lock: 'owner token', ttl ms (lease + grace)
--- Reply only the failures: {index, '' (somebody else's, or nobody knows whose), 'FREE' (nobody's, or a vote that somebody
---       has not confirmed), 'REVOKED' (it was taken away) or the server's error}
+-- Reply only the failures: {index, '' (another owner's, or unknown), 'FREE' (free, or a vote that is not confirmed),
+--       'REVOKED' or the server's error}
 local epoch = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,8 +1,8 @@
--- repair: a hold takes a vote that is free, where it was lost; also one that is not confirmed, which could expire at any time as
--- well. If it is another's, that one asks again, with the same ticket; if it is its own, that came too late to be part of the hold.
+-- repair: gives a hold back a vote that it lost, if the vote is free or not confirmed. An unconfirmed vote can expire at
+-- any time anyway. Another owner asks again with the same ticket. The hold's own vote came too late to be part of it.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, token, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, run id, quarantine ms
--- Reply {1, now, token} it is the owner's   {0, now} it is not free, or the ask came too late
+-- Reply {1, now, token} the vote is the owner's   {0, now} not free, applied too late, or the node does not vote yet
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, token, ticket, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6], ARGV[7]
 local client, channels = '', ''
@@ -15,7 +15,7 @@ local now = tonumber(stamp)
 if stamp > ARGV[5] or now < votes_from(ARGV[8], ARGV[9], ticket) then return { 0, now } end
 local value = redis.call('GET', lock)
 if value and string.sub(value, 1, 7) ~= '3 vote ' then return { 0, now } end
-redis.call('DEL', lock) -- as in a vote: a refusing server stops here
+redis.call('DEL', lock) -- as in `vote_for`: a server that rejects writes stops here
 if last_token() < tonumber(token) then keep_fence(token) end
 redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)
 return { 1, now, tonumber(token) }

@@ -1,7 +1,7 @@
--- revoke: a hold is taken away at this node. Nobody renews it here from now on, so it is over when its TTL is, and its holder is told.
+-- revoke: marks a hold on this node so that it can no longer be renewed here, and notifies its holder.
 -- KEYS  lock queue entry fence
--- ARGV  token, unused, 'fence ttl ms, client uuid, channel prefix', the name of who takes it away
--- Reply {0, ''} there is no such hold   {1, fence} nobody renews it any more
+-- ARGV  token, unused, 'fence ttl ms, client uuid, channel prefix', the name of the revoking client
+-- Reply {0, ''} no such hold   {1, fence} revoked
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
 local time = redis.call('TIME')
@@ -14,15 +14,15 @@ local state, holder, token, ticket, limit, rest =
 if token ~= ARGV[1] or state == 'vote' or state == 'kept' then return { 0, '' } end
 local left, last = redis.call('PTTL', lock), last_token()
 if left < 0 or left > tonumber(limit) then left = tonumber(limit) end
--- A write that a refusing server rejects, and that changes nothing: the lock is somebody's.
+-- Changes nothing, but fails on a server that rejects writes, before the lock is marked.
 redis.call('PEXPIRE', lock, math.max(left, 1))
 redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket .. ' ' .. limit .. ' ' .. rest, 'KEEPTTL')
 if state == 'held' then
-  -- What is told this token refuses the old holder.
+  -- A resource that has seen this token rejects the old holder.
   last = math.max(last + 1, now)
   local known = redis.call('PTTL', fence)
   keep_fence(string.format('%.0f', last))
-  -- Whoever takes it away need not know for how long others remember tokens.
+  -- Never shortens the fence's TTL, because the revoking client may be configured with a shorter `fence_ttl`.
   if known > redis.call('PTTL', fence) then redis.call('PEXPIRE', fence, known) end
 end
 redis.pcall('PUBLISH', channels .. client_of(holder), 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])

@@ -1,12 +1,12 @@
--- Fragment: who has this node's vote. Expects the locals `lock, queue, entries, fence` (keys), `client` (the calling client's
--- uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs as a text, `stamp`, and as a number, `now`.
+-- Fragment: gives this node's vote. Expects the locals `lock, queue, entries, fence` (keys), `client` (caller's uuid),
+-- `channels` (prefix of client channels), `fence_ttl` (ms), and the server's time in µs as `stamp` (text) and `now`.
 
--- What one script may look at in a queue, so that it does not keep the server. The next call goes on.
+-- Bounds the entries that one script checks, so that it does not block the server. The next call continues.
 local WORK, SLICE = 500, 100
--- Clients of which it is known whether they are there. The caller is.
+-- Whether each client is alive, as far as it is known. The caller is.
 local alive = { [client] = true }
 
--- Its owner cannot use it any more: it was released and is kept, or is taken away.
+-- Returns true if the owner can no longer use the lock: it was released and is kept by min_hold, or was revoked.
 local function is_over(state)
   return state == 'kept' or state == 'revoked'
 end
@@ -17,7 +17,7 @@ end
 
 local function is_alive(whose)
   if alive[whose] == nil then
-    -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
+    -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
     local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
     alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
   end
@@ -29,11 +29,11 @@ local function remove(owner)
   redis.call('HDEL', entries, owner)
 end
 
--- In the queue, until a second after the end of its wait. `asked`: the lease, the longest TTL and the name.
+-- Queues an owner until a second after its wait ends. `asked` has the lease, the longest TTL and the name.
 local function stand(owner, ticket, asked, wait)
   redis.call('ZADD', queue, ticket, owner)
   redis.call('HSET', entries, owner, string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. asked)
-  -- Longer than its latest deadline, and a vote given just before it.
+  -- The TTL exceeds the latest deadline, and a vote given just before it.
   local keep = wait + 12000
   if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
     redis.call('PEXPIRE', queue, keep)
@@ -41,40 +41,40 @@ local function stand(owner, ticket, asked, wait)
   end
 end
 
--- What a waiter asked for: its lease, its longest TTL and its name, if it waits still.
+-- Returns a waiter's lease, longest TTL and name, if it still waits.
 local function waiter(owner)
   local entry = redis.call('HGET', entries, owner)
   local deadline, lease, ttl, name = string.match(entry or '', '^(%d+) (%d+) (%d+) (.*)$')
   if deadline and tonumber(deadline) >= now and is_alive(client_of(owner)) then return lease, ttl, name end
 end
 
--- Tickets are totally ordered: by their time, and then by their owners' names, as the server orders a queue.
+-- Tickets are totally ordered: by their time, then by owner, in the order of a sorted set.
 local function is_lower(ticket, owner, than, whose)
   ticket, than = tonumber(ticket), tonumber(than)
   return ticket < than or ticket == than and owner < whose
 end
 
--- The lease (ms) of what somebody is given unasked: at most a second. The key's TTL is 250 ms longer, and so is a vote's.
+-- Returns the lease (ms) of a grant from the queue: at most a second. The key's TTL is 250 ms longer, like any vote's.
 local function short_lease(lease)
   return math.min(tonumber(lease), 1000)
 end
 
--- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the clock does.
+-- Keeps the fence, and so rising tokens, until `fence_ttl` after the server's clock has reached the token.
 local function keep_fence(token)
   local ahead = math.max(0, math.ceil((tonumber(token) - now) / 1000))
   redis.call('SET', fence, token, 'PX', string.format('%.0f', fence_ttl + ahead))
 end
 
--- The last token that this node knows of; zero if there is none.
+-- Returns the last token that this node knows, or zero.
 local function last_token()
   local last = redis.call('GET', fence) or '0'
   if not string.find(last, '^%d+$') then error('FOREIGN the fence key holds a foreign value') end
   return tonumber(last)
 end
 
--- Its token is above all that the node knows of, and not behind its clock. With one that was `named` it is confirmed at once, for
--- the `whole` TTL if its owner has asked just now; what is given unasked is as short as a vote. Returns the token, and 1 if it is
--- confirmed.
+-- Gives the vote to `owner` with a token above all that the node knows, and not behind its clock. If `named` is such a
+-- token, the vote is confirmed with it at once: for the `whole` TTL, or a vote's short TTL if `unasked` (given from the
+-- queue). Returns the token, and 1 if the vote is confirmed.
 local function vote_for(owner, ticket, lease, name, named, whole, unasked)
   local last, state, token, short = last_token(), 'vote', stamp, string.format('%.0f', short_lease(lease) + 250)
   local limit, ttl = short, short
@@ -92,8 +92,8 @@ local function vote_for(owner, ticket, lease, name, named, whole, unasked)
   return token, state == 'held' and 1 or 0
 end
 
--- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`. Who asks may have `named`
--- a token for itself, and who releases one for its successor. Returns its owner, the token, and 1 if that is confirmed.
+-- Gives the free vote to the lowest ticket with a waiting owner, and notifies that owner unless it is `me`. `named` is
+-- a token for `me`, or from a releasing owner for its successor. Returns the owner, the token, and 1 if confirmed.
 local function drive(me, named, whole)
   for _ = 1, WORK do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')

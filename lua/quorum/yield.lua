@@ -1,4 +1,4 @@
--- yield: a vote goes to the lowest ticket, and its owner stands in the queue again. One of another token is left alone.
+-- yield: gives a vote to the lowest ticket, and queues its owner again. Ignores a vote with another token.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, token, ticket µs, 'lease ms, longest ttl ms, client name', remaining wait ms,
 --       'fence ttl ms, client uuid, channel prefix'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the book from docs into target/book, and follows each link, anchor and picture in it. What that needs is
-# installed below target if it is not there: mdbook with cargo, linkchecker with pip.
+# Builds the book from docs into target/book, and checks its links, anchors and pictures. Installs
+# missing tools below target: mdbook with cargo, linkchecker with pip.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -10,10 +10,10 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 tools=$target/tools
 book=$target/book
 
-# Not in a pipe to `grep -q`: it ends at the line it looks for, and then the writer fails, sometimes.
+# Not piped to `grep -q`, which exits at the first match and can make the writer fail.
 version=$("$tools/bin/mdbook" --version 2>/dev/null || true)
 if [ "$version" != "mdbook v$mdbook_version" ]; then
-    # Unoptimized, and without the parts that serve and watch: it is there in a minute and a half, and builds in a second.
+    # Without optimization and without the server, mdbook builds in 90 s, and the book in a second.
     CARGO_TARGET_DIR=$tools/build cargo install mdbook --locked --version "$mdbook_version" --root "$tools" --force \
         --debug --no-default-features --features search
     rm -rf "$tools/build"
@@ -28,7 +28,7 @@ if [ "$version" != "Version: $linkchecker_version" ]; then
     "$tools/python/bin/pip" install --quiet --disable-pip-version-check "linkchecker==$linkchecker_version"
 fi
 
-# mdbook warns of a chapter with an unclosed tag, or a file that it cannot find, and builds the book all the same.
+# mdbook only warns about a chapter with an unclosed tag, or about a missing file.
 warnings=$(mktemp)
 trap 'rm -f "$warnings"' EXIT
 MDBOOK_LOG=warn "$tools/bin/mdbook" build docs --dest-dir "$book" 2>"$warnings" || {
@@ -41,7 +41,7 @@ if [ -s "$warnings" ]; then
     exit 1
 fi
 
-# Without --check-extern it stays within the book. As root it would become `nobody`, who may not be able to read it.
+# Without --check-extern, only the book. As root it would become `nobody`, which may not read it.
 "$tools/python/bin/python" - --config tests/book/linkchecker.ini --no-status "$book/index.html" <<'PYTHON'
 import os
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does what examples/shop/README.md says, in a copy of that folder: its tests, with PostgreSQL and Redis too, and its requests to
-# a shop that runs.
+# Follows examples/shop/README.md in a copy of that folder: its tests, also with PostgreSQL and
+# Redis, and its requests to a running shop.
 set -euo pipefail
 workspace=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target}/shop
@@ -15,11 +15,11 @@ finish() {
 trap finish EXIT
 cp -r "$workspace/examples/shop/." "$copy"
 cp "$workspace/Cargo.lock" "$copy"
-# What is built here in place of what is published.
+# Replaces the published crate by this checkout.
 printf '\n[patch.crates-io]\ndistlock = { path = "%s/distlock" }\n' "$workspace" >>"$copy/Cargo.toml"
 cd "$copy"
 
-# block NAME: the commands that README.md has under that name.
+# block NAME: prints the commands that README.md has under that name.
 block() {
     local commands
     commands=$(sed -n "/^\`\`\`sh $1\$/,/^\`\`\`\$/p" README.md | sed '1d;$d')
@@ -32,7 +32,7 @@ block() {
 
 bash -euxc "$(block "test")"
 
-# On a port that is free, and not the 8080 of the text.
+# On a free port, in place of the 8080 of the text.
 export LISTEN=127.0.0.1:0
 setsid bash -c "exec $(block "run")" >shop.log &
 running=$!
@@ -42,12 +42,12 @@ until grep -q '^listening on ' shop.log; do
 done
 address=$(sed -n 's|^listening on http://||p' shop.log)
 bash -euxo pipefail -c "$(block "try" | sed "s|localhost:8080|$address|")" | tee tried
-# curl is content with any answer.
+# curl succeeds with any HTTP status.
 for answer in 'HTTP/1.1 201 ' 'HTTP/1.1 200 ' distlock_acquire; do
     grep -q "$answer" tried || {
         printf 'error: what README.md has curl do was not answered with %s\n' "$answer" >&2
         exit 1
     }
 done
-# The order, and the item after it.
+# The responses to the order and to the item.
 [ "$(grep -o '{"left":98}' tried | wc -l)" -eq 2 ] || { echo 'error: there is no {"left":98} in both answers' >&2; exit 1; }

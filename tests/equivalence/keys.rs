@@ -1,4 +1,4 @@
-//! The keys of a lock in Redis, read and written behind the clients' backs.
+//! The keys of a lock in Redis, read and written without the clients.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::store::memory::hooks::{SeenEntry, SeenHold, Snapshot};
 
-/// All of one moment.
+/// Reads all keys at one instant.
 const READ: &str = "
     local time = redis.call('TIME')
     return { string.format('%.0f', time[1] * 1000000 + time[2]),
@@ -18,7 +18,7 @@ const READ: &str = "
         redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[3]),
         redis.call('GET', KEYS[4]) or '', redis.call('PTTL', KEYS[4]) }";
 
-/// Entries at the end of a queue: how long they are good (ms), the rest of the entry, owners.
+/// Adds entries to a queue: arguments are their time (ms), the rest of an entry, the owners.
 const ENTER: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
@@ -38,19 +38,18 @@ const ENTER: &str = "
         if redis.call('PTTL', KEYS[i]) < keep then redis.call('PEXPIRE', KEYS[i], keep) end
     end";
 
-/// The deadline of an owner's entry passes.
+/// Sets the deadline of an owner's entry into the past.
 const LAPSE: &str = "
     local entry = redis.call('HGET', KEYS[3], ARGV[1])
     redis.call('HSET', KEYS[3], ARGV[1], (string.gsub(entry, '^%d+', '1')))";
 
-/// The last token is an hour ahead of the server's clock.
+/// Sets the last token an hour ahead of the server's clock.
 const AHEAD: &str = "
     local time = redis.call('TIME')
     local token = string.format('%.0f', (time[1] + 3600) * 1000000 + time[2])
     local mark = redis.call('EXISTS', KEYS[2]) == 1 and '+' or ''
     redis.call('SET', KEYS[4], token .. mark, 'EX', 3 * 3600)";
 
-/// The names of a lock's keys.
 pub(super) struct Keys([String; 4]);
 
 impl Keys {
@@ -68,7 +67,7 @@ impl Keys {
         redis.cmd(&["DEL", lock, queue, entry, fence]).int();
     }
 
-    /// Entries turn up. `rest` is what stands behind the deadline.
+    /// Adds entries. `rest` is the part of the entry after the deadline.
     pub(super) fn enter(&self, redis: &mut Resp, left: Duration, rest: &str, owners: &[String]) {
         let left = left.as_millis().to_string();
         let mut arguments = vec![left.as_str(), rest];
@@ -97,7 +96,7 @@ impl Keys {
         let reply = self.run(redis, READ, &[]);
         let reply = reply.array();
         let text = |i: usize| reply[i].text().unwrap();
-        // What is not there has no time left, and what is there must have some.
+        // A missing key has no time left, and an existing key must have some.
         let left = |i: usize| match reply[i].int() {
             -2 => Duration::ZERO,
             ms => millis(&ms.to_string()),
@@ -121,7 +120,7 @@ impl Keys {
         };
         let queue: Vec<_> = pairs(&reply[3]).map(entry).collect();
         assert_eq!(queue.len(), entries.len(), "entries of nobody: {entries:?}");
-        // Who finds no mark does not look at the queue.
+        // A client that finds no mark does not check the queue.
         let fence = text(7);
         assert!(
             queue.is_empty() || fence.is_empty() || fence.ends_with('+'),
@@ -140,7 +139,7 @@ impl Keys {
                 _ => None,
             },
             queue,
-            // Both keys make up a queue.
+            // Both keys form the queue.
             queue_left: left(4).min(left(6)),
             fence: fence
                 .trim_end_matches('+')
@@ -152,7 +151,7 @@ impl Keys {
     }
 }
 
-/// The words of a lock's value or an entry. The last is a client's name, with any more of them.
+/// Splits a lock's value or an entry. The last part is a client's name, which may have spaces.
 fn words(value: &str, count: usize) -> Vec<&str> {
     value.splitn(count, ' ').collect()
 }

@@ -1,5 +1,5 @@
-//! Random sequences of operations have the same replies, the same grants and the same final state on
-//! the memory store and on Redis.
+//! Random sequences of operations produce the same replies, grants and final state on the memory
+//! store and on Redis.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,13 +28,13 @@ const CASES: u32 = 10_000;
 const CLIENTS: usize = 3;
 const KEYS: usize = 2;
 
-/// Leases go on in Redis while a sequence runs. One that took longer says nothing, and is run again.
+/// A sequence that differs after more than this time is repeated, because leases run on in Redis.
 const CALM: Duration = Duration::from_millis(300);
 
-/// How far times of the two stores may be apart.
+/// Upper limit of the difference between times of the two stores.
 const TOLERANCE: Duration = Duration::from_millis(600);
 
-/// The number of sequences: all, or what the environment says.
+/// Returns the number of sequences, which the environment can set.
 fn cases() -> u32 {
     let text = std::env::var("DISTLOCK_SEEDS");
     text.map_or(CASES, |text| {
@@ -57,7 +57,7 @@ fn memory_and_redis_give_the_same_replies() {
     let mut runner = TestRunner::new(Config {
         cases: cases(),
         failure_persistence: None,
-        // Much cheaper, and nobody attacks this.
+        // Much cheaper, and no attacker is involved.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Config::default()
     });
@@ -66,7 +66,7 @@ fn memory_and_redis_give_the_same_replies() {
         panic!("{error}");
     }
     let tally = bench.into_inner().tally;
-    // Fewer sequences than all need not have every kind.
+    // A lower number of sequences need not have every kind.
     for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {
         let times = tally.get(kind).copied().unwrap_or(0);
         assert!(
@@ -78,11 +78,11 @@ fn memory_and_redis_give_the_same_replies() {
 
 struct Bench {
     redis: InRedis,
-    /// Each sequence has its own keys, so that nothing has to be flushed.
+    /// Every sequence has its own keys, so that nothing has to be flushed.
     sequence: u64,
-    /// The last sequence broke off, so grants of it may still be on their way.
+    /// Set if the last sequence was aborted, so that its grants may still be in flight.
     broke_off: bool,
-    /// How often each kind of reply occurred: equal refusals alone would prove little.
+    /// The number of replies of each kind, because equal rejections alone would prove little.
     tally: BTreeMap<&'static str, u32>,
 }
 
@@ -133,7 +133,7 @@ impl Bench {
     }
 }
 
-/// A sequence on both stores. Whatever is compared has its tokens replaced by their rank.
+/// A sequence on both stores. Tokens are replaced by their ranks before they are compared.
 struct Both<'a> {
     keys: [LockKey; KEYS],
     memory: InMemory,
@@ -163,7 +163,7 @@ impl Both<'_> {
         }
         for client in 0..CLIENTS {
             let messages = self.memory.messages(client);
-            // Not listening saves a round trip. What nobody expected is found in the end.
+            // Redis is read only for due messages, to save round trips. `end` finds others.
             if !messages.is_empty() {
                 kinds.extend(messages.iter().map(|message| match message {
                     StoreEvent::Granted(_) => "granted",
@@ -189,7 +189,7 @@ impl Both<'_> {
         )
     }
 
-    /// No message is left, and the locks have the same future.
+    /// Checks that no message remains, and that the locks have the same state and remaining times.
     async fn end(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
             self.messages(client, Vec::new()).await?;

@@ -8,25 +8,25 @@ use super::{CLIENTS, KEYS};
 use crate::protocol::timing::Timing;
 use crate::protocol::words::Owner;
 
-/// Owners of each client in one sequence.
+/// The number of owners of each client in one sequence.
 pub(super) const OWNERS: Owner = 5;
-/// The first of them: as long as real ones, which are random.
+/// The first owner, with as many digits as real ones, which are random.
 pub(super) const FIRST: Owner = 18_000_000_000_000_000_000;
 
-/// What turns up in a queue at once is more than one call removes, or even looks at.
+/// Numbers of entries to add: more than one call removes, and more than one call checks.
 const MANY: Owner = 120;
 const VERY_MANY: Owner = 600;
 
-/// How long those wait that wait at all.
+/// The `wait` of operations that wait.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 
-/// How long a released key stays taken that does so at all.
+/// The `min_hold` of releases that keep the key.
 const KEEP: Duration = Duration::from_secs(20);
 
-/// The longest sequence.
+/// The maximum length of a sequence.
 const LONGEST: usize = 30;
 
-/// One thing that a client does, or that happens to a server.
+/// An operation of a client, or an event on a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Act {
@@ -34,13 +34,13 @@ pub(super) enum Op {
         key: usize,
         act: Act,
     },
-    /// Both keys in one batch; each token is right, or not.
+    /// Both keys in one batch, with right or wrong tokens.
     Renew {
         picks: [Pick; KEYS],
         right: [bool; KEYS],
         timing: Timing,
     },
-    /// All owners of a client on both keys.
+    /// A queue check for all owners of a client on both keys.
     Look {
         client: usize,
     },
@@ -48,39 +48,39 @@ pub(super) enum Op {
         client: usize,
         key: usize,
     },
-    /// Whoever holds it loses it; the token is right, or not.
+    /// Revokes a hold, with the right or a wrong token.
     Revoke {
         client: usize,
         key: usize,
         right: bool,
         deletes: bool,
     },
-    /// The lock's key is deleted, as an expiry does it.
+    /// Deletes the lock's key, as its expiry does.
     DeleteHold {
         key: usize,
     },
-    /// All that belongs to the lock is deleted, as FLUSHALL does it.
+    /// Deletes all keys of the lock, as FLUSHALL does.
     DeleteAll {
         key: usize,
     },
-    /// Entries turn up at the end of a queue, of one of our clients or of one that is not there.
+    /// Adds entries at the end of a queue, of one of our clients or of an absent one.
     Enter {
         whose: Option<usize>,
         key: usize,
         count: Owner,
     },
-    /// The deadline of an entry passes.
+    /// Lets the deadline of an entry pass.
     Lapse {
         nth: usize,
         key: usize,
     },
-    /// The last token is an hour ahead, as it is when the server's clock has stepped back.
+    /// Sets the last token an hour ahead, as after a backward step of the server's clock.
     Ahead {
         key: usize,
     },
 }
 
-/// What an owner does.
+/// An operation of an owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Ask { timing: Timing, wait: Duration },
@@ -88,11 +88,11 @@ pub(super) enum Act {
     Release { keep: Duration },
 }
 
-/// Whose turn it is: without a look at the lock, hardly anything would hit its holder.
+/// The acting owner. Without a look at the lock, few operations would meet its holder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
     pub(super) by: By,
-    /// If there is nobody else.
+    /// Used if no owner is found by `by`.
     pub(super) client: usize,
     pub(super) owner: Owner,
 }
@@ -100,7 +100,7 @@ pub(super) struct Pick {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
     Holder,
-    /// Counted from the head of the queue.
+    /// By the position in the queue, from its head.
     Waiting(usize),
     Number,
 }
@@ -111,8 +111,8 @@ pub(super) fn sequences() -> impl Strategy<Value = Vec<Op>> {
     prop_oneof![24 => some(LONGEST), 1 => crowded]
 }
 
-/// A free lock behind more than one script does, which chance alone seldom brings about: so many dead, or the
-/// entries of a client whose grant has expired, behind those of another one.
+/// Returns operations that queue more entries for a free lock than one script handles, rare by
+/// chance: dead ones, or another client's before those of a client with an expired grant.
 fn crowd() -> impl Strategy<Value = Vec<Op>> {
     (0..CLIENTS, 1..CLIENTS, prop::bool::ANY).prop_map(|(client, next, dead)| {
         let key = 0;
@@ -134,7 +134,7 @@ fn crowd() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // One of them is more contended.
+    // One key is more contended than the other.
     let key = || prop::bool::weighted(0.25).prop_map(usize::from);
     let client = || 0..CLIENTS;
     let right = || prop::bool::weighted(0.8);

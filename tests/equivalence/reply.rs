@@ -15,7 +15,6 @@ use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
 use crate::util::clock::Moment;
 
-/// Any reply.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Ask(AskReply),
@@ -26,11 +25,11 @@ pub(super) enum Reply {
     Inspect(Inspection),
     Revoke(Revoked),
     Failed(Trouble),
-    /// It was no client's operation.
+    /// The operation was not a client's.
     None,
 }
 
-/// What must have occurred many times for the comparison to mean something.
+/// Kinds that must occur many times to make the comparison meaningful.
 pub(super) const KINDS: [&str; 23] = [
     "held",
     "queued",
@@ -98,14 +97,14 @@ impl Reply {
     }
 }
 
-/// What was seen of one store in one sequence.
+/// The values seen in one store in one sequence.
 #[derive(Default)]
 pub(super) struct Seen {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
-    /// The last token that an owner of a client was told.
+    /// The last token that each owner of a client received.
     told: HashMap<(usize, usize, Owner), FencingToken>,
-    /// Who was told so last, a client and its owner.
+    /// The last owner of each key that received a token, with its client.
     last: [Option<((usize, Owner), FencingToken)>; KEYS],
     behind: [bool; KEYS],
 }
@@ -123,7 +122,7 @@ impl Seen {
         self.told.get(&(client, key, owner)).copied()
     }
 
-    /// An owner learns that it holds: with a token above that of any other, or with the same as before.
+    /// Records a hold. Its token is above the last one, or equal if the holder is the same.
     fn tell(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
         let holder = (client, owner);
         if let Some((last, known)) = self.last[key] {
@@ -137,13 +136,13 @@ impl Seen {
         self.told.insert((client, key, owner), token);
     }
 
-    /// The clock is an hour behind the last token from now on.
+    /// Records that the clock is now an hour behind the last token.
     pub(super) fn behind(&mut self, key: usize) -> Reply {
         self.behind[key] = true;
         Reply::None
     }
 
-    /// Time alone makes tokens rise now, unless it is behind.
+    /// Records a deletion of the fence. If the clock is behind, the next token may be lower.
     pub(super) fn flushed(&mut self, key: usize) -> Reply {
         if self.behind[key] {
             self.last[key] = None;
@@ -151,7 +150,7 @@ impl Seen {
         Reply::None
     }
 
-    /// A token's rank by its first appearance.
+    /// Replaces a token by its rank, in order of first appearance.
     fn token(&mut self, key: usize, token: &mut FencingToken) {
         *token = FencingToken::new(rank(&mut self.tokens[key], token.get()));
     }
@@ -168,7 +167,7 @@ impl Seen {
         *since = rank(&mut self.since[key], *since);
     }
 
-    /// The state of a lock, like a reply. The times that are left are taken out of it.
+    /// Normalizes the state of a lock like a reply, and moves its remaining times to the result.
     pub(super) fn snapshot(&mut self, key: usize, snapshot: &mut Snapshot) -> Vec<Duration> {
         let mut times = vec![
             std::mem::take(&mut snapshot.queue_left),
@@ -249,7 +248,7 @@ impl Seen {
         reply.left = reply.left.map(|_| Duration::ZERO);
         for waiting in &mut reply.waiting {
             waiting.since = 0;
-            // Each store has its own idea of a client that is not there.
+            // The stores differ in how they treat an absent client.
             waiting.this_process = true;
         }
         Reply::Inspect(reply)
@@ -262,7 +261,7 @@ impl Seen {
         Reply::Revoke(reply)
     }
 
-    /// A message as its client got it. Where a grant's time is known, it is known locally only.
+    /// Normalizes a message as its client received it, without the local time of a grant.
     pub(super) fn message(
         &mut self,
         client: usize,

@@ -1,4 +1,4 @@
-//! The two servers, each with three clients.
+//! The two stores, each with three clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,13 @@ use crate::util::random::SystemRandom;
 const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
 
-/// Two clients with narrow queues beside one that never finds them full.
+/// Two clients with narrow queues, and one that never finds a queue full.
 const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 
-/// The owner of a grant that ends the listening.
+/// The owner in the grant that marks the end of the messages.
 const END: Owner = Owner::MAX;
 
-/// The lease of what turns up in a queue.
+/// The timing of added entries.
 const ENTRY: Timing = Timing {
     lease: Duration::from_secs(20),
 };
@@ -43,22 +43,22 @@ const ENTRY: Timing = Timing {
 fn settings(max_waiters: u32) -> Settings {
     Settings {
         max_waiters,
-        // Another for each client, so that it shows whose a fence is.
+        // Different for each client, so that a fence shows which client wrote it.
         fence_ttl: FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
         ..Settings::named(NAME)
     }
 }
 
-/// The end of a client's events.
+/// The receiver of a client's events.
 type Events = UnboundedReceiver<StoreEvent>;
 
 fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
-        // A server has connections and a clock, and a store in this process has not.
+        // Events of connections and clocks, which the memory store does not have.
         let is_of_a_server = matches!(event, StoreEvent::Happened(_) | StoreEvent::Noted(_));
         if !is_of_a_server {
-            // Nobody listens any more once the test is over.
+            // The receiver is dropped when the test has ended.
             let _ = sender.send(event);
         }
     };
@@ -96,7 +96,7 @@ impl InMemory {
         }
     }
 
-    /// No two operations happen in the same microsecond.
+    /// Advances the clock, so that no two operations share a microsecond.
     pub(super) fn tick(&self) {
         self.clock.advance(Duration::from_micros(100));
     }
@@ -107,7 +107,7 @@ impl InMemory {
             .clone()
     }
 
-    /// The same pick, by number.
+    /// Returns a pick of the same owner by number.
     pub(super) fn who(&self, pick: Pick, key: &LockKey) -> Pick {
         let found = match pick.by {
             By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
@@ -128,7 +128,7 @@ impl InMemory {
         Some(queue.into_iter().nth(nth)?.owner)
     }
 
-    /// Does what no client does.
+    /// Applies an operation that no client does.
     pub(super) fn meddle(&self, keys: &[LockKey; KEYS], step: &Step) {
         match step {
             Step::Op(Op::DeleteHold { key }) => self.server.delete_hold(&keys[*key]),
@@ -149,7 +149,7 @@ impl InMemory {
         }
     }
 
-    /// Whether a newcomer asks, and the queue is as long as it may be.
+    /// Returns true if a newcomer asks while the queue is full.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
         let Step::Op(Op::Act { pick, key, act }) = *step else {
             return false;
@@ -161,7 +161,7 @@ impl InMemory {
             && queue.iter().all(|entry| entry.owner != who)
     }
 
-    /// What a look left for the next one: a lock that is free behind more than it may remove or look at.
+    /// Returns what a queue check left for the next: a free lock with more entries than its limit.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();
         if matches!(step, Step::Op(Op::Look { .. })) {
@@ -175,7 +175,7 @@ impl InMemory {
         kinds
     }
 
-    /// What a client was told since the last call.
+    /// Returns the messages to a client since the last call.
     pub(super) fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let events = &mut self.events[client];
         std::iter::from_fn(|| events.try_recv().ok()).collect()
@@ -186,10 +186,10 @@ impl InMemory {
     }
 }
 
-/// Who the clients are, on both sides.
+/// The clients' ids, which are the same on both sides.
 pub(super) struct Clients {
     ids: Vec<ClientId>,
-    /// Never there.
+    /// A client that is never connected.
     stranger: ClientId,
 }
 
@@ -243,7 +243,7 @@ impl InRedis {
         &self.clients
     }
 
-    /// Does what no client does.
+    /// Applies an operation that no client does.
     pub(super) fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step) {
         let keys = |key: usize| Keys::new(NAMESPACE, &keys[key]);
         let raw = &mut self.raw;
@@ -267,8 +267,8 @@ impl InRedis {
         }
     }
 
-    /// What a client was told since the last call. Messages of a channel arrive in order, so one of
-    /// our own shows that nothing is on its way any more.
+    /// Returns the messages to a client since the last call. A channel's messages arrive in order,
+    /// so receiving our own message shows that none is in flight.
     pub(super) async fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let id = &self.clients.ids[client];
         let message = format!("{} 1 1 1 {NAMESPACE}:lock:{{end}}", owner_text(id, END));

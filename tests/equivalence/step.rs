@@ -1,4 +1,4 @@
-//! One operation, once it is known whom it concerns, as any store's clients do it.
+//! An operation with its owners, as the clients of either store run it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::{LockStore, run};
 
-/// No answer and no grant takes longer, however loaded the machine is.
+/// Upper limit of the time of a reply or a grant on a loaded machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
-/// Waiters that an inspection names: fewer than there may be.
+/// The number of waiters that an inspection lists, which may be fewer than there are.
 const NAMED: usize = 3;
 
-/// An [`Op`], once it is known whom it concerns.
+/// An [`Op`] with the owners that it concerns.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It picks by number, if at all.
+    /// Picks by number, if at all.
     Op(Op),
     Enter {
         client: ClientId,
@@ -40,7 +40,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The memory server knows who holds and who waits; in Redis it is the same, or the test fails.
+    /// Resolves the owners from the memory store. Redis has the same ones, or the test fails.
     pub(super) fn resolve(
         op: &Op,
         number: usize,
@@ -56,7 +56,7 @@ impl Step {
                 }
             }
             Op::Enter { whose, key, count } => {
-                // Beyond those that the clients ask with.
+                // Numbers that the clients' own owners do not use.
                 let first = 1_000 * (number as Owner + 1);
                 return Step::Enter {
                     client: memory.client(*whose),
@@ -75,7 +75,7 @@ impl Step {
         Step::Op(op)
     }
 
-    /// Lets a client do it, if a client does it.
+    /// Runs an operation of a client. Any other operation has no reply.
     pub(super) async fn reply(
         &self,
         stores: &[Box<dyn LockStore>],

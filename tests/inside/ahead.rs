@@ -1,4 +1,4 @@
-//! A clock that can be put forward.
+//! A clock that can be set ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::util::clock::{BootClock, Clock, Moment};
 
-/// The machine's clock, ahead of it by so many milliseconds.
+/// The machine's clock, set ahead by this many milliseconds.
 #[derive(Debug)]
 pub(super) struct Ahead(pub(super) Arc<AtomicU64>);
 

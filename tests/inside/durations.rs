@@ -1,4 +1,4 @@
-//! What a duration becomes on its way to the server: a TTL of zero would delete the key.
+//! The conversion of durations for the server: a TTL of zero would delete the key.
 
 use proptest::prelude::*;
 

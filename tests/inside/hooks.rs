@@ -1,4 +1,4 @@
-//! What tests do to a memory server behind its clients' backs, and the clock they drive.
+//! Operations of tests on a memory server that bypass its clients, and a manual clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{Clock, Moment};
 
-/// Time that only moves when it is told to.
+/// A clock that only advances on request.
 #[derive(Debug)]
 pub(crate) struct HandClock {
     now: AtomicU64,
@@ -45,7 +45,7 @@ impl Clock for HandClock {
     }
 }
 
-/// All that a lock's future depends on, as it may also be read in Redis.
+/// The state on which a lock's future depends, as Redis also exposes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) hold: Option<SeenHold>,
@@ -72,11 +72,11 @@ pub(crate) struct SeenEntry {
     pub(crate) lease: Duration,
     pub(crate) ttl: Duration,
     pub(crate) name: String,
-    /// Zero once it has passed.
+    /// Zero once the deadline has passed.
     pub(crate) left: Duration,
 }
 
-/// An owner as it stands in Redis.
+/// Returns an owner as stored in Redis.
 pub(crate) fn owner_text(client: &ClientId, owner: Owner) -> String {
     format!("{}:{owner}", client.as_str())
 }
@@ -126,19 +126,19 @@ impl MemoryServer {
         })
     }
 
-    /// What DEL of the lock's key is for Redis: an expiry now.
+    /// Expires the hold now, like DEL of the lock's key in Redis.
     pub(crate) fn delete_hold(&self, key: &LockKey) {
         let now = self.now();
         self.state().slots.with(key, now, |slot| slot.hold = None);
     }
 
-    /// What FLUSHALL is for Redis, for one lock.
+    /// Deletes the state of one lock, like FLUSHALL in Redis.
     pub(crate) fn delete_all(&self, key: &LockKey) {
         let now = self.now();
         (self.state().slots).with(key, now, |slot| *slot = Default::default());
     }
 
-    /// An entry turns up at the end of the queue, whether or not its client is there.
+    /// Adds an entry at the end of the queue, whether or not its client is connected.
     pub(crate) fn add_entry(
         &self,
         key: &LockKey,
@@ -162,7 +162,7 @@ impl MemoryServer {
         (self.state().slots).with(key, now, |slot| slot.queue.join(entry));
     }
 
-    /// The deadline of an entry has passed.
+    /// Lets the deadline of an entry pass.
     pub(crate) fn lapse(&self, key: &LockKey, owner: &str) {
         let now = self.now();
         self.state().slots.with(key, now, |slot| {
@@ -174,7 +174,7 @@ impl MemoryServer {
         });
     }
 
-    /// The last token is an hour ahead of the wall clock, which has stepped back.
+    /// Sets the last token an hour ahead of the wall clock, as after a backward step of that clock.
     pub(crate) fn put_token_ahead(&self, key: &LockKey) {
         let hours = |n: u64| Duration::from_secs(n * 60 * 60);
         let now = self.now();
@@ -186,7 +186,7 @@ impl MemoryServer {
         (self.state().slots).with(key, now, |slot| slot.fence = Some(fence));
     }
 
-    /// How many locks are remembered.
+    /// Returns how many locks are remembered.
     pub(crate) fn remembered(&self) -> usize {
         let slots = &self.state().slots;
         assert_eq!(slots.round.len(), slots.by_name.len());

@@ -1,5 +1,5 @@
-//! What the proofs of this project see of the inside of the library, and those tests that need to be there. It is
-//! compiled into the library wherever the flag `distlock_inside` is set (`.cargo/config.toml`).
+//! Internals that the proofs of this project use, and tests that must be inside the library.
+//! Compiled into the library if the flag `distlock_inside` is set (`.cargo/config.toml`).
 
 pub use crate::protocol::rules::Rules;
 
@@ -11,12 +11,12 @@ use tokio::runtime::Handle;
 use crate::LockManagerBuilder;
 use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
-/// A manager that opens a lane on each runtime with its first call, for a test makes few. The environment variable
-/// `DISTLOCK_RUNTIME_CONNECTIONS` says how many.
+/// Makes the manager open a runtime connection with the first call on each runtime, because a test
+/// makes few calls. The environment variable `DISTLOCK_RUNTIME_CONNECTIONS` sets how many.
 ///
 /// # Panics
 ///
-/// When that is no number.
+/// If `DISTLOCK_RUNTIME_CONNECTIONS` is not a number.
 pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
     builder.parts.lane_after = 1;
     match std::env::var("DISTLOCK_RUNTIME_CONNECTIONS") {
@@ -28,19 +28,19 @@ pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
     }
 }
 
-/// A manager whose clock is so many milliseconds ahead of the machine's.
+/// Sets the manager's clock ahead of the machine's by this many milliseconds.
 pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockManagerBuilder {
     builder.parts.clock = Arc::new(ahead::Ahead(by));
     builder
 }
 
-/// A manager whose background work runs on this runtime, where its tasks can be counted.
+/// Sets the runtime of the manager's background work, so that its tasks can be counted.
 pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManagerBuilder {
     builder.parts.elsewhere = Some(runtime);
     builder
 }
 
-/// The names of the scripts of a single server, by their hashes.
+/// Returns the hashes and the names of the scripts of a single server.
 pub fn script_hashes() -> [(String, String); 7] {
     let scripts = Scripts::ours();
     let named = [

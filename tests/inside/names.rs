@@ -1,4 +1,4 @@
-//! What belongs to one lock lies in one slot of a cluster, and belongs to no other lock.
+//! The names of a lock are all in one slot of a cluster, and belong to no other lock.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use proptest::sample::select;
 use super::*;
 use crate::manager::builder::connect::is_namespace;
 
-/// Legal keys, with a hash tag of their own or without, and with what looks like our own names.
+/// Legal keys, with or without a hash tag, including text that resembles the library's own names.
 fn keys() -> impl Strategy<Value = LockKey> {
     let text = prop_oneof![
         select(vec![
@@ -55,7 +55,7 @@ proptest! {
     }
 }
 
-/// Every pair of many short keys and namespaces, so that a collision cannot hide.
+/// Compares every pair of many short keys and namespaces, so that no collision can hide.
 #[test]
 fn short_locks_share_no_name() {
     let words = [

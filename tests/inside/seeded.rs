@@ -1,4 +1,4 @@
-//! Chance that can be repeated.
+//! Reproducible random numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use distlock_tests::SplitMix;
 
 use crate::util::random::Random;
 
-/// The same numbers for the same seed.
+/// A generator that returns the same numbers for the same seed.
 #[derive(Debug)]
 pub(crate) struct SeededRandom(AtomicU64);
 
@@ -15,24 +15,24 @@ impl SeededRandom {
         SeededRandom(AtomicU64::new(seed))
     }
 
-    /// A source of its own, so that what one part draws does not change what another one gets.
+    /// Returns an independent generator, so that draws of one part do not change those of another.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.next())
     }
 
-    /// A number below a bound.
+    /// Returns a number below a bound.
     pub(crate) fn below(&self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// A number between two, both included.
+    /// Returns a number between two bounds, inclusive.
     pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Whether something that happens so many times in a thousand happens.
+    /// Returns true in `per_mille` of a thousand cases.
     pub(crate) fn chance(&self, per_mille: u64) -> bool {
-        // Nothing is drawn for what cannot happen.
+        // An impossible case draws no number.
         per_mille > 0 && self.below(1_000) < per_mille
     }
 

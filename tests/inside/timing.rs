@@ -1,4 +1,4 @@
-//! For every legal lease, the durations that follow from it fit together; nothing is rounded to nothing.
+//! For every legal lease, the derived durations are consistent, and none is rounded to zero.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,7 +9,7 @@ use crate::error::Error;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Edges, and everything between them on a logarithmic scale.
+/// Edge cases, and all durations between them on a logarithmic scale.
 fn duration() -> impl Strategy<Value = Duration> {
     let edges = vec![
         Duration::ZERO,
@@ -30,7 +30,7 @@ fn duration() -> impl Strategy<Value = Duration> {
 }
 
 fn legal_lease() -> impl Strategy<Value = Duration> {
-    // As likely between 50 ms and 100 ms as between 12 h and 24 h.
+    // The range from 50 ms to 100 ms is as likely as the range from 12 h to 24 h.
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap();
     (nanos(MIN_LEASE)..=nanos(MAX_DURATION), 0..21u32)
         .prop_map(move |(nanos, shift)| Duration::from_nanos(nanos >> shift).max(MIN_LEASE))
@@ -68,13 +68,13 @@ proptest! {
     fn three_renewals_fit_and_the_server_keeps_the_lock_for_longest(lease in legal_lease()) {
         let t = Timing::new(lease);
         let (deadline, every) = (t.command_deadline(), t.renew_every());
-        // The third of three attempts that all run into their deadline is over before the hold is.
+        // Three attempts that all time out end before the hold does.
         prop_assert!(every + 3 * deadline.max(t.retry_pause()) <= t.validity(), "{:?}", t);
         prop_assert!(deadline >= MS && deadline <= Duration::from_secs(1), "{:?}", t);
         prop_assert!(!every.is_zero() && !t.retry_pause().is_zero(), "{:?}", t);
         prop_assert!(t.validity() + t.margin() == t.lease && t.margin() >= t.lease / 100, "{:?}", t);
         prop_assert!(t.ttl() >= t.lease + Duration::from_millis(250), "{:?}", t);
-        // A grant is short, and is confirmed long before it is over.
+        // A grant is short, and is confirmed long before it ends.
         let grant = t.grant();
         prop_assert!(grant.lease <= t.lease && grant.lease <= Duration::from_secs(1), "{:?}", t);
         prop_assert!(t.confirm_after() + 3 * grant.command_deadline() < grant.validity(), "{:?}", t);
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn no_lease_at_all_breaks_the_arithmetic(lease in duration()) {
-        // A store's message may name any lease.
+        // A message of the store may contain any lease.
         let t = Timing::new(lease);
         let all = [t.lease, t.ttl(), t.command_deadline(), t.renew_every(), t.grant().lease, t.confirm_after()];
         prop_assert!(all.into_iter().all(|duration| duration <= t.ttl()), "{:?}", t);

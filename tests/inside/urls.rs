@@ -1,4 +1,4 @@
-//! Any text is a URL of a server or an error, and neither shows a password.
+//! Every text is either a URL of a server or an error, and neither shows a password.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -8,7 +8,7 @@ use redis::ProtocolVersion;
 use super::*;
 use crate::error::Outage;
 
-/// Stands at both ends of every password.
+/// The text at both ends of every password.
 const MARK: &str = "hunter2";
 
 fn parse(url: &str) -> Result<RedisConfig, Error> {
@@ -64,7 +64,7 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// A password, raw or as a URL wants it.
+/// A password, raw or percent-encoded.
 fn password() -> impl Strategy<Value = String> {
     let odd = select(vec![
         "", ":", "@", "/", "?", "#", "%", "%40", "[", "]", "\\", " ", "\t", "\n", "é", "://", "0",
@@ -81,7 +81,7 @@ fn password() -> impl Strategy<Value = String> {
         })
 }
 
-/// URLs that are right, nearly right, or cut short, around a password.
+/// URLs around a password that are correct, nearly correct, or cut short.
 fn with_password() -> impl Strategy<Value = String> {
     let scheme = select(vec![
         "redis://",

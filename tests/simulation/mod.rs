@@ -1,36 +1,37 @@
-//! A deterministic simulation: whole managers with their store in Redis, a faulty network and a server behind it,
-//! virtual time, and an oracle.
+//! A deterministic simulation: managers with the real Redis store, a faulty network with a server
+//! behind it, virtual time, and an oracle.
 //!
-//! Each seed is a world of two to four clients, with everything that a client is in production except
+//! Every seed is a world of two to four clients. A client is complete as in production, except for
 //! the sockets and the clock. The same seed gives the same trace, line by line.
 //!
-//! `world` puts it together, `workload` is what the clients do, `nemesis` what befalls them beside what
-//! befalls single messages (`faulty`), `oracle` and `connections` what must always hold, `time` the clocks.
+//! `world` assembles it, `workload` has the calls, and `nemesis` has the faults beyond those of
+//! single messages (`faulty`). `oracle` and `connections` check invariants; `time` has the clocks.
 //!
-//! A simulation that never fails shows nothing, so each of these was broken once, in a copy, and found
-//! (`ten_thousand_seeds` stops at the first violation, so the seed is also how many worlds it took):
+//! A simulation that never fails proves nothing. So each of the following was broken once, in a
+//! copy, and was found. `ten_thousand_seeds` stops at the first violation, so the seed is also the
+//! number of worlds it took.
 //!
-//! | broken | found at seed | because |
+//! | broken on purpose | found at seed | violation |
 //! |---|---|---|
-//! | `safe_until` counts from the reply | 3 | believes beyond what the server keeps, less its grace |
-//! | a renewal, and nothing else, counts from its reply | 12 | the same |
+//! | `safe_until` counts from the reply | 3 | a hold is valid for longer than the server keeps it, less the grace period |
+//! | only a renewal counts from its reply | 12 | the same |
 //! | a pushed grant counts from its arrival | 0 | the same |
-//! | the old connection is not killed | 409, 320 | an ask is applied after its release; where kills are denied, it is not undone |
-//! | SUBSCRIBE after the first asks | 0 | asks on a connection that does not listen |
-//! | where kills are denied, no second release | 320 | an ask that came after its release is not undone |
-//! | nobody asks again after a reconnect | (`everything_happens`) | too few ask again at once |
-//! | undo, then ask again with the same id | 3 | an ask is applied after its release |
-//! | a hold takes the token of an older push | 4006 | the server says another token |
-//! | boot clock = tokio's `Instant` | 2 | believes through a suspend |
-//! | validity = lease + grace | 0 | believes beyond what the server keeps, less its grace |
-//! | nobody looks | 80 | a key cannot be had after the chaos |
+//! | the old connection is not killed | 409, 320 | an acquire is applied after its release; if kills are denied, it is not undone |
+//! | SUBSCRIBE after the first acquires | 0 | acquires on a connection that does not listen |
+//! | kills are denied, and there is no second release | 320 | an acquire that arrived after its release is not undone |
+//! | no acquire is repeated after a reconnect | (`everything_happens`) | too few acquires are repeated at once |
+//! | undo, then acquire again with the same id | 3 | an acquire is applied after its release |
+//! | a hold takes the token of an older push | 4006 | the server has another token |
+//! | boot clock = tokio's `Instant` | 2 | a hold stays valid through a suspend |
+//! | validity = lease + grace | 0 | a hold is valid for longer than the server keeps it, less the grace period |
+//! | no queue checks | 80 | a key cannot be acquired after the faults |
 //! | a dropped call leaves its entry | 682 | something is left behind |
-//! | `is_held` ignores the deadline | 5 | the watchdog turns for ever: the world never ends |
-//! | the body is not stopped at its loss | 28 | a body goes on after validity |
-//! | a renewal creates the lock anew | 0 | made something of a lock that was gone |
-//! | a release touches another's lock | 0 | made nothing of a lock that is not its own |
-//! | a newcomer passes the queue | 4 | passes somebody in the queue |
-//! | the previous token is ignored | 2 | a token is given twice |
+//! | `is_held` ignores the deadline | 5 | the watchdog loops forever, so the world never ends |
+//! | the body is not stopped at its loss | 28 | a body continues after validity |
+//! | a renewal creates the lock anew | 0 | a lock that was gone exists again |
+//! | a release deletes another owner's lock | 0 | a lock was deleted by another owner |
+//! | a new caller passes the queue | 4 | a caller passes a waiter |
+//! | the previous token is ignored | 2 | a token is issued twice |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +55,7 @@ use trace::Trace;
 use workload::work;
 use world::{Client, World};
 
-/// Lives through one world.
+/// Simulates one world.
 pub(crate) fn live(seed: u64) -> Trace {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -101,7 +102,7 @@ async fn simulate(seed: u64) -> Trace {
     world.oracle.take_trace()
 }
 
-/// Nothing goes wrong from now on, and what went wrong is over.
+/// Ends the fault phase and all its faults.
 fn heal(world: &World, clients: &[Arc<Client>]) {
     let now = world.network.now();
     world.oracle.line(format_args!("the chaos is over"));
@@ -114,7 +115,7 @@ fn heal(world: &World, clients: &[Arc<Client>]) {
     world.end();
 }
 
-/// Every key can be had again within lease + grace + 1 s.
+/// Checks that every key can be acquired again within lease + grace + 1 s.
 async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
     let longest = Timing::new(world.longest_lease());
     let bound = longest.ttl() + Duration::from_secs(1);
@@ -129,7 +130,7 @@ async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
                     Ok(guard) => {
                         let hold = guard.held();
                         world.oracle.acquired(&world.server, auditor.index, &hold);
-                        // Nothing goes wrong any more.
+                        // No more faults occur, so the release must succeed.
                         let released = guard.release().await;
                         world.oracle.gave_back(auditor.index, &hold);
                         if let Err(error) = released {
@@ -152,7 +153,7 @@ async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
     }
 }
 
-/// Everything ends, and nothing is left behind.
+/// Shuts everything down, and checks that nothing is left behind.
 async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
     for client in clients.iter().chain([auditor]) {
         if !client.host.is_killed() {
@@ -166,15 +167,15 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
     }
     world.oracle.count_owners();
     world.oracle.end();
-    // What min_hold keeps ends by itself.
+    // A lock kept by `min_hold` expires by itself.
     tokio::time::sleep(world.min_hold).await;
     let is_left = |key| {
         let left = world.server.snapshot(key);
         left.hold.is_some() || !left.queue.is_empty()
     };
     if world.oracle.has_stepped_back() && world.keys.iter().any(is_left) {
-        // An ask is refused after its time, by the server's clock. One that was late, and was applied
-        // because that clock had stepped back, may outlive its release; its TTL ends it.
+        // The server rejects an acquire after its deadline, by the server's clock. If that clock
+        // stepped back, a late acquire may be applied and outlive its release until its TTL ends.
         world.oracle.count("excused: left behind");
         tokio::time::sleep(Duration::from_secs(20)).await;
     }

@@ -1,4 +1,4 @@
-//! What befalls connections, processes and the server, at times that the seed chooses.
+//! Faults of connections, processes and the server, at times that the seed chooses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{Fault, Millis, Role};
 
-/// What can be chosen. Those that excuse something are rare, so that most worlds excuse nothing.
+/// The choice of faults. Faults that excuse violations are rare, so that most worlds excuse none.
 const CHOICES: &[Fault] = &[
     Fault::Reset,
     Fault::Reset,
@@ -35,7 +35,7 @@ const FORGETFUL: &[Fault] = &[
     Fault::StepBack,
 ];
 
-/// Plans everything that is to happen before the end.
+/// Schedules all faults before `end`.
 pub(crate) fn plan(
     world: &Arc<World>,
     clients: &[Arc<Client>],

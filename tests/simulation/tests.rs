@@ -1,5 +1,5 @@
-//! The simulation as a test. `DISTLOCK_SEED=123 cargo test -p distlock --lib simulation::tests::replay --
-//! --nocapture` prints the whole trace of a seed.
+//! The simulation as a test. This command prints the whole trace of a seed:
+//! `DISTLOCK_SEED=123 cargo test -p distlock --lib simulation::tests::replay -- --nocapture`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,8 +13,7 @@ use crate::util::mutex::lock;
 
 type Counts = BTreeMap<&'static str, u64>;
 
-/// What must come of the faults in 400 worlds. Overlaps are excused where the server broke its word
-/// (`oracle`).
+/// Minimum counts of outcomes in 400 worlds. Overlaps are excused if the server broke its promise.
 const OUTCOMES: &[(&str, u64)] = &[
     ("acquired: asked", 1_200),
     ("acquired: confirmed first", 150),
@@ -39,7 +38,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("unknown scripts", 60),
 ];
 
-/// Which seeds: the first so many, or what the environment says.
+/// Returns the number of seeds, from `DISTLOCK_SEEDS` if set.
 fn seeds() -> u64 {
     let text = std::env::var("DISTLOCK_SEEDS");
     text.map_or(10_000, |text| {
@@ -47,7 +46,7 @@ fn seeds() -> u64 {
     })
 }
 
-/// How to see it again.
+/// Returns the text of a violation, with the command that replays it.
 fn report(seed: u64, violation: &str) -> String {
     format!(
         "seed {seed}: {violation}\n\nreplay: DISTLOCK_SEED={seed} cargo test -p distlock --lib \
@@ -55,14 +54,14 @@ fn report(seed: u64, violation: &str) -> String {
     )
 }
 
-/// A world takes milliseconds; one that takes this long never ends.
+/// A world takes milliseconds, so a world that takes this long never ends.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// What the threads that live through many worlds share.
+/// State shared by the threads that simulate many worlds.
 struct Progress {
     next: AtomicU64,
     end: u64,
-    /// The world that each thread lives through, and since when.
+    /// The seeds being simulated, and the start of each.
     under_way: Mutex<BTreeMap<u64, Instant>>,
     result: Mutex<Result<Counts, String>>,
 }
@@ -111,7 +110,7 @@ impl Progress {
     }
 }
 
-/// Lives through many worlds, on two threads. Ends at the first violation.
+/// Simulates many worlds on two threads. Stops at the first violation.
 fn live_many(seeds: Range<u64>) -> Result<Counts, String> {
     let progress = Arc::new(Progress {
         next: AtomicU64::new(seeds.start),
@@ -119,7 +118,7 @@ fn live_many(seeds: Range<u64>) -> Result<Counts, String> {
         under_way: Mutex::default(),
         result: Mutex::new(Ok(Counts::new())),
     });
-    // Not scoped: a thread that hangs is left behind.
+    // The threads are not scoped, so that a hanging thread is left behind.
     let (done, finished) = mpsc::channel::<()>();
     for _ in 0..2 {
         let (progress, done) = (progress.clone(), done.clone());
@@ -157,7 +156,7 @@ fn same_seed_same_trace() {
         let hashes: Vec<_> = (0..100).map(|seed| live(seed).hash()).collect();
         hashes
     };
-    // At the same time, so that nothing depends on what else this process does.
+    // Both run at the same time, so that no result depends on other work of this process.
     let (first, second) = std::thread::scope(|scope| {
         let second = scope.spawn(hashes);
         (hashes(), second.join().unwrap())
@@ -173,7 +172,7 @@ fn same_seed_same_trace() {
     );
 }
 
-/// A simulation in which nothing happens proves nothing. The floors are about half of what was seen.
+/// A simulation in which nothing happens proves nothing. The floors are about half of the counts.
 #[test]
 fn everything_happens() {
     let counts = live_many(30_000..30_400).unwrap_or_else(|report| panic!("{report}"));
@@ -192,7 +191,7 @@ fn everything_happens() {
     }
 }
 
-/// Prints the trace of the seed in the environment; without one there is nothing to replay.
+/// Prints the trace of the seed in `DISTLOCK_SEED`; without one there is nothing to replay.
 #[test]
 fn replay() {
     let Ok(seed) = std::env::var("DISTLOCK_SEED") else {

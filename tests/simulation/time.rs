@@ -1,4 +1,4 @@
-//! The clocks of a simulated world. Timers are tokio's; clocks can go on while timers do not.
+//! The clocks of a simulated world. Timers are tokio's; clocks can advance while timers do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const HOUR: i128 = 3_600_000_000_000;
 /// 2023-11-14, in nanoseconds since the Unix epoch.
 const EPOCH: i128 = 1_700_000_000_000_000_000;
 
-/// The time that passes for everybody.
+/// The time shared by all machines.
 #[derive(Debug)]
 pub(crate) struct WorldTime {
     origin: Instant,
@@ -32,7 +32,7 @@ impl WorldTime {
         })
     }
 
-    /// Since the beginning, sleep included.
+    /// Returns the time since the beginning, including sleep.
     pub(crate) fn elapsed(&self) -> Duration {
         self.origin.elapsed() + Duration::from_nanos(self.slept.load(Ordering::Relaxed))
     }
@@ -48,7 +48,7 @@ impl WorldTime {
     }
 }
 
-/// The wall clock of the server, which rules everything there.
+/// The wall clock of the server, on which all times of the server depend.
 #[derive(Debug)]
 pub(crate) struct ServerClock(pub(crate) Arc<WorldTime>);
 
@@ -69,12 +69,12 @@ impl Clock for ServerClock {
     }
 }
 
-/// The boot clock of a client's machine: another origin for each, and another rate.
+/// The boot clock of a client's machine, with its own origin and rate.
 #[derive(Debug)]
 pub(crate) struct BootClock {
     pub(crate) time: Arc<WorldTime>,
     pub(crate) origin: Duration,
-    /// How much too fast it is, in millionths.
+    /// The excess of the clock's rate, in millionths.
     pub(crate) drift: i128,
 }
 

@@ -1,18 +1,18 @@
-//! What happened, line by line, with a hash that tells two runs apart.
+//! The trace of a world, line by line, with a hash that distinguishes two runs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// How many lines before the violation are shown.
+/// Number of lines shown before a violation.
 const SHOWN: usize = 60;
 
 #[derive(Debug)]
 pub(crate) struct Trace {
     lines: Vec<String>,
     hash: u64,
-    /// How often what happened.
+    /// The number of occurrences by name.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// What was violated first, and after how many lines.
+    /// The first violation, and the number of lines up to it.
     violation: Option<(String, usize)>,
 }
 
@@ -41,7 +41,7 @@ impl Trace {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// The first violation counts.
+    /// Records a violation. Only the first one is kept.
     pub(crate) fn violated(&mut self, millis: u64, detail: fmt::Arguments<'_>) {
         self.line(millis, format_args!("VIOLATED: {detail}"));
         if self.violation.is_none() {
@@ -57,7 +57,7 @@ impl Trace {
         &self.lines
     }
 
-    /// What was violated, with what led to it.
+    /// Returns the first violation, with the lines that led to it.
     pub(crate) fn violation(&self) -> Option<String> {
         let (text, after) = self.violation.as_ref()?;
         let shown = &self.lines[after.saturating_sub(SHOWN)..*after];

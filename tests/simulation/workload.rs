@@ -1,4 +1,4 @@
-//! What the clients do: every way to take a lock, and every way to end a hold.
+//! The calls of the clients: every way to acquire a lock, and every way to end a hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,10 +14,10 @@ use crate::lock::guard::LockGuard;
 use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::Timing;
 
-/// How much later than its deadline a command on a lane is found to be late.
+/// The delay after its timeout until a command on a runtime connection is found to be late.
 const ON_LANE: Duration = Duration::from_millis(26);
 
-/// One task of a client, until the chaos is over.
+/// Runs one task of a client until the fault phase ends.
 pub(crate) async fn work(world: Arc<World>, client: Arc<Client>, random: SeededRandom) {
     let mut user = User {
         world,
@@ -41,14 +41,14 @@ struct User {
     random: SeededRandom,
 }
 
-/// What a call asks for.
+/// The lock, the wait and the timing of a call.
 struct Order {
     lock: Lock,
     wait: Duration,
     timing: Timing,
 }
 
-/// What a body does.
+/// The steps of a body and the pause before each.
 #[derive(Clone, Copy)]
 struct Plan {
     steps: u64,
@@ -66,7 +66,7 @@ impl User {
         if random.chance(80) {
             lock = lock.max_hold(lease + Duration::from_millis(random.between(1, 200)));
         }
-        // A call that waits for longer than its own `min_hold` is refused.
+        // A call with a `wait` of at least its own `min_hold` is rejected.
         if random.chance(200) && wait < self.world.min_hold {
             lock = lock.min_hold(self.world.min_hold);
         }
@@ -133,7 +133,7 @@ impl User {
         let call = oracle.call(index);
         oracle.count("calls");
         let result = order.lock.try_acquire().await;
-        // It asks again at once if the server's time was not known.
+        // The acquire is retried at once if the server's time was not known.
         let limit = 2 * (order.timing.command_deadline() + ON_LANE);
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         if let Ok(Some(guard)) = result {
@@ -143,7 +143,7 @@ impl User {
         }
     }
 
-    /// Works under a guard, which does not stop anybody.
+    /// Works under a guard, which does not stop its body.
     async fn hold(&self, guard: LockGuard, plan: Plan, drops: bool) {
         self.steps(&guard, plan).await;
         let hold = guard.held();
@@ -152,7 +152,7 @@ impl User {
             drop(guard);
         } else {
             let was_valid = oracle.is_believed(index, &hold);
-            // The answer is awaited, but the lock is over at once.
+            // The hold ends at once, although the reply is awaited.
             let release = guard.release();
             let released = release.await;
             if released.is_ok() {
@@ -169,7 +169,7 @@ impl User {
                 biased;
                 _ = guard.lost() => {
                     oracle.told_of_end(index, &guard.held);
-                    // A late answer to a renewal may still come.
+                    // A late reply to a renewal may still arrive.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {
                         let owner = guard.held.entry.owner;
@@ -189,7 +189,7 @@ impl User {
         }
     }
 
-    /// A body that is stopped; the call may be dropped before it ends.
+    /// Runs a body with `Lock::run`, which stops it at a loss. The call may be dropped earlier.
     async fn run(&self, dropped_after: Option<u64>) {
         let order = self.order(self.wait());
         let plan = self.plan(&order);
@@ -228,7 +228,7 @@ impl User {
         (hold, was_valid)
     }
 
-    /// A call that is dropped while it waits.
+    /// Makes a call that is dropped while it waits.
     async fn abandon(&self) {
         let order = self.order(self.wait());
         let (oracle, index) = (&self.world.oracle, self.client.index);
@@ -244,7 +244,7 @@ impl User {
         }
     }
 
-    /// A call that is dropped while its ask is on its way, by a connection that is lost.
+    /// Makes a call that is dropped while its acquire is in flight on a lost connection.
     async fn abandon_at_reset(&self) {
         let order = self.order(3_000);
         let (oracle, index) = (&self.world.oracle, self.client.index);
@@ -275,7 +275,7 @@ impl User {
         }
     }
 
-    /// Two branches of one body that need its lock again: they take turns, and ask nobody.
+    /// Re-enters the lock in two branches of one body. They take turns, and send no command.
     async fn nest(&self) {
         let order = self.order(self.wait());
         let Some(guard) = self.acquired(&order).await else {
@@ -305,7 +305,7 @@ impl User {
     }
 }
 
-/// Sees a body end, whatever ends it.
+/// Observes the end of a body, whatever ends it.
 struct Probe<'a> {
     user: &'a User,
     hold: HeldLock,

@@ -1,4 +1,4 @@
-//! One simulated world: a server, clients, and time.
+//! A simulated world: a server, clients and time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,16 +38,16 @@ pub(crate) struct World {
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) server: Arc<FaultyServer>,
     pub(crate) keys: Vec<LockKey>,
-    /// Leases that are used here, in milliseconds.
+    /// The leases used in this world, in milliseconds.
     pub(crate) leases: Vec<u64>,
     pub(crate) min_hold: Duration,
-    /// How many lanes a client may have.
+    /// Upper limit of a client's runtime connections.
     lanes: usize,
     over: AtomicBool,
     ended: Notify,
 }
 
-/// A client: a manager in a process of its own.
+/// A client: a manager in a simulated process of its own.
 pub(crate) struct Client {
     pub(crate) index: usize,
     pub(crate) manager: LockManager,
@@ -91,7 +91,7 @@ impl World {
         })
     }
 
-    /// A client that has just connected, or is about to.
+    /// Creates a client that has connected, or connects lazily.
     pub(crate) async fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
         let clock: Arc<dyn Clock> = Arc::new(BootClock {
             time: self.time.clone(),
@@ -126,7 +126,7 @@ impl World {
             events: assembly.mailbox.sink(),
             is_idle: assembly.is_idle(),
             scripts: SCRIPTS.clone(),
-            // A world is short.
+            // One call opens a runtime connection, because a world is short.
             lane_after: 1,
             rules: Rules::in_force(),
             group: Group::Single,
@@ -159,18 +159,18 @@ impl World {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The chaos is over, and so is the work.
+    /// Ends the fault phase and the work.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
         self.ended.notify_waiters();
     }
 
-    /// Sleeps, but not beyond the end of the chaos.
+    /// Sleeps, but not beyond the end of the fault phase.
     pub(crate) async fn pause(&self, millis: u64) {
         let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
         if !self.is_over() {
-            // Whichever comes first.
+            // The sleep ends with either of the two, so the result does not matter.
             let _ = tokio::time::timeout(Duration::from_millis(millis), ended).await;
         }
     }
@@ -180,7 +180,7 @@ impl World {
     }
 }
 
-/// The only client of its process.
+/// Creates an id as of the only client of another process.
 fn of_another_process(random: &SeededRandom) -> ClientId {
     let process = format!("{:016x}{:08x}", random.next(), random.next() >> 32);
     ClientId::named(&format!("{process}{:08x}", 1))

@@ -1,4 +1,4 @@
-//! Certificates, made for one test.
+//! Certificates for one test.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use rcgen::{
     date_time_ymd,
 };
 
-/// Somebody who signs certificates.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// Where a certificate and its key are.
+/// The paths of a certificate and its key.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
     /// In PEM.
@@ -32,11 +32,11 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// One that nobody knows yet.
+    /// Creates an authority that no server and no client trusts yet.
     ///
     /// # Panics
     ///
-    /// When there is no randomness for a key.
+    /// Panics if there is no randomness for a key.
     pub fn new() -> Self {
         let mut params = called(CertificateParams::default(), "an authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,11 +44,11 @@ impl Authority {
         Authority(issuer.expect("an authority may sign itself"))
     }
 
-    /// Writes its own certificate.
+    /// Writes the authority's own certificate.
     ///
     /// # Panics
     ///
-    /// When the path cannot be written.
+    /// Panics if the path cannot be written.
     pub fn write(&self, path: &Path) {
         std::fs::write(path, self.0.pem()).expect("the path is writable");
     }
@@ -57,16 +57,16 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// When the directory cannot be written, or that is no name.
+    /// Panics if the directory cannot be written, or `name` is not a valid name.
     pub fn sign(&self, name: &str, dir: &Path) -> CertificateFiles {
         self.sign_it(named(name), dir)
     }
 
-    /// One whose time was over long ago.
+    /// Like [`sign`](Authority::sign), but the certificate expired long ago.
     ///
     /// # Panics
     ///
-    /// As [`Authority::sign`].
+    /// Panics like [`Authority::sign`].
     pub fn sign_expired(&self, name: &str, dir: &Path) -> CertificateFiles {
         let mut params = named(name);
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -83,11 +83,11 @@ impl Authority {
 }
 
 impl CertificateFiles {
-    /// A certificate that nobody signed but its owner.
+    /// Writes a certificate that only its own key signs.
     ///
     /// # Panics
     ///
-    /// As [`Authority::sign`].
+    /// Panics like [`Authority::sign`].
     pub fn self_signed(name: &str, dir: &Path) -> CertificateFiles {
         let key = key();
         let signed = named(name).self_signed(&key);
@@ -112,7 +112,6 @@ fn key() -> KeyPair {
     KeyPair::generate().expect("there is randomness")
 }
 
-/// For a name or an address.
 fn named(name: &str) -> CertificateParams {
     let params = CertificateParams::new([name.to_owned()]);
     called(params.expect("that is a name"), name)

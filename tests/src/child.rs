@@ -1,4 +1,4 @@
-//! A child process that is stopped, continued and ended by pid, and never outlives its parent.
+//! A child process that is stopped, resumed and ended by pid, and never outlives its parent.
 
 use std::io::Read as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a signal may take to show its effect on a loaded machine.
+/// Upper limit of the time until a signal takes effect on a loaded machine.
 const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A child process, killed and reaped when dropped.
@@ -17,7 +17,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`.
     pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Process> {
         let mut child = command.spawn()?;
         match reaper(child.id()) {
@@ -38,14 +37,14 @@ impl Process {
         self.child.id()
     }
 
-    /// The exit status if the process has ended.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.child
             .try_wait()
             .expect("cannot ask for the state of a child")
     }
 
-    /// SIGSTOP; returns once the process stands still.
+    /// Sends SIGSTOP and waits until the process is stopped.
     pub(crate) fn stop(&mut self) {
         self.signal(Signal::STOP);
         let deadline = Instant::now() + SIGNAL_DEADLINE;
@@ -64,18 +63,17 @@ impl Process {
         }
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn cont(&mut self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGTERM, then waits for the end.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn terminate(&mut self, within: Duration) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait(within)
     }
 
-    /// Waits for the end.
     pub(crate) fn wait(&mut self, within: Duration) -> ExitStatus {
         let deadline = Instant::now() + within;
         loop {
@@ -91,7 +89,7 @@ impl Process {
         }
     }
 
-    /// A signal to a child that was not reaped yet, so the pid cannot belong to anybody else.
+    /// Sends a signal to the child. The child is not reaped yet, so no other process has its pid.
     fn signal(&mut self, signal: Signal) {
         if let Some(status) = self.exited() {
             panic!("process {} has ended already: {status}", self.pid());
@@ -104,7 +102,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The reaper first: once the child is reaped its pid may be reused.
+        // The reaper ends first, because the pid may be reused once the child is reaped.
         let _ = self.reaper.kill();
         let _ = self.reaper.wait();
         // SIGKILL also ends a stopped process.
@@ -113,8 +111,8 @@ impl Drop for Process {
     }
 }
 
-/// A shell that kills `pid` when this process ends without dropping it: an aborted test run, or a
-/// server in a `static`. It sleeps on a pipe whose other end closes with this process.
+/// Starts a shell that kills `pid` if this process ends without dropping it, as an aborted test run
+/// or a server in a `static` does. The shell waits on a pipe that closes with this process.
 fn reaper(pid: u32) -> std::io::Result<Child> {
     const SCRIPT: &str = r#"trap "" HUP INT TERM; echo ready; read -r _; kill -9 "$1""#;
     let mut reaper = Command::new("/bin/sh")
@@ -123,7 +121,7 @@ fn reaper(pid: u32) -> std::io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    // Until it answers, the trap is not set and an interrupt would end it first.
+    // Until the shell has answered, the trap is not set, and an interrupt would end the shell.
     let mut ready = [0; 6];
     if let Some(stdout) = reaper.stdout.as_mut() {
         stdout.read_exact(&mut ready)?;
@@ -131,10 +129,10 @@ fn reaper(pid: u32) -> std::io::Result<Child> {
     Ok(reaper)
 }
 
-/// The state letter of `/proc/<pid>/stat`; elsewhere there is nothing to look at.
+/// Returns true if `/proc/<pid>/stat` shows a stopped process, or on a system other than Linux.
 fn is_stopped(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // The name in parentheses may itself contain spaces and parentheses.
+        // The process name in parentheses may itself contain spaces and parentheses.
         Ok(stat) => stat
             .rsplit_once(") ")
             .is_some_and(|(_, fields)| fields.starts_with(['T', 't'])),

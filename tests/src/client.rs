@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 
 use crate::resp::{line_at, value_len};
 
-/// How long a command may take unless told otherwise.
+/// The timeout of a command, unless set otherwise.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What the server answered.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// No such value.
+    /// The absence of a value.
     Nil,
     /// An integer.
     Int(i64),
     /// A string (bytes that are not UTF-8 are replaced).
     Bulk(String),
-    /// Several replies.
+    /// An array of replies.
     Array(Vec<Reply>),
     /// A status like `OK`.
     Status(String),
-    /// An error, its code first.
+    /// An error, which begins with its code.
     Error(String),
 }
 
 impl Reply {
-    /// The integer.
+    /// Returns the integer.
     ///
     /// # Panics
     ///
-    /// When the reply is something else.
+    /// Panics if the reply is something else.
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
@@ -41,11 +41,11 @@ impl Reply {
         }
     }
 
-    /// The string or status, `None` for nil.
+    /// Returns the string or status, `None` for nil.
     ///
     /// # Panics
     ///
-    /// When the reply is something else.
+    /// Panics if the reply is something else.
     #[track_caller]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -55,11 +55,11 @@ impl Reply {
         }
     }
 
-    /// The elements.
+    /// Returns the elements.
     ///
     /// # Panics
     ///
-    /// When the reply is something else.
+    /// Panics if the reply is something else.
     #[track_caller]
     pub fn array(&self) -> &[Reply] {
         match self {
@@ -68,7 +68,7 @@ impl Reply {
         }
     }
 
-    /// Whether it is an error.
+    /// Returns true if the reply is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Reply::Error(_))
     }
@@ -92,7 +92,7 @@ impl Resp {
     ///
     /// # Errors
     ///
-    /// When nobody listens there.
+    /// If no server listens there.
     pub fn connect(address: SocketAddr) -> io::Result<Resp> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_nodelay(true)?;
@@ -103,16 +103,16 @@ impl Resp {
         })
     }
 
-    /// How long [`Resp::cmd`] and [`Resp::try_cmd`] wait for a reply (5 s unless set).
+    /// Sets how long [`Resp::cmd`] and [`Resp::try_cmd`] wait for a reply (15 s unless set).
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Sends a command and returns its reply; the server's errors are replies too.
+    /// Sends a command and returns its reply, which may be an error of the server.
     ///
     /// # Panics
     ///
-    /// When no reply comes in time.
+    /// Panics if no reply arrives in time.
     #[track_caller]
     pub fn cmd(&mut self, words: &[&str]) -> Reply {
         match self.try_cmd(words) {
@@ -125,19 +125,19 @@ impl Resp {
     ///
     /// # Panics
     ///
-    /// When the server rejects the command, or no reply comes in time.
+    /// Panics if the server rejects the command, or no reply arrives in time.
     #[track_caller]
     pub fn must(&mut self, words: &[&str]) {
         let reply = self.cmd(words);
         assert!(!reply.is_error(), "{words:?}: {reply:?}");
     }
 
-    /// Sends a command and returns its reply, for servers that may not answer.
+    /// Sends a command to a server that may not answer, and returns its reply.
     ///
     /// # Errors
     ///
-    /// When the connection is gone, or no reply came in time; after that the connection is of no
-    /// use any more, because a late reply would pass for that of the next command.
+    /// If the connection is closed, or no reply arrived in time. After that, the connection is
+    /// unusable, because a late reply would be taken for the reply to the next command.
     pub fn try_cmd(&mut self, words: &[&str]) -> io::Result<Reply> {
         self.send(words)?;
         self.read_reply(self.timeout)
@@ -147,7 +147,7 @@ impl Resp {
     ///
     /// # Errors
     ///
-    /// When the connection is gone.
+    /// If the connection is closed.
     pub fn send(&mut self, words: &[&str]) -> io::Result<()> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
@@ -160,7 +160,7 @@ impl Resp {
     ///
     /// # Errors
     ///
-    /// When the connection is gone, or nothing came in time.
+    /// If the connection is closed, or nothing arrived in time.
     pub fn read_reply(&mut self, timeout: Duration) -> io::Result<Reply> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -184,23 +184,23 @@ impl Resp {
         }
     }
 
-    /// The string at `key`.
+    /// Returns the string at `key`.
     ///
     /// # Panics
     ///
-    /// When there is something else than a string.
+    /// Panics if the value of `key` is not a string.
     #[track_caller]
     pub fn get(&mut self, key: &str) -> Option<String> {
         self.cmd(&["GET", key]).text().map(str::to_owned)
     }
 
-    /// Whether `key` exists.
+    /// Returns true if `key` exists.
     #[track_caller]
     pub fn exists(&mut self, key: &str) -> bool {
         self.cmd(&["EXISTS", key]).int() == 1
     }
 
-    /// The keys that match `pattern`, sorted.
+    /// Returns the keys that match `pattern`, sorted.
     #[track_caller]
     pub fn keys(&mut self, pattern: &str) -> Vec<String> {
         let reply = self.cmd(&["KEYS", pattern]);
@@ -213,17 +213,17 @@ impl Resp {
         keys
     }
 
-    /// Milliseconds until `key` expires: -1 for never, -2 when it does not exist.
+    /// Returns the milliseconds until `key` expires: -1 for never, -2 if it does not exist.
     #[track_caller]
     pub fn pttl(&mut self, key: &str) -> i64 {
         self.cmd(&["PTTL", key]).int()
     }
 
-    /// A field of `INFO` (all sections), for example `connected_clients`.
+    /// Returns a field of `INFO` (all sections), for example `connected_clients`.
     ///
     /// # Panics
     ///
-    /// When there is no such field.
+    /// Panics if there is no such field.
     #[track_caller]
     pub fn info_field(&mut self, name: &str) -> String {
         let reply = self.cmd(&["INFO", "everything"]);
@@ -235,20 +235,20 @@ impl Resp {
     }
 }
 
-/// The value of a `name:value` line.
+/// Returns the value of a `name:value` line.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
         .filter_map(|line| line.split_once(':'))
         .find_map(|(field, value)| (field == name).then_some(value))
 }
 
-/// A timeout shows as one of two kinds, depending on the platform.
+/// Returns true for the error kinds of a timeout, which depend on the platform.
 fn is_timeout(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// The value at `at` in a buffer that is known to be complete.
+/// Decodes the value at `at` of a complete buffer.
 fn decode(value: &[u8], at: &mut usize) -> Reply {
     let (line, next) = line_at(value, *at).expect("a complete value");
     let text = String::from_utf8_lossy(&line[1..]).into_owned();

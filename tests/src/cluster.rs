@@ -9,53 +9,53 @@ use crate::sentinel::role;
 use crate::server::{RedisServer, RedisServerBuilder, free_port};
 use crate::wait::eventually;
 
-/// How long nodes may take to find each other, or to agree on who has what.
+/// Upper limit of the time until nodes find each other, or agree on the owner of every slot.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Into so many slots keys are divided.
+/// Number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// How long nodes have to get to know each other before they are told again to meet.
+/// Time that nodes get for a handshake before `CLUSTER MEET` is repeated.
 const MEET_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After how many milliseconds of silence the others take a node for dead, unless it is given otherwise.
+/// Milliseconds of silence after which other nodes consider a node dead, unless set otherwise.
 const NODE_TIMEOUT: &str = "2500";
 
 /// A cluster of masters that share the slots evenly, each with a replica if wanted.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// Those that began as masters.
+    /// The nodes that started as masters.
     pub masters: Vec<RedisServer>,
-    /// The replica of each, in the same order.
+    /// The replica of every master, in the same order.
     pub replicas: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// So many masters, without replicas.
+    /// Starts a cluster of masters without replicas.
     ///
     /// # Panics
     ///
-    /// When the nodes do not start, or do not find each other.
+    /// Panics if the nodes do not start, or do not find each other.
     #[track_caller]
     pub fn start(masters: u16) -> Self {
         Self::of(&RedisServer::builder(), masters, false)
     }
 
-    /// So many masters, each with a replica.
+    /// Starts a cluster of masters with one replica each.
     ///
     /// # Panics
     ///
-    /// As [`RedisCluster::start`].
+    /// Panics like [`RedisCluster::start`].
     #[track_caller]
     pub fn with_replicas(masters: u16) -> Self {
         Self::of(&RedisServer::builder(), masters, true)
     }
 
-    /// The same, of nodes with options.
+    /// Starts a cluster of nodes with options.
     ///
     /// # Panics
     ///
-    /// As [`RedisCluster::start`].
+    /// Panics like [`RedisCluster::start`].
     #[track_caller]
     pub fn of(node: &RedisServerBuilder, masters: u16, with_replicas: bool) -> Self {
         let started = || (0..masters).map(|_| start(node)).collect();
@@ -67,7 +67,7 @@ impl RedisCluster {
         let ids: Vec<_> = cluster.nodes().map(id).collect();
         let mut met: Option<Instant> = None;
         eventually(DEADLINE, || {
-            // Nodes give up a handshake that takes longer than their timeout.
+            // Nodes abandon a handshake that takes longer than their timeout.
             if met.is_none_or(|met| met.elapsed() > MEET_INTERVAL) {
                 cluster.meet();
                 met = Some(Instant::now());
@@ -95,11 +95,11 @@ impl RedisCluster {
         }
     }
 
-    /// Another node, which has no slots yet.
+    /// Adds a node without slots.
     ///
     /// # Panics
     ///
-    /// When it does not start, or the others do not find it.
+    /// Panics if it does not start, or the other nodes do not find it.
     #[track_caller]
     pub fn join(&self) -> RedisServer {
         let new = start(&RedisServer::builder());
@@ -118,7 +118,7 @@ impl RedisCluster {
         new
     }
 
-    /// Whether the servers that tests run on have channels in slots, as Redis 7.0 and later and Valkey do.
+    /// Returns true if the test servers support sharded channels (Redis 7.0 and later, and Valkey).
     pub fn is_possible() -> bool {
         static POSSIBLE: OnceLock<bool> = OnceLock::new();
         *POSSIBLE.get_or_init(|| {
@@ -131,7 +131,7 @@ impl RedisCluster {
     fn share_slots(&self) {
         let count = u16::try_from(self.masters.len()).expect("a few masters");
         for (index, master) in (0..).zip(&self.masters) {
-            // Of sixteen thousand slots times a few masters, in numbers that hold that.
+            // The product exceeds `u16`.
             let bound = |index: u16| u32::from(SLOTS) * u32::from(index) / u32::from(count);
             let (first, last) = (bound(index).to_string(), (bound(index + 1) - 1).to_string());
             does(master, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
@@ -140,24 +140,24 @@ impl RedisCluster {
         }
     }
 
-    /// All nodes, dead ones too.
+    /// Returns all nodes, including dead ones.
     pub fn nodes(&self) -> impl Iterator<Item = &RedisServer> {
         self.masters.iter().chain(&self.replicas)
     }
 
-    /// `redis+cluster://...` with those that began as masters.
+    /// Returns `redis+cluster://...` with the nodes that started as masters.
     pub fn url(&self) -> String {
         self.url_of("redis+cluster://")
     }
 
-    /// The same with another beginning, user and password in it.
+    /// Like [`url`](RedisCluster::url), with another beginning, which may have user and password.
     pub fn url_of(&self, beginning: &str) -> String {
         let hosts = self.masters.iter();
         let hosts = hosts.map(|node| format!("127.0.0.1:{}", node.port()));
         format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub fn slot(&self, key: &str) -> u16 {
         let slot = self
             .alive()
@@ -167,11 +167,11 @@ impl RedisCluster {
         u16::try_from(slot).expect("there are no more")
     }
 
-    /// Who has a slot, in the eyes of a node that is alive.
+    /// Returns the owner of a slot, according to a node that is alive.
     ///
     /// # Panics
     ///
-    /// When nobody has it.
+    /// Panics if no node owns the slot.
     #[track_caller]
     pub fn owner(&self, slot: u16) -> &RedisServer {
         self.owner_by(self.alive(), slot)
@@ -185,13 +185,13 @@ impl RedisCluster {
         self.nodes().find(|node| node.port() == port)
     }
 
-    /// Who has a key.
+    /// Returns the owner of a key.
     #[track_caller]
     pub fn owner_of(&self, key: &str) -> &RedisServer {
         self.owner(self.slot(key))
     }
 
-    /// A key for each master, `name` in each of them.
+    /// Returns one key for every master, each beginning with `name`.
     pub fn key_on_each(&self, name: &str) -> Vec<String> {
         let key_on = |master: &RedisServer| {
             let keys = (0..).map(|number| format!("{name}{number}"));
@@ -212,11 +212,11 @@ impl RedisCluster {
         node.expect("a node is alive")
     }
 
-    /// Moves a slot with all that is in it, step by step as a resharding does.
+    /// Moves a slot with all its keys, in the steps of a resharding.
     ///
     /// # Panics
     ///
-    /// When a node refuses.
+    /// Panics if a node refuses.
     #[track_caller]
     pub fn migrate(&self, slot: u16, to: &RedisServer) {
         let from = self.begin_migration(slot, to);
@@ -224,7 +224,7 @@ impl RedisCluster {
         self.end_migration(slot, from, to);
     }
 
-    /// Says that a slot is on its way. From where.
+    /// Begins the migration of a slot and returns its current owner.
     #[track_caller]
     pub fn begin_migration(&self, slot: u16, to: &RedisServer) -> &RedisServer {
         let from = self.owner(slot);
@@ -234,7 +234,7 @@ impl RedisCluster {
         from
     }
 
-    /// Moves some keys of a slot that is on its way. How many.
+    /// Moves some keys of a migrating slot and returns how many.
     #[track_caller]
     pub fn migrate_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> usize {
         let (slot, port) = (slot.to_string(), to.port().to_string());
@@ -253,7 +253,7 @@ impl RedisCluster {
         keys.len()
     }
 
-    /// Says that a slot has arrived, and waits until all know it.
+    /// Ends the migration of a slot, and waits until all running nodes know the new owner.
     #[track_caller]
     pub fn end_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
         self.end_migration_at(slot, to, &[from]);
@@ -263,7 +263,7 @@ impl RedisCluster {
         });
     }
 
-    /// Informs the new owner of a slot, and the `others`, that the slot has arrived.
+    /// Informs the new owner of a slot, and the `others`, that the migration has ended.
     #[track_caller]
     pub fn end_migration_at(&self, slot: u16, to: &RedisServer, others: &[&RedisServer]) {
         let (slot, new) = (slot.to_string(), id(to));
@@ -272,12 +272,12 @@ impl RedisCluster {
         }
     }
 
-    /// Whether a node takes itself for a master.
+    /// Returns true if a node considers itself a master.
     pub fn is_master(&self, node: &RedisServer) -> bool {
         role(node).as_deref() == Some("master")
     }
 
-    /// Whether a node knows which ports serve these slots.
+    /// Returns true if a node knows which ports serve these slots.
     pub fn knows(&self, node: &RedisServer, places: &[(u16, u16)]) -> bool {
         let Some(ranges) = ranges(node) else {
             return false;
@@ -289,32 +289,32 @@ impl RedisCluster {
         places.iter().all(|(slot, port)| of(*slot) == Some(*port))
     }
 
-    /// Whether each master has its replica beside it, and each node finds all slots served.
+    /// Returns true if there are as many masters as at the start, and every node is settled.
     pub fn is_complete(&self) -> bool {
         let masters = self.nodes().filter(|node| self.is_master(node)).count();
         masters == self.masters.len() && self.nodes().all(is_settled)
     }
 
-    /// What a node is called in the cluster.
+    /// Returns the id of a node in the cluster.
     pub fn name_of(&self, node: &RedisServer) -> String {
         id(node)
     }
 
-    /// Has a node serve a slot no more; nobody else hears of it.
+    /// Makes a node stop serving a slot, without notifying the other nodes.
     ///
     /// # Panics
     ///
-    /// When it refuses.
+    /// Panics if the node refuses.
     #[track_caller]
     pub fn abandon(&self, node: &RedisServer, slot: u16) {
         does(node, &["CLUSTER", "DELSLOTS", &slot.to_string()]);
     }
 
-    /// Waits until a replica is the master of what its master had, in the eyes of all who are alive.
+    /// Waits until a replica considers itself the owner of `slot`, which its master owned.
     ///
     /// # Panics
     ///
-    /// When it is not promoted.
+    /// Panics if the replica is not promoted.
     #[track_caller]
     pub fn until_promoted(&self, replica: &RedisServer, slot: u16) {
         let port = Some(replica.port());
@@ -359,7 +359,7 @@ fn bus_port(node: &RedisServer) -> String {
     port.array()[1].text().expect("a port").to_owned()
 }
 
-/// Which ports serve which slots, in the eyes of a node.
+/// Returns which ports serve which slots, according to a node.
 fn ranges(node: &RedisServer) -> Option<Vec<(RangeInclusive<u16>, u16)>> {
     let mut client = node.try_client().ok()?;
     let Reply::Array(ranges) = client.try_cmd(&["CLUSTER", "SLOTS"]).ok()? else {
@@ -374,7 +374,7 @@ fn ranges(node: &RedisServer) -> Option<Vec<(RangeInclusive<u16>, u16)>> {
     Some(ranges.iter().map(read).collect())
 }
 
-/// Whether a node finds all slots served, and follows its master, or is followed.
+/// Returns true if a node sees all slots served, and follows its master or has a replica online.
 fn is_settled(node: &RedisServer) -> bool {
     let all = SLOTS.to_string();
     let serves = field(node, "cluster_state").as_deref() == Some("ok")
@@ -396,7 +396,7 @@ fn does(node: &RedisServer, words: &[&str]) {
     node.client().must(words);
 }
 
-/// A field of `CLUSTER INFO`.
+/// Returns a field of `CLUSTER INFO`.
 fn field(node: &RedisServer, name: &str) -> Option<String> {
     let mut client: Resp = node.try_client().ok()?;
     let info = client.try_cmd(&["CLUSTER", "INFO"]).ok()?;

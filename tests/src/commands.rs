@@ -1,4 +1,4 @@
-//! The commands of a document, run as a reader pastes them, on ports that are free.
+//! Runs the commands of a document as a reader would paste them, on free ports.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use crate::documents::{blocks, document};
 use crate::wait::eventually;
 
-/// A block of commands: ```` ```sh name ````, or ```` ```console name ````, in which they stand behind `$ ` and what they say
-/// below them.
+/// A block of commands: ```` ```sh name ````, or ```` ```console name ````. In a `console` block
+/// the commands follow `$ `, and their output is below them.
 #[derive(Debug)]
 pub struct Commands {
     name: String,
@@ -27,31 +27,31 @@ pub struct Commands {
     variables: Vec<(String, String)>,
 }
 
-/// What commands have said.
+/// The output and exit status of a run.
 #[derive(Debug)]
 pub struct Said {
-    /// To stdout, all of them together.
+    /// The stdout of all commands together.
     pub stdout: String,
-    /// To stderr, with each command before that.
+    /// The stderr of all commands, with every command before its output.
     pub stderr: String,
-    /// How they ended.
+    /// The exit status of the shell.
     pub status: ExitStatus,
     dir: TempDir,
 }
 
 impl Said {
-    /// The folder in which they ran, with what they left there.
+    /// Returns the folder in which the commands ran, with the files that they left there.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 }
 
 impl Commands {
-    /// Those of this name in a document, whose path is below the workspace.
+    /// Returns the block of this name in the document at `path`, relative to the workspace.
     ///
     /// # Panics
     ///
-    /// When there is not one such block.
+    /// Panics unless there is exactly one such block.
     #[track_caller]
     pub fn of(path: &str, name: &str) -> Commands {
         let mut found = blocks(&document(path));
@@ -69,7 +69,7 @@ impl Commands {
             *of.0 += of.1;
             of.0.push('\n');
         }
-        // Where Debian keeps what only root runs.
+        // Debian installs programs for root there.
         let path = format!("{}:/usr/sbin", env::var("PATH").expect("a PATH"));
         Commands {
             name: name.to_owned(),
@@ -82,21 +82,21 @@ impl Commands {
         .instead_of_each("redis-server ", &format!("{} ", redis_server()))
     }
 
-    /// What they are documented to say.
+    /// Returns the documented output.
     pub fn output(&self) -> &str {
         &self.output
     }
 
-    /// The folder in which they run, which is empty.
+    /// Returns the folder in which the commands will run; it is empty.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Puts this build, or this test's server, where the document has a reader's.
+    /// Replaces `documented` with `here`, which names this build, or the server of this test.
     ///
     /// # Panics
     ///
-    /// When they do not have it.
+    /// Panics if the commands do not contain `documented`.
     #[track_caller]
     #[must_use]
     pub fn instead_of(self, documented: &str, here: &str) -> Commands {
@@ -109,14 +109,14 @@ impl Commands {
         self.instead_of_each(documented, here)
     }
 
-    /// The same, if they have it.
+    /// Like [`instead_of`](Commands::instead_of), but does nothing if `documented` is missing.
     #[must_use]
     pub fn instead_of_each(mut self, documented: &str, here: &str) -> Commands {
         self.text = self.text.replace(documented, here);
         self
     }
 
-    /// Has them find the program there first, by its name.
+    /// Puts the folder of this program first in the `PATH` of the commands.
     #[must_use]
     pub fn with_program(mut self, program: &str) -> Commands {
         let folder = Path::new(program).parent().expect("a folder of a program");
@@ -124,18 +124,18 @@ impl Commands {
         self
     }
 
-    /// Sets a variable of their environment.
+    /// Sets an environment variable of the commands.
     #[must_use]
     pub fn with(mut self, variable: &str, value: &str) -> Commands {
         self.variables.push((variable.to_owned(), value.to_owned()));
         self
     }
 
-    /// Goes on with the block of this name, in the same shell.
+    /// Appends the block of this name, which then runs in the same shell.
     ///
     /// # Panics
     ///
-    /// As [`Commands::of`].
+    /// Panics like [`Commands::of`].
     #[track_caller]
     #[must_use]
     pub fn then(mut self, path: &str, name: &str) -> Commands {
@@ -146,12 +146,12 @@ impl Commands {
         self
     }
 
-    /// Runs them, in a shell that ends at the first that fails, and has free ports for 6379 and for each number
-    /// that begins with 70.
+    /// Runs the commands in a shell that ends at the first command that fails. Replaces 6379, and
+    /// every four-digit number that begins with 70, with a free port.
     ///
     /// # Panics
     ///
-    /// When one of them fails, or they take too long.
+    /// Panics if a command fails, or the commands run longer than `too_long`.
     #[track_caller]
     pub fn run(self, too_long: Duration) -> Said {
         let name = self.name.clone();
@@ -160,11 +160,11 @@ impl Commands {
         said
     }
 
-    /// The same, and they may fail.
+    /// Like [`run`](Commands::run), but the commands may fail.
     ///
     /// # Panics
     ///
-    /// When they take too long.
+    /// Panics if the commands run longer than `too_long`.
     #[track_caller]
     pub fn end(self, too_long: Duration) -> Said {
         let logs = tempfile::tempdir().expect("a folder");
@@ -202,7 +202,6 @@ impl Commands {
     }
 }
 
-/// The server's binary.
 fn redis_server() -> String {
     env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
@@ -223,7 +222,8 @@ fn on_free_ports(commands: &str) -> String {
     replaced
 }
 
-/// One whose cluster bus would be free as well, and that nobody gets who takes any.
+/// Returns a port that is free, as is the port of its cluster bus. Both are below the usual
+/// ephemeral ports, so that no process that binds to any free port gets them.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let from = 10_000 + u16::try_from(std::process::id() % 5_000).expect("a small number");
@@ -236,14 +236,14 @@ fn free_port() -> u16 {
     }
 }
 
-/// What is still there of commands that failed ends with the test.
+/// The process group of the shell. Dropping it kills the processes that commands left behind.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
         let group = format!("-{}", self.0.id());
         let mut kill = Command::new("kill");
-        // Nothing is left of those that worked.
+        // Fails if the group has no processes left, as after commands that succeeded.
         let _ = kill
             .args(["-KILL", "--", &group])
             .stderr(Stdio::null())

@@ -1,4 +1,4 @@
-//! The documents of this repository: what stands in their blocks of code.
+//! The code blocks of the documents in this repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,40 +6,40 @@ use std::path::{Path, PathBuf};
 /// A block of code between two fences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What stands behind the fence up to a blank: `rust,no_run`, `sh`.
+    /// The text after the fence, up to the first blank: `rust,no_run`, `sh`.
     pub language: String,
-    /// What stands behind that.
+    /// The rest of the fence line.
     pub name: String,
-    /// Its lines, without the indentation of the fence.
+    /// The lines of the block, without the indentation of the fence.
     pub text: String,
-    /// Where it begins, counted from one.
+    /// The line number of the fence, counted from one.
     pub line: usize,
 }
 
-/// The folder of the workspace.
+/// Returns the folder of the workspace.
 pub fn workspace() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = tests.parent().expect("a folder around tests");
     workspace.to_owned()
 }
 
-/// The text of a document, whose path is below the workspace.
+/// Returns the text of the document at `path`, relative to the workspace.
 ///
 /// # Panics
 ///
-/// When it cannot be read.
+/// Panics if the document cannot be read.
 #[track_caller]
 pub fn document(path: &str) -> String {
     let file = workspace().join(path);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The arguments of a command that a document has in a line of prose or a cell of a table, `cargo run --bin program -- arguments`: what
-/// a test gives the program that it has built.
+/// Returns the arguments of a command in a document's prose or table, for example
+/// `cargo run --bin program -- arguments`. A test passes them to the program that it has built.
 ///
 /// # Panics
 ///
-/// When the document does not have it.
+/// Panics if the document does not contain the command.
 #[track_caller]
 pub fn typed(path: &str, command: &str) -> Vec<String> {
     let text = document(path);
@@ -51,11 +51,11 @@ pub fn typed(path: &str, command: &str) -> Vec<String> {
     arguments.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The blocks of a text in Markdown, in its order.
+/// Returns the code blocks of a Markdown text, in order.
 ///
 /// # Panics
 ///
-/// When a block has no end.
+/// Panics if a block has no end.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = (1..).zip(text.lines());

@@ -1,9 +1,10 @@
-//! The Rust code of the book: each of its documents is compiled and run as documentation of a module here.
+//! The Rust code of the book: every document is compiled and run as the documentation of a module.
 //!
-//! It may use what this package's tests may: `distlock` with its test kit, `tokio`, `metrics-exporter-prometheus`. The
-//! test `structure` checks that each document with such code is here. README.md is the documentation of `distlock`.
+//! The code may use the dev-dependencies of this package: `distlock` with its feature `testing`,
+//! `tokio`, `metrics-exporter-prometheus`. The test `structure` checks that every document with
+//! such code is listed here. README.md is the documentation of `distlock`.
 
-/// Names a document of the book.
+/// Declares a module with a document of the book as its documentation.
 macro_rules! document {
     ($name:ident, $path:literal) => {
         #[doc = include_str!(concat!("../../docs/", $path))]

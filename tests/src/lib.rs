@@ -1,20 +1,21 @@
-//! Support for the tests of distlock: everything that is needed to show a lock under real faults.
+//! Support for the tests of distlock, which show a lock under real faults.
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
-//! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
-//! * [`RedisCluster`]: masters with a replica each, whose slots move and whose nodes die;
-//! * [`Authority`]: who signs certificates;
+//! * [`sentinel::Sentinels`]: a master, a replica, and the sentinels that monitor them;
+//! * [`RedisCluster`]: masters with a replica each; slots can move and nodes can die;
+//! * [`Authority`]: a certificate authority;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
-//! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
-//! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
-//! * [`garbage`]: a server that answers with what no server should answer;
-//! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
-//! * [`documents`] and [`Commands`]: what the documents of this repository tell readers to type, run as it stands there;
-//! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
-//! * [`SplitMix`]: chance that can be repeated;
+//! * [`Middleman`]: a third-party proxy, which forwards no pub/sub messages;
+//! * [`Proxy`]: a TCP proxy in front of a server, with faults that are scripted while it runs;
+//! * [`garbage`]: a server that sends replies that no server should send;
+//! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] code changes its
+//! libc;
+//! * [`documents`] and [`Commands`]: run the commands in this repository's documents unchanged;
+//! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for fixed times;
+//! * [`SplitMix`]: reproducible random numbers;
 //! * [`Spread`]: minimum, mean, percentiles, maximum.
 //!
-//! Everything here panics with a message that says what went wrong: it is only used by tests.
+//! Everything here panics with a message about the cause, because only tests use it.
 
 mod authority;
 mod child;

@@ -1,4 +1,4 @@
-//! Proxies that people put before their servers, and that pass on scripts but no messages.
+//! Third-party proxies for Redis, which forward scripts but no pub/sub messages.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,16 +14,16 @@ use crate::child::Process;
 use crate::client::{Reply, Resp};
 use crate::server::{RedisServer, free_port};
 
-/// How long a start may take on a loaded machine.
+/// Upper limit of the time that a start takes on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often other ports are tried when another process was faster.
+/// Number of ports that are tried if another process takes each of them first.
 const PORT_ATTEMPTS: u32 = 20;
 
-/// Names the binary of Envoy, which is then used in place of twemproxy.
+/// Environment variable with the path of the Envoy binary, which then replaces twemproxy.
 const ENVOY: &str = "DISTLOCK_ENVOY";
 
-/// A proxy before one server, or before several that share the keys.
+/// A proxy in front of one server, or of several servers that share the keys.
 #[derive(Debug)]
 pub struct Middleman {
     port: u16,
@@ -33,11 +33,11 @@ pub struct Middleman {
 }
 
 impl Middleman {
-    /// twemproxy, or Envoy where the environment variable `DISTLOCK_ENVOY` names its binary.
+    /// Starts twemproxy, or Envoy if the variable `DISTLOCK_ENVOY` has the path of its binary.
     ///
     /// # Panics
     ///
-    /// When it is not installed, or does not start.
+    /// Panics if the proxy is not installed, or does not start.
     #[track_caller]
     pub fn before(servers: &[&RedisServer]) -> Middleman {
         for _ in 0..PORT_ATTEMPTS {
@@ -73,7 +73,7 @@ impl Middleman {
         };
         let deadline = Instant::now() + DEADLINE;
         while !proxy.answers() {
-            // Somebody else may have taken its port.
+            // Another process may have taken the port.
             if proxy.process.exited().is_some() {
                 return None;
             }
@@ -83,22 +83,22 @@ impl Middleman {
         Some(proxy)
     }
 
-    /// `redis://127.0.0.1:<port>`.
+    /// Returns `redis://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Freezes the process (SIGSTOP); returns once it stands still.
+    /// Freezes the process (SIGSTOP) and waits until it is stopped.
     pub fn stop_process(&mut self) {
         self.process.stop();
     }
 
-    /// Lets a frozen process go on (SIGCONT).
+    /// Resumes a frozen process (SIGCONT).
     pub fn cont_process(&mut self) {
         self.process.cont();
     }
 
-    /// Whether scripts are run behind it.
+    /// Returns true if the proxy runs scripts on its server.
     fn answers(&self) -> bool {
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, self.port).into();
         let asked = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
@@ -106,8 +106,8 @@ impl Middleman {
     }
 }
 
-/// Starts it from a thread that lives for as long as the sender: Envoy ends with the thread that started it, which would be
-/// that of the first test.
+/// Starts the process from a thread that lives as long as the sender. Envoy ends with the thread
+/// that started it, which would otherwise be the thread of the first test.
 fn spawn(mut command: Command) -> (std::io::Result<Process>, Sender<()>) {
     let (parent, is_needed) = channel();
     let (started, process) = channel();

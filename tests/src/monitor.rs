@@ -1,17 +1,17 @@
-//! What a server executes.
+//! The commands that a server executes.
 
 use std::time::Duration;
 
 use crate::RedisServer;
 use crate::client::{Reply, Resp};
 
-/// How long a line may need to arrive on a loaded machine.
+/// Upper limit of the time until a line arrives on a loaded machine.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection in `MONITOR` mode. Its lines wait in the server until they are read.
+/// A connection in `MONITOR` mode. The server buffers its lines until they are read.
 ///
-/// One line a command: `1700000000.000000 [0 127.0.0.1:1234] "GET" "a"`; what a script calls shows
-/// `lua` in place of the address.
+/// Every command is one line: `1700000000.000000 [0 127.0.0.1:1234] "GET" "a"`. A command of a
+/// script has `lua` in place of the address.
 #[derive(Debug)]
 pub struct Monitor {
     client: Resp,
@@ -21,11 +21,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to listen; every command that begins after the return is seen.
+    /// Starts to monitor. The lines include every command that begins after `start` returns.
     ///
     /// # Panics
     ///
-    /// When the server refuses.
+    /// Panics if the server refuses.
     #[track_caller]
     pub fn start(server: &RedisServer) -> Monitor {
         let mut client = server.client();
@@ -43,10 +43,10 @@ impl Monitor {
     ///
     /// # Panics
     ///
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn lines(&mut self) -> Vec<String> {
-        // A command of our own shows that everything before it has arrived.
+        // The marker command arrives last, so everything before it has arrived.
         self.markers += 1;
         let marker = format!("monitor-marker-{}-{}", std::process::id(), self.markers);
         self.marker.cmd(&["ECHO", &marker]);
@@ -57,16 +57,16 @@ impl Monitor {
                 other => panic!("MONITOR: {other:?}"),
             }
         }
-        // Other monitors have markers of their own.
+        // Other monitors send their own markers.
         let ours = |line: &&String| !line.contains("monitor-marker-");
         self.lines.iter().filter(ours).cloned().collect()
     }
 
-    /// Returns how many commands that were executed before the call have `needle` in their line.
+    /// Returns the number of commands executed before the call with `needle` in their line.
     ///
     /// # Panics
     ///
-    /// When the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn count(&mut self, needle: &str) -> usize {
         let lines = self.lines();

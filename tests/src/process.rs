@@ -1,4 +1,4 @@
-//! Child processes that can be talked to, frozen and killed.
+//! Child processes that exchange lines with the test, and that can be frozen and killed.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::child::Process;
 
-/// Marks the children of [`this_test_binary`].
+/// Environment variable that marks the children of [`this_test_binary`] and has their arguments.
 const CHILD: &str = "DISTLOCK_TEST_CHILD";
 
-/// A child process, talked to in lines over stdin and stdout; killed and reaped when dropped.
+/// A child process with line-based stdin and stdout, killed and reaped when dropped.
 pub struct Worker {
     process: Process,
     stdin: Option<ChildStdin>,
@@ -28,7 +28,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Starts `command` with piped stdin and stdout; stderr stays the test's.
+    /// Starts `command` with piped stdin and stdout; stderr is inherited from the test.
     ///
     /// ```no_run
     /// # use distlock_tests::Worker;
@@ -40,7 +40,7 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// Panics if the command cannot be started.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Worker {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -49,7 +49,7 @@ impl Worker {
         let stdin = process.child().stdin.take();
         let stdout = process.child().stdout.take().expect("stdout is piped");
         let (sender, lines) = channel();
-        // Ends with the process: its end closes the pipe.
+        // The thread ends with the process, because the pipe closes then.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -73,7 +73,7 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// When it does not read any more.
+    /// Panics if the process no longer reads.
     #[track_caller]
     pub fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin was closed");
@@ -87,11 +87,11 @@ impl Worker {
         self.stdin = None;
     }
 
-    /// The next line of its stdout.
+    /// Returns the next line of its stdout, waiting up to `within`.
     ///
     /// # Panics
     ///
-    /// When none comes in time, or stdout is closed.
+    /// Panics if no line arrives in time, or stdout is closed.
     #[track_caller]
     pub fn next_line(&self, within: Duration) -> String {
         match self.lines.recv_timeout(within) {
@@ -105,11 +105,11 @@ impl Worker {
         }
     }
 
-    /// Skips lines up to one that starts with `prefix` and returns what follows it.
+    /// Skips lines until one starts with `prefix`, and returns the rest of that line.
     ///
     /// # Panics
     ///
-    /// When none comes in time, or stdout is closed.
+    /// Panics if no such line arrives in time, or stdout is closed.
     #[track_caller]
     pub fn expect_line(&self, prefix: &str, within: Duration) -> String {
         let deadline = Instant::now() + within;
@@ -129,53 +129,53 @@ impl Worker {
         }
     }
 
-    /// The lines that have arrived, without waiting.
+    /// Returns the lines that have arrived, without waiting.
     pub fn drain_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Freezes it (SIGSTOP); returns once it stands still.
+    /// Freezes the process (SIGSTOP) and waits until it is stopped.
     ///
     /// # Panics
     ///
-    /// When it has ended.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn stop_process(&mut self) {
         self.process.stop();
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the process (SIGCONT).
     ///
     /// # Panics
     ///
-    /// When it has ended.
+    /// Panics if the process has ended.
     #[track_caller]
     pub fn cont_process(&mut self) {
         self.process.cont();
     }
 
-    /// Kills it (SIGKILL) and waits for its end; the lines it wrote before are returned.
+    /// Kills the process (SIGKILL), waits for its end, and returns the lines that it wrote before.
     pub fn kill(self) -> Vec<String> {
         drop(self.process);
-        // The pipe is closed now, so this ends.
+        // The pipe is closed now, so the iterator ends.
         self.lines.iter().collect()
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Asks the process to end (SIGTERM) and waits until it has.
     ///
     /// # Panics
     ///
-    /// When it has ended before, or does not end in time.
+    /// Panics if the process ended before, or does not end in time.
     #[track_caller]
     pub fn terminate(&mut self, within: Duration) -> ExitStatus {
         self.process.terminate(within)
     }
 
-    /// Waits until it ends by itself; its stdin is closed first.
+    /// Closes stdin and waits until the process ends by itself.
     ///
     /// # Panics
     ///
-    /// When it does not end in time.
+    /// Panics if the process does not end in time.
     #[track_caller]
     pub fn wait(&mut self, within: Duration) -> ExitStatus {
         self.close_stdin();
@@ -183,33 +183,32 @@ impl Worker {
     }
 }
 
-/// A command that runs the test `entry` (its full path, `module::name`) of the running test binary
-/// in a process of its own, for [`Worker::spawn`].
+/// Returns a command that runs the test `entry` (its full path, `module::name`) of the running test
+/// binary in its own process, for [`Worker::spawn`].
 ///
 /// `entry` is a `#[test]` function that returns at once unless [`is_child`]; its arguments are
-/// [`child_args`]. The test harness writes lines of its own to stdout, so read with
-/// [`Worker::expect_line`].
+/// [`child_args`]. The test harness also writes to stdout, so read with [`Worker::expect_line`].
 ///
 /// # Panics
 ///
-/// When the running executable is unknown.
+/// Panics if the running executable is unknown.
 #[track_caller]
 pub fn this_test_binary(entry: &str, args: &[&str]) -> Command {
     let program = std::env::current_exe().expect("the running executable");
     let mut command = Command::new(program);
-    // Quiet: otherwise the harness writes the test's name at the beginning of the first line.
+    // Without `--quiet` the harness writes the test's name at the beginning of the first line.
     command
         .args([entry, "--exact", "--nocapture", "--quiet"])
         .env(CHILD, args.join("\n"));
     command
 }
 
-/// Whether this process was started through [`this_test_binary`].
+/// Returns true if this process was started through [`this_test_binary`].
 pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// The arguments given to [`this_test_binary`]; none in any other process.
+/// Returns the arguments given to [`this_test_binary`]; empty in any other process.
 pub fn child_args() -> Vec<String> {
     let args = std::env::var(CHILD).unwrap_or_default();
     args.lines().map(str::to_owned).collect()
@@ -221,11 +220,11 @@ mod tests {
 
     const SECONDS: Duration = Duration::from_secs(20);
 
-    /// The child of the next test: a parent that dies without cleaning up.
+    /// The child of the next test: a parent that aborts without cleanup.
     #[test]
     fn careless_parent_entry() {
         if is_child() {
-            // Not `cat`, which would end by itself when its stdin closes.
+            // Unlike `cat`, `sleep` does not end when its stdin closes.
             let child = Worker::spawn(Command::new("sleep").arg("600"));
             println!("pid {}", child.pid());
             std::process::abort();
@@ -241,7 +240,7 @@ mod tests {
         let pid = parent.expect_line("pid ", SECONDS);
         parent.wait(SECONDS);
         crate::eventually(SECONDS, || {
-            // An orphan's zombie may stay where nobody reaps orphans.
+            // An orphan can remain a zombie on a system without a process that reaps orphans.
             std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .map_or(true, |stat| stat.contains(") Z"))
         });

@@ -1,71 +1,71 @@
-//! Independent servers, most of which must agree.
+//! Independent servers, of which a majority must agree.
 
 use crate::proxy::Proxy;
 use crate::server::RedisServer;
 
-/// Servers that know nothing of each other.
+/// Independent servers: none of them knows another.
 #[derive(Debug)]
 pub struct RedisQuorum {
     servers: Vec<RedisServer>,
 }
 
 impl RedisQuorum {
-    /// So many of them.
+    /// Starts `count` servers.
     ///
     /// # Panics
     ///
-    /// As [`RedisServer::start`].
+    /// Panics like [`RedisServer::start`].
     #[track_caller]
     pub fn start(count: usize) -> Self {
         Self::of((0..count).map(|_| RedisServer::start()))
     }
 
-    /// These ones.
+    /// Creates a quorum of these servers.
     pub fn of(servers: impl IntoIterator<Item = RedisServer>) -> Self {
         RedisQuorum {
             servers: servers.into_iter().collect(),
         }
     }
 
-    /// The URL of all of them.
+    /// Returns the quorum URL of all servers.
     pub fn url(&self) -> String {
         Self::url_at(self.servers.iter().map(RedisServer::port))
     }
 
-    /// All of them.
+    /// Returns all servers.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The URL of whatever leads to them at these ports.
+    /// Returns the quorum URL for these ports, for example of proxies.
     pub fn url_at(ports: impl IntoIterator<Item = u16>) -> String {
         Self::url_of("redis+quorum://", ports)
     }
 
-    /// The same, and what it begins with.
+    /// Like [`url_at`](RedisQuorum::url_at), with another beginning.
     pub fn url_of(beginning: &str, ports: impl IntoIterator<Item = u16>) -> String {
         let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));
         format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
     }
 
-    /// The URL of each, with commas between them.
+    /// Returns the URL of every server, separated by commas.
     pub fn servers_urls(&self) -> String {
         let urls: Vec<_> = self.servers.iter().map(RedisServer::url).collect();
         urls.join(",")
     }
 
-    /// A way to each of them, whose faults are scripted.
+    /// Starts a fault proxy in front of every server.
     #[track_caller]
     pub fn proxies(&self) -> Vec<Proxy> {
         self.servers.iter().map(RedisServer::proxy).collect()
     }
 
-    /// One of them.
+    /// Returns one server.
     pub fn server(&self, place: usize) -> &RedisServer {
         &self.servers[place]
     }
 
-    /// Lets all of them vote for the locks of a namespace, as if they had run for long.
+    /// Lets all servers vote for the locks of a namespace, as if they had run for a long time.
     #[track_caller]
     pub fn vote(&self, namespace: &str) {
         for place in 0..self.servers.len() {
@@ -73,7 +73,7 @@ impl RedisQuorum {
         }
     }
 
-    /// The same for one of them.
+    /// Lets one server vote, as [`vote`](RedisQuorum::vote) does for all.
     #[track_caller]
     pub fn vote_at(&self, place: usize, namespace: &str) {
         let mut raw = self.servers[place].client();

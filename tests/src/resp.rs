@@ -1,13 +1,13 @@
-//! Where one RESP value ends and the next begins (RESP2 and RESP3), without copying.
+//! The length of RESP values (RESP2 and RESP3), without copying.
 
 use std::fmt;
 
-/// The bytes are not RESP.
+/// The error for bytes that are not RESP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// Offset of the offending byte.
     pub at: usize,
-    /// What was wrong there.
+    /// The mistake at that byte.
     pub reason: &'static str,
 }
 
@@ -19,15 +19,15 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Length in bytes of the first value in `buf`, nested values and attributes included, or `None`
-/// while it is incomplete.
+/// Returns the length in bytes of the first value in `buf`, including nested values and attributes,
+/// or `None` while it is incomplete.
 ///
 /// # Errors
 ///
-/// [`Malformed`] when the bytes cannot be the beginning of a value.
+/// [`Malformed`] if the bytes cannot be the beginning of a value.
 pub fn value_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut at = 0;
-    // Values that still have to be read: no recursion, so no depth can overflow the stack.
+    // Number of values still to be read. Without recursion, no depth can overflow the stack.
     let mut open: u64 = 1;
     while open > 0 {
         let Some((line, next)) = line_at(buf, at) else {
@@ -43,7 +43,7 @@ pub fn value_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
         match kind {
             b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {}
             b'$' | b'=' | b'!' => {
-                // -1 is RESP2's nil and has no body.
+                // -1 is RESP2's nil, which has no body.
                 if let Some(len) = count()? {
                     let body_end = next + len as usize;
                     end = body_end + 2;
@@ -65,11 +65,11 @@ pub fn value_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(at))
 }
 
-/// Like [`value_len`] for what clients send: inline commands (`PING\r\n`) are allowed too.
+/// Like [`value_len`] for requests, which may also be inline commands (`PING\r\n`).
 ///
 /// # Errors
 ///
-/// [`Malformed`] when the bytes cannot be the beginning of a command.
+/// [`Malformed`] if the bytes cannot be the beginning of a command.
 pub fn request_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
     match buf.first() {
         None => Ok(None),
@@ -78,12 +78,12 @@ pub fn request_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Whether a complete value is a RESP3 push (and so no reply to anything).
+/// Returns true if a complete value is a RESP3 push, and so no reply.
 pub fn is_push(value: &[u8]) -> bool {
     value.first() == Some(&b'>')
 }
 
-/// The kind of a RESP3 push (`message`, `subscribe`, `invalidate`, ...), `None` for other values.
+/// Returns the kind of a RESP3 push (`message`, `subscribe`, ...), `None` for other values.
 pub fn push_kind(value: &[u8]) -> Option<&[u8]> {
     if is_push(value) {
         first_item(value)
@@ -92,7 +92,7 @@ pub fn push_kind(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The name of the command in a complete request, as sent.
+/// Returns the name of the command in a complete request, as sent.
 pub fn command_name(request: &[u8]) -> Option<&[u8]> {
     match request.first()? {
         b'*' => first_item(request),
@@ -102,7 +102,7 @@ pub fn command_name(request: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The first element of an aggregate, when it is a string.
+/// Returns the first element of an aggregate, if it is a string.
 fn first_item(aggregate: &[u8]) -> Option<&[u8]> {
     let (_, start) = line_at(aggregate, 0)?;
     let (line, body) = line_at(aggregate, start)?;
@@ -116,14 +116,14 @@ fn first_item(aggregate: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The line at `at` without its CRLF, and where the next one begins.
+/// Returns the line at `at` without its CRLF, and the offset of the next line.
 pub(crate) fn line_at(buf: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let rest = buf.get(at..)?;
     let len = rest.windows(2).position(|pair| pair == b"\r\n")?;
     Some((&rest[..len], at + len + 2))
 }
 
-/// A length: `Some(None)` for -1, `None` when it is none. Bounded, so that sums cannot overflow.
+/// Parses a length: `Some(None)` for -1, `None` if invalid. Bounded, so sums cannot overflow.
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     let n: i64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
     match n {
@@ -137,7 +137,7 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
 mod tests {
     use super::*;
 
-    /// One of each type, RESP2 and RESP3, nested ones included.
+    /// Values of every type of RESP2 and RESP3, including nested ones.
     const VALUES: &[&str] = &[
         "+OK\r\n",
         "-ERR no\r\n",

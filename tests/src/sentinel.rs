@@ -1,4 +1,4 @@
-//! Servers under the watch of sentinels.
+//! Servers that sentinels monitor.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use crate::client::Reply;
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::wait::eventually;
 
-/// How long sentinels and replicas may take to find each other, or a failover.
+/// Upper limit of a failover, and of the time until sentinels and replicas find each other.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// After how many milliseconds of silence a sentinel takes a server for dead.
+/// Milliseconds of silence after which a sentinel considers a server dead.
 const DOWN_AFTER: &str = "500";
 
-/// How often sentinels tell each other that they are there, in milliseconds, unless told otherwise.
+/// The sentinels' default interval between messages to each other, in milliseconds.
 const PUBLISH_EVERY: &str = "2000";
 
-/// A master with its replicas, and three sentinels that watch them.
+/// A master with its replicas, and three sentinels that monitor them.
 #[derive(Debug)]
 pub struct Sentinels {
-    /// The master that they began with is the first.
+    /// The master at the start, then its replicas.
     pub servers: Vec<RedisServer>,
-    /// Two of them suffice to agree.
+    /// The sentinels; two of them are a quorum.
     pub sentinels: Vec<RedisServer>,
 }
 
 impl Sentinels {
-    /// What the servers are called together.
+    /// The service name of the servers.
     pub const SERVICE: &str = "locks";
 
-    /// A master and a replica.
+    /// Starts a master and a replica.
     ///
     /// # Panics
     ///
-    /// When they do not start, or do not find each other.
+    /// Panics if the processes do not start, or do not find each other.
     #[track_caller]
     pub fn start() -> Self {
         Self::of(&RedisServer::builder(), &RedisServer::builder().sentinel())
     }
 
-    /// The same, with options.
+    /// Starts a master and a replica with options.
     ///
     /// # Panics
     ///
-    /// As [`Sentinels::start`].
+    /// Panics like [`Sentinels::start`].
     #[track_caller]
     pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
-        // A master waits five seconds for more replicas before it sends one its data.
+        // By default a master waits five seconds for more replicas before it sends its data.
         let server = || server.clone().arg("--repl-diskless-sync-delay", "0");
         let servers = vec![server().start(), server().start()];
         follow(&servers[1], &servers[0]);
@@ -60,8 +60,8 @@ impl Sentinels {
         all
     }
 
-    /// How often, in milliseconds, the sentinels tell each other that they are there; where they can be told that
-    /// (Redis 7.0, Valkey).
+    /// Sets the interval, in milliseconds, between messages of the sentinels to each other. Has no
+    /// effect on a server without that setting (Redis 7.0 and Valkey have it).
     fn tell_each_other_every(&self, millis: &str) {
         for sentinel in &self.sentinels {
             let words = ["SENTINEL", "DEBUG", "publish-period", millis];
@@ -69,12 +69,13 @@ impl Sentinels {
         }
     }
 
-    /// `redis+sentinel://...` with all of them.
+    /// Returns `redis+sentinel://...` with all sentinels.
     pub fn url(&self) -> String {
         self.url_of("redis+sentinel://", Self::SERVICE)
     }
 
-    /// The same with another beginning, user and password in it, and another service.
+    /// Like [`url`](Sentinels::url), with another beginning, which may contain user and password,
+    /// and another service.
     pub fn url_of(&self, beginning: &str, service: &str) -> String {
         let hosts = self
             .sentinels
@@ -86,7 +87,7 @@ impl Sentinels {
         )
     }
 
-    /// The server that most sentinels take for the master.
+    /// Returns the server that most sentinels consider the master.
     pub fn master(&self) -> Option<&RedisServer> {
         let named: Vec<_> = self.sentinels.iter().filter_map(master_by).collect();
         let named_by = |server: &RedisServer| {
@@ -100,31 +101,31 @@ impl Sentinels {
             .find(|server| named_by(server) > self.sentinels.len() / 2)
     }
 
-    /// The master, if it is another one than this server, in its own eyes too.
+    /// Returns the master, if it is not `than` and also considers itself a master.
     pub fn another(&self, than: &RedisServer) -> Option<&RedisServer> {
         let master = self.master()?;
         (master.port() != than.port() && role(master).as_deref() == Some("master"))
             .then_some(master)
     }
 
-    /// Waits until there is [another](Sentinels::another).
+    /// Waits until there is [another](Sentinels::another) master.
     ///
     /// # Panics
     ///
-    /// When none becomes it.
+    /// Panics if no other server becomes the master.
     #[track_caller]
     pub fn until_another(&self, than: &RedisServer) -> &RedisServer {
         eventually(DEADLINE, || self.another(than).is_some());
         self.another(than).expect("it was there")
     }
 
-    /// Waits until the replicas have all that the master has, and the sentinels know them and each other.
+    /// Waits until the setup [is complete](Sentinels::is_complete).
     #[track_caller]
     pub fn until_complete(&self) {
         eventually(DEADLINE, || self.is_complete());
     }
 
-    /// Whether the replicas have all that the master has, and the sentinels know them and each other.
+    /// Returns true if all replicas are in sync, and the sentinels know them and each other.
     pub fn is_complete(&self) -> bool {
         let Some(master) = self.master() else {
             return false;
@@ -138,17 +139,17 @@ impl Sentinels {
         self.has_replicas(master) && self.sentinels.iter().all(known)
     }
 
-    /// Whether all others have what this server has, and hear of each write.
+    /// Returns true if all other servers are online replicas of `master` and receive every write.
     pub fn has_replicas(&self, master: &RedisServer) -> bool {
         let online = info(master, "replication").matches("state=online").count();
         online == self.servers.len() - 1
     }
 
-    /// After so much silence each sentinel takes a server for dead (half a second unless set).
+    /// Sets the silence after which sentinels consider a server dead (half a second by default).
     ///
     /// # Panics
     ///
-    /// When one refuses.
+    /// Panics if a sentinel refuses.
     #[track_caller]
     pub fn set_down_after(&self, silence: Duration) {
         let ms = silence.as_millis().to_string();
@@ -163,18 +164,18 @@ impl Sentinels {
 ///
 /// # Panics
 ///
-/// When it refuses.
+/// Panics if the server refuses.
 #[track_caller]
 pub fn follow(replica: &RedisServer, master: &RedisServer) {
     let port = master.announced_port().to_string();
     replica.client().must(&["REPLICAOF", "127.0.0.1", &port]);
 }
 
-/// Has a sentinel watch a server; two must agree that it is dead.
+/// Makes a sentinel monitor a server; two sentinels must agree that the server is dead.
 ///
 /// # Panics
 ///
-/// When it refuses.
+/// Panics if the sentinel or its server refuses.
 #[track_caller]
 pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
     let mut raw = sentinel.client();
@@ -196,7 +197,7 @@ pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
     raw.must(&["SENTINEL", "SET", service, "failover-timeout", "3000"]);
 }
 
-/// The port of the server that a sentinel takes for the master.
+/// Returns the port of the server that a sentinel considers the master.
 fn master_by(sentinel: &RedisServer) -> Option<u16> {
     let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
     let answer = sentinel.try_client().ok()?.try_cmd(&ask).ok()?;
@@ -206,7 +207,7 @@ fn master_by(sentinel: &RedisServer) -> Option<u16> {
     }
 }
 
-/// Whether there is nothing against making any of its replicas the master.
+/// Returns true if the sentinel sees no obstacle to promoting any replica.
 fn trusts_replicas(sentinel: &RedisServer) -> bool {
     let ask = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
     let answer = sentinel
@@ -215,7 +216,7 @@ fn trusts_replicas(sentinel: &RedisServer) -> bool {
     let Ok(Reply::Array(replicas)) = answer else {
         return false;
     };
-    // Another one is "s_down,slave,disconnected".
+    // Other replicas have more flags, for example `s_down,slave,disconnected`.
     let well = [Reply::Bulk("flags".into()), Reply::Bulk("slave".into())];
     let is_well = |replica: &Reply| match replica {
         Reply::Array(words) => words.chunks_exact(2).any(|pair| pair == well),
@@ -224,7 +225,7 @@ fn trusts_replicas(sentinel: &RedisServer) -> bool {
     replicas.iter().all(is_well)
 }
 
-/// A section of `INFO`; empty where the server does not say, as while a sentinel cuts its connections.
+/// Returns a section of `INFO`; empty without a reply, as while a sentinel closes connections.
 pub fn info(server: &RedisServer, section: &str) -> String {
     let said = server
         .try_client()
@@ -235,7 +236,7 @@ pub fn info(server: &RedisServer, section: &str) -> String {
     }
 }
 
-/// The role that a server has in its own eyes.
+/// Returns the role that a server reports of itself.
 pub(crate) fn role(server: &RedisServer) -> Option<String> {
     let answer = server.try_client().ok()?.try_cmd(&["ROLE"]).ok()?;
     match &answer {

@@ -1,15 +1,14 @@
-//! Small C libraries that are preloaded into a process, to change what its libc does.
+//! Small C libraries that are preloaded into a process, to change the behavior of its libc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `source` in `dir` to a shared library for `LD_PRELOAD`. Where Rust links, there is a C
-/// compiler.
+/// Compiles `source` in `dir` to a library for `LD_PRELOAD`, with the C compiler that Rust needs.
 ///
 /// # Panics
 ///
-/// When it does not compile, or there is no compiler.
+/// Panics if `source` does not compile, or there is no compiler.
 #[track_caller]
 pub fn preloadable(dir: &Path, name: &str, source: &str) -> PathBuf {
     let (file, library) = (

@@ -1,6 +1,6 @@
-/* Shifts the wall clock of the process it is preloaded into by the microseconds (8 bytes, native
- * order) in the file that SKEW_FILE names; the file may change at any time. Monotonic clocks are
- * left alone, as they are when an administrator or NTP steps the clock. */
+/* Shifts the wall clock of the process that preloads this library by the microseconds (8 bytes,
+ * native order) in the file that SKEW_FILE names. The file may change at any time. Monotonic clocks
+ * are not shifted, as when an administrator or NTP steps the clock. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

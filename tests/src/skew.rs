@@ -1,4 +1,4 @@
-//! A server whose wall clock can be stepped.
+//! A wall clock of one server that can be stepped.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::shim::preloadable;
 
-/// Preloaded into the server.
+/// The source of the library that the server preloads.
 const SOURCE: &str = include_str!("skew.c");
 
 /// The files of one server's clock.
@@ -20,7 +20,7 @@ pub(crate) struct Skew {
 }
 
 impl Skew {
-    /// Builds the library in `dir`; the clock is right at first.
+    /// Builds the library in `dir`, with no offset.
     pub(crate) fn build(dir: &Path) -> Skew {
         let offset = dir.join("skew.bin");
         fs::write(&offset, 0i64.to_ne_bytes())
@@ -31,18 +31,18 @@ impl Skew {
         }
     }
 
-    /// Makes `command`'s process use the clock.
+    /// Makes the process of `command` use this clock.
     pub(crate) fn preload(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("SKEW_FILE", &self.offset);
     }
 
-    /// Sets the distance to the true time.
+    /// Sets the offset from the true time.
     pub(crate) fn set(&self, ahead: bool, by: Duration) -> io::Result<()> {
         let micros = by.as_micros() as i64;
         let micros = if ahead { micros } else { -micros };
-        // In place: the process has mapped this very file.
+        // Written in place, because the process has mapped this file.
         fs::File::options()
             .write(true)
             .open(&self.offset)?

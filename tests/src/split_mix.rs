@@ -1,26 +1,26 @@
-//! Chance that can be repeated, on every machine.
+//! Random numbers that are reproducible on every machine.
 
-/// SplitMix64: small, fast, and good enough to choose faults with. Not for secrets.
+/// SplitMix64: small, fast, and good enough to select faults. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// How far the state moves with each number.
+    /// The increment of the state for every number.
     pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// The same numbers for the same seed.
+    /// Creates a generator; the same seed gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         SplitMix(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(Self::STEP);
         Self::mixed(self.0)
     }
 
-    /// The number of a state.
+    /// Returns the number for a state.
     #[must_use]
     pub const fn mixed(state: u64) -> u64 {
         let mut mixed = state;

@@ -1,4 +1,4 @@
-//! How numbers are spread.
+//! The distribution of measured numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,11 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`.
+    /// Creates the spread of `values`.
     ///
     /// # Panics
     ///
-    /// When there are none: an empty sample has no minimum, and a test that measured nothing
-    /// must not pass.
+    /// Panics if there are none, because a test that measured nothing must not pass.
     #[track_caller]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         let mut sorted: Vec<f64> = values.into_iter().collect();
@@ -24,43 +23,43 @@ impl Spread {
         Spread { sorted }
     }
 
-    /// The spread of durations, in milliseconds.
+    /// Creates the spread of durations, in milliseconds.
     #[track_caller]
     pub fn of_millis(values: impl IntoIterator<Item = Duration>) -> Spread {
         Spread::of(values.into_iter().map(|value| value.as_secs_f64() * 1e3))
     }
 
-    /// The spread of counts (turns per waiter, ...).
+    /// Creates the spread of counts (turns per waiter, ...).
     #[track_caller]
     pub fn of_counts(values: impl IntoIterator<Item = u64>) -> Spread {
         Spread::of(values.into_iter().map(|value| value as f64))
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// The smallest value.
+    /// Returns the smallest value.
     pub fn min(&self) -> f64 {
         self.sorted[0]
     }
 
-    /// The largest value.
+    /// Returns the largest value.
     pub fn max(&self) -> f64 {
         self.sorted[self.sorted.len() - 1]
     }
 
-    /// The arithmetic mean.
+    /// Returns the arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.sorted.iter().sum::<f64>() / self.sorted.len() as f64
     }
 
-    /// The smallest value that at least `percent` of all values do not exceed (nearest rank).
+    /// Returns the smallest value that at least `percent` of all do not exceed (nearest rank).
     ///
     /// # Panics
     ///
-    /// When `percent` is not within 0 to 100.
+    /// Panics if `percent` is not within 0 to 100.
     #[track_caller]
     pub fn percentile(&self, percent: f64) -> f64 {
         assert!(

@@ -1,18 +1,18 @@
-//! Waiting for conditions instead of for time.
+//! Waits for conditions instead of for fixed times.
 
 use std::fmt::Debug;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Short enough not to blur a measurement, long enough to leave the processor to the others.
+/// Short enough not to distort a measurement, long enough to leave the processor to other threads.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The result of a condition that was evaluated once: a `bool`, or what [`equal`] returns.
+/// The result of a condition that was evaluated once: a `bool`, or the result of [`equal`].
 pub trait Condition {
     /// Returns true if the condition holds.
     fn holds(&self) -> bool;
 
-    /// Returns what was measured and what was expected, as far as the condition knows both.
+    /// Returns the measured and the expected value, as far as the condition knows both.
     fn difference(&self) -> String;
 }
 
@@ -36,8 +36,8 @@ impl Condition for Result<(), String> {
     }
 }
 
-/// Compares a measured value with the expected one, for [`eventually`] and [`eventually_async`]: their messages then
-/// contain both.
+/// Compares a measured value with the expected one, for [`eventually`] and [`eventually_async`].
+/// Their messages then contain both.
 ///
 /// ```
 /// # use distlock_tests::{equal, eventually};
@@ -56,11 +56,12 @@ pub fn equal<M: PartialEq<E> + Debug, E: Debug>(measured: M, expected: E) -> Res
     Err(format!("last: {measured:?}, expected: {expected:?}"))
 }
 
-/// Returns once `condition` holds.
+/// Waits until `condition` holds.
 ///
 /// # Panics
 ///
-/// When it does not hold within `deadline`; the message contains the caller's line, and what was measured last.
+/// Panics if the condition does not hold within `deadline`. The message contains the caller's line
+/// and the last measured value.
 #[track_caller]
 pub fn eventually<C: Condition>(deadline: Duration, mut condition: impl FnMut() -> C) {
     let end = Instant::now() + deadline;
@@ -78,11 +79,11 @@ pub fn eventually<C: Condition>(deadline: Duration, mut condition: impl FnMut() 
     }
 }
 
-/// Like [`eventually`], for conditions that await; the pauses are tokio's.
+/// Like [`eventually`], for conditions that await; it pauses with tokio's timer.
 ///
 /// # Panics
 ///
-/// When the condition does not hold within `deadline`, also when it hangs.
+/// Panics if the condition does not hold within `deadline`, also if it hangs.
 #[track_caller]
 pub fn eventually_async<F, C>(deadline: Duration, mut condition: F) -> impl Future<Output = ()>
 where
@@ -116,11 +117,11 @@ fn not_met<C: Condition>(deadline: Duration, count: u64, last: Option<&C>) -> St
     )
 }
 
-/// The output of `future`, which must come within `limit`.
+/// Returns the output of `future`, waiting up to `limit`.
 ///
 /// # Panics
 ///
-/// When it does not; the message contains the caller's line, and the type of the output.
+/// Panics if `future` takes longer. The message has the caller's line and the output's type.
 #[track_caller]
 pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
@@ -136,7 +137,7 @@ pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::
     }
 }
 
-/// The load averages of the machine, where the system has them: a wait that ends in vain is often the fault of those.
+/// Returns the machine's load averages, if available: a high load often causes a timeout.
 fn load() -> String {
     std::fs::read_to_string("/proc/loadavg")
         .map(|load| format!(", load of the machine: {}", load.trim()))

@@ -1,6 +1,6 @@
-//! Annotated functions in a crate that forbids every lint, so that nothing may be allowed for them.
+//! Annotated functions in a crate that forbids every lint, so that no `#[allow]` is possible.
 //!
-//! Only those forms that no other macro rewrites: tokio's and tracing's attributes allow lints.
+//! Without forms that another macro rewrites: the attributes of tokio and tracing allow lints.
 
 #![forbid(unsafe_code, unreachable_code, clippy::all, clippy::pedantic, warnings)]
 

@@ -1,4 +1,4 @@
-//! The process-wide default manager: each scenario in a process of its own.
+//! The process-wide default manager, with each scenario in its own process.
 
 // A test says what it expects by unwrapping it.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ async fn locked() -> Result<u64, Error> {
     Ok(distlock::current().fencing_token().get())
 }
 
-/// Runs a scenario below in a new process, which says `done` at its end.
+/// Runs a scenario below in a new process, which prints `done` at its end.
 fn scenario(name: &str, environment: &[(&str, &str)]) {
     let mut command: Command = this_test_binary("scenarios", &[name]);
     for name in ["DISTLOCK_URL", "DISTLOCK_USERNAME", "DISTLOCK_PASSWORD"] {
@@ -28,7 +28,7 @@ fn scenario(name: &str, environment: &[(&str, &str)]) {
     assert!(child.wait(PATIENCE).success());
 }
 
-/// What the children run.
+/// Runs one scenario, in a child process.
 #[test]
 fn scenarios() {
     if !is_child() {
@@ -66,7 +66,7 @@ async fn installing() {
     ] {
         assert!(message.contains(remedy), "no {remedy} in {message}");
     }
-    // Nothing to shut down.
+    // There is nothing to shut down.
     distlock::shutdown().await;
 
     let first = LockManager::in_memory();
@@ -83,7 +83,7 @@ async fn installing() {
     let guard = first.lock("k").acquire().await.unwrap();
     let error = locked().await.unwrap_err();
     assert!(error.is_busy(), "the second one took its place");
-    // `with_manager` goes before it, and spawned tasks find it.
+    // `with_manager` takes precedence. Spawned tasks use the default.
     distlock::with_manager(second, locked()).await.unwrap();
     guard.release().await.unwrap();
     tokio::spawn(locked()).await.unwrap().unwrap();
@@ -106,13 +106,13 @@ async fn shutting_down() {
     assert!(!guard.is_held());
     let error = locked().await.unwrap_err();
     assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
-    // It stays installed: a process does not change its default.
+    // The manager stays installed, because a process does not change its default.
     let error = install(LockManager::in_memory()).unwrap_err();
     assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
     distlock::shutdown().await;
 }
 
-/// Nobody else runs in this process, so the I/O threads can be counted.
+/// No other test runs in this process, so the I/O threads can be counted.
 #[test]
 fn threads_end_with_their_managers() {
     if std::path::Path::new("/proc/self/task").exists() {
@@ -133,7 +133,7 @@ async fn threads() {
         managers.push(LockManager::in_memory());
         managers.push(LockManager::connect(&server.url()).await.unwrap());
     }
-    // A thread gives itself its name, a moment after it started.
+    // A thread sets its name shortly after it starts.
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 10).await;
     let kept = managers.pop().unwrap();
     let clone = kept.clone();
@@ -145,14 +145,14 @@ async fn threads() {
     assert_eq!(io_threads(), 1, "a guard keeps its manager");
     guard.release().await.unwrap();
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
-    // A connect that fails leaves none either.
+    // A failed connect leaves no thread either.
     let url = server.url();
     server.kill();
     assert!(LockManager::connect(&url).await.is_err());
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
 }
 
-/// What the environment names, and who we are beside it.
+/// The environment names the store and the credentials.
 #[test]
 fn the_environment_names_a_store() {
     let open = RedisServer::start();
@@ -216,7 +216,7 @@ async fn locked_elsewhere_only(locks: &LockManager, n: u8) -> Result<(), Error> 
     Ok(())
 }
 
-/// A template that is locked on two servers excludes nobody, and says so once.
+/// A template that is locked on two servers does not exclude. This is logged once.
 #[test]
 fn one_template_on_two_servers_is_told_once() {
     let (first, second) = (RedisServer::start(), RedisServer::start());
@@ -245,7 +245,7 @@ async fn two_servers() {
     install(LockManager::from_env().await.unwrap()).unwrap();
     let url = std::env::var("OTHER_URL").unwrap();
     let other = LockManager::connect(&url).await.unwrap();
-    // Tenants of one server, and stores for tests, are no news.
+    // Tenants of one server, and stores for tests, are not logged.
     let tenant = LockManager::builder().namespace("tenant");
     let tenant = tenant
         .connect(&std::env::var("DISTLOCK_URL").unwrap())

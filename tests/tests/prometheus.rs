@@ -1,5 +1,5 @@
-//! The exporter of Prometheus as `docs/operations/observing.md` sets it up: the names that the alerts ask for, and how much it
-//! writes. A process has one exporter, so this is a program of its own.
+//! The Prometheus exporter as set up in `docs/operations/observing.md`: the metrics that the alerts
+//! query, and the size of its output. A process has one exporter, so this is its own program.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Sets up the exporter by the calls of the manual.
+/// Sets up the exporter with the calls of the manual.
 fn builder() -> PrometheusBuilder {
     let manual = blocks(&document("docs/operations/observing.md"));
     let setup = manual
@@ -29,7 +29,7 @@ fn builder() -> PrometheusBuilder {
     })
 }
 
-/// The metrics that the alerts ask for.
+/// Returns the metrics that the alerts query.
 fn alerts() -> BTreeSet<String> {
     let rules = document("docs/operations/prometheus-alerts.yml");
     let queries = rules

@@ -1,4 +1,4 @@
-//! A password is in no error, no `Debug`, and no log line of any crate, whatever goes wrong.
+//! No error, no `Debug` output, and no log line of any crate contains a password, whatever fails.
 
 // A test says what it expects by unwrapping it.
 #![allow(clippy::unwrap_used)]
@@ -13,12 +13,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The password, which a URL has to write with escapes; and words that give either away.
+/// The password, its form in a URL, and words that reveal either.
 const PASSWORD: &str = "hunter2-secret/@:";
 const IN_URLS: &str = "hunter2-secret%2F%40%3A";
 const GIVE_AWAY: [&str; 2] = ["hunter2", "secret"];
 
-/// All that was logged, and all that was shown.
+/// Everything that was logged or shown.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<u8>>>);
 
@@ -101,7 +101,7 @@ async fn a_password_is_seen_nowhere() {
     work(&seen, &server, &url, builder).await;
 
     let text = seen.text();
-    // The log was seen at all, and so were the errors.
+    // The log and the errors were recorded.
     for expected in [
         "acquired",
         "the lock was lost while it was held",
@@ -123,12 +123,12 @@ async fn wrong_credentials(seen: &Seen, port: u16) {
         let url = format!("redis://{credentials}@127.0.0.1:{port}");
         seen.error(LockManager::connect(&url).await.unwrap_err());
     }
-    // A password for a server that is not there.
+    // A password for a server that does not run.
     let url = format!("redis://:{IN_URLS}@127.0.0.1:1/3");
     seen.error(LockManager::connect(&url).await.unwrap_err());
 }
 
-/// Everything that is logged in the life of a manager.
+/// Shows everything that is logged during the life of a manager.
 async fn work(seen: &Seen, server: &RedisServer, url: &str, builder: LockManagerBuilder) {
     seen.show(&builder);
     let manager = builder.connect(url).await.unwrap();
@@ -153,7 +153,7 @@ async fn work(seen: &Seen, server: &RedisServer, url: &str, builder: LockManager
         .cmd(&["SET", "distlock:lock:{foreign}", "value"]);
     seen.error(manager.lock("foreign").acquire().await.unwrap_err());
 
-    // The connection is lost, and made again; the password is wrong meanwhile.
+    // The connection is lost and reopened. The password is wrong in between.
     let guard = lock.acquire().await.unwrap();
     let mut raw = server.client();
     raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);

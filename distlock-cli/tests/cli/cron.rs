@@ -11,7 +11,7 @@ use crate::kit::{self, SOON, output, text};
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cli.sh");
 const KEY: &str = "jobs:report";
 
-/// The script on one machine, which holds the lock for so many seconds longer than its command runs.
+/// Builds the script of one machine, which holds the lock `clocks` seconds longer than its command.
 fn machine(url: &str, clocks: &str, command: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_distlock"));
     let programs = program.parent().expect("a directory").to_owned();
@@ -30,7 +30,7 @@ fn machine(url: &str, clocks: &str, command: &[&str]) -> Command {
     script
 }
 
-/// The code, what the log says, and what cron mails.
+/// Returns the exit code, the log, and the mail of cron.
 fn ran(url: &str, clocks: &str, command: &[&str]) -> (Option<i32>, String, String) {
     let output = output(&mut machine(url, clocks, command));
     let (log, mail) = (text(&output.stdout), text(&output.stderr));
@@ -76,10 +76,10 @@ fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a
     let (code, log, mail) = ran(&server.url(), "0", &["echo", "again"]);
     assert_eq!((code, &*mail), (Some(0), ""), "{log}");
     assert!(log.contains("is busy") && !log.contains("again"), "{log}");
-    // An operator ends the pause, for it is part of the command.
+    // An operator ends the pause, because it is part of the command.
     let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &format!("unlock {KEY}")));
     assert_eq!(code, 0, "{unlocked}");
-    // The job is done all the same.
+    // The job counts as done nevertheless.
     assert_eq!(first.wait(SOON).code(), Some(0));
     let mail = std::fs::read_to_string(mails).expect("a text");
     let told = "jobs:report: done, but not kept from others for 3600 s after it";
@@ -103,7 +103,7 @@ fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a
 fn what_keeps_the_job_from_being_done_is_mailed() {
     let server = RedisServer::start();
     let url = server.url();
-    // What the command writes stays where it belongs.
+    // The output of the command stays on its own streams.
     let script = "echo \"$1\"; echo \"$DISTLOCK_KEY\" >&2";
     let (code, log, mail) = ran(&url, "0", &["sh", "-c", script, "sh", "two words"]);
     assert_eq!((code, &*mail), (Some(0), "jobs:report\n"), "{log}");
@@ -116,7 +116,7 @@ fn what_keeps_the_job_from_being_done_is_mailed() {
     };
     let missing = "/no/such/report.sh";
     mailed(&url, &[missing], 127, missing);
-    // What `distlock run` says with this code is that the lock is busy.
+    // From `distlock run` this code means that the lock is busy.
     let busy = ["sh", "-c", "exit 116"];
     mailed(&url, &busy, 116, "failed with code 116\n");
     server.kill();

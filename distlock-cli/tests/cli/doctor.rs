@@ -1,4 +1,4 @@
-//! `distlock doctor`: verdicts about servers that are set up so.
+//! `distlock doctor`: its verdicts about servers with a known setup.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::kit::{SOON, distlock, json, output, page, refused, text};
 
-/// Everything that it finds, and the exit code.
+/// Returns all findings, and the exit code.
 #[track_caller]
 fn all_findings(url: &str) -> (Vec<Value>, i32) {
     let ended = output(&mut distlock(url, "--json doctor"));
@@ -19,7 +19,7 @@ fn all_findings(url: &str) -> (Vec<Value>, i32) {
     (findings.expect("a list").clone(), code)
 }
 
-/// The verdict and the finding of each check, and the exit code.
+/// Returns the verdict and the finding of each check, and the exit code.
 #[track_caller]
 fn findings(url: &str) -> (BTreeMap<String, (String, String)>, i32) {
     let (findings, code) = all_findings(url);
@@ -45,7 +45,7 @@ fn a_server_that_is_set_up_well_is_good() {
     client.cmd(&["CONFIG", "SET", "appendfsync", "always"]);
     let (found, code) = findings(&server.url());
     assert_eq!(code, 0, "{found:?}");
-    // How fast this machine is at the moment says nothing.
+    // Without the latency, because it depends on the load of this machine.
     let checks = "version eviction clients persistence replicas messages rights clock";
     for check in checks.split(' ') {
         assert_eq!(verdict(&found, check), "ok", "{check}: {found:?}");
@@ -109,7 +109,7 @@ fn a_replica_may_be_promoted_without_a_lock() {
     );
 }
 
-/// The URL of a user who may do all but this.
+/// Returns the URL of a user with all rights except these.
 fn user_without(server: &RedisServer, rights: &str) -> String {
     let line = format!("ACL SETUSER shop on >secret ~* &* +@all {rights}");
     let words: Vec<_> = line.split(' ').collect();
@@ -168,7 +168,7 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
         ("quorum", "4", "error", "quorum 4 of 3"),
     ] {
         set(option, value);
-        // The last of several findings of one check is kept, and this sentinel is the last in the URL.
+        // `findings` keeps the last finding of a check, and this sentinel is the last in the URL.
         let (found, code) = findings(&all.url());
         assert_eq!(
             verdict(&found, "failover"),
@@ -227,7 +227,7 @@ fn a_server_of_a_quorum_that_is_down_is_bad() {
 fn a_store_that_cannot_be_reached_is_no_finding() {
     let server = RedisServer::start();
     server.kill();
-    // The URL that is written, and not that of the environment.
+    // The URL argument is used, not that of the environment.
     let line = format!("--connect-timeout 300ms doctor {}", server.url());
     refused(&mut distlock("memory:", &line), 117, &[]);
 }

@@ -1,5 +1,5 @@
-//! The commands of the manual and of the package's README, run as a reader pastes them, with this build and this test's server.
-//! What they say is what stands there.
+//! The commands of the manual and of the package's README, run as a reader pastes them, with this
+//! build and this test's server. Their output is the documented one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use crate::kit::{SOON, named, until_waiting};
 const MANUAL: &str = "docs/operations/command-line.md";
 const README: &str = "distlock-cli/README.md";
 
-/// Where readers have their server.
+/// The server of the readers.
 const SERVER: &str = "redis://127.0.0.1:6379";
 
 fn commands(server: &RedisServer, document: &str, name: &str) -> Commands {
@@ -23,7 +23,7 @@ fn commands(server: &RedisServer, document: &str, name: &str) -> Commands {
         .with("DISTLOCK_URL", &server.url())
 }
 
-/// Runs them, without keeping the holders' tasks from their work.
+/// Runs the commands without blocking the holders' tasks.
 async fn said(commands: Commands) -> Said {
     let run = tokio::task::spawn_blocking(|| commands.run(SOON));
     run.await.expect("commands that work")
@@ -35,7 +35,7 @@ fn program(folder: &Path, name: &str, script: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
-/// What is said, with `#` for each word that is a number or a time.
+/// Returns the output with `#` for each word that is a number or a time.
 fn shape(said: &str) -> String {
     let words = said.split_whitespace().map(|word| {
         let bare = word.trim_start_matches('(');
@@ -45,8 +45,8 @@ fn shape(said: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The shop of the manual: `web-1:4711` has `shop:1`, for which two wait, and releases it when it is told to;
-/// `web-2:812` has `shop:42`.
+/// The shop of the manual. `web-1:4711` has `shop:1`, for which two calls wait, and releases it
+/// when it is revoked; `web-2:812` has `shop:42`.
 struct Shop {
     server: RedisServer,
     web_2: LockManager,
@@ -101,7 +101,7 @@ async fn the_overviews_work() {
         let shop = Shop::open().await;
         let commands = commands(&shop.server, document, "overview")
             .instead_of(SERVER, &shop.server.url())
-            // It is this build, and there it watches for ever.
+            // Runs this build, and limits a watch that would run forever.
             .instead_of_each("cargo install distlock-cli", "distlock --version")
             .instead_of(
                 "distlock watch",
@@ -133,7 +133,7 @@ mod tls {
 async fn a_command_finds_its_token() {
     let server = RedisServer::start();
     let commands = commands(&server, MANUAL, "fenced");
-    // What runs under the lock is the reader's own.
+    // The program under the lock is the reader's own.
     program(commands.dir(), "psql", r#"echo "$*""#);
     let psql = commands.dir().join("psql");
     let said = said(commands.with_program(psql.to_str().expect("a path"))).await;

@@ -1,4 +1,5 @@
-//! The first chapter of the book, typed from its beginning to its end: a new project, with the library of this workspace.
+//! The first chapter of the book, typed from beginning to end: a new project, with the library of
+//! this workspace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use distlock_tests::documents::{blocks, document, workspace};
 
 const CHAPTER: &str = "docs/first-lock.md";
 
-/// For building the library and all that it needs, on a loaded machine.
+/// Timeout for building the library and its dependencies, on a loaded machine.
 const TOO_LONG: Duration = Duration::from_secs(550);
 
-/// In place of a second that a reader waits, for what that second is for: one call has the lock, and one waits. If that
-/// never comes, what they say tells why.
+/// Replaces a second that a reader waits by its purpose: one call has the lock, and one waits. If
+/// that never happens, the output shows why.
 const UNTIL_WAITED_FOR: &str = "for _ in $(seq 600); do \
     if redis-cli exists 'distlock:queue:{stock:apples}' | grep -qx 1; then break; fi; sleep 0.05; done";
 
-/// The program that the chapter has its reader paste.
+/// Returns the program that the reader pastes from the chapter.
 fn program() -> String {
     let blocks = blocks(&document(CHAPTER));
     let mut rust = blocks
@@ -28,7 +29,7 @@ fn program() -> String {
     program.text
 }
 
-/// Where the project is built, so that the next run finds what this one has built.
+/// Returns the build directory, which the next run reuses.
 fn target() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     workspace().join(target).join("first-lock")
@@ -43,7 +44,7 @@ fn the_first_chapter_can_be_typed() {
         .then(CHAPTER, "two")
         .then(CHAPTER, "look")
         .then(CHAPTER, "kill")
-        // The versions that this workspace has been tested with, which need not be fetched.
+        // The versions that this workspace has been tested with, which need no download.
         .instead_of(
             "cd first-lock\n",
             &format!("cd first-lock\ncp {root}/Cargo.lock .\n"),
@@ -69,7 +70,7 @@ fn the_first_chapter_can_be_typed() {
     fs::write(commands.dir().join("main.rs"), program()).expect("a program");
     let said = commands.run(TOO_LONG).stdout;
 
-    // In one process, in two, while it is looked at, before and after the kill.
+    // The calls in one process, in two, during the inspection, and before and after the kill.
     let calls = |said: &str| Call::all(said);
     let (before, after) = said.split_once("killed\n").expect("a kill");
     let ended: Vec<_> = calls(before);
@@ -95,10 +96,10 @@ fn the_first_chapter_can_be_typed() {
     }
 }
 
-/// What a call of the program has said.
+/// The output of one call of the program.
 struct Call {
     token: u64,
-    /// Before any other began.
+    /// Set if the call ended before any other began.
     ended: bool,
 }
 

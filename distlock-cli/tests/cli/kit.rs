@@ -1,4 +1,4 @@
-//! The program, and what tests ask of it.
+//! The program, and helpers to run it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,21 +11,21 @@ use serde_json::Value;
 /// Long enough for a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The program with these words, told nothing but a store by the environment.
+/// Builds the program with these words; the environment sets only a store.
 pub(crate) fn distlock(url: &str, line: &str) -> Command {
     let mut command = bare(line);
     command.env("DISTLOCK_URL", url);
     command
 }
 
-/// The program that runs a shell script, after these words.
+/// Builds the program with these words and a shell script as its command.
 pub(crate) fn shell(url: &str, line: &str, script: &str) -> Command {
     let mut command = distlock(url, line);
     command.args(["--", "sh", "-c", script]);
     command
 }
 
-/// The program without a store.
+/// Builds the program without a store.
 pub(crate) fn bare(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
     for name in ["URL", "USERNAME", "PASSWORD", "NAMESPACE"] {
@@ -35,14 +35,14 @@ pub(crate) fn bare(line: &str) -> Command {
     command
 }
 
-/// What it has written once it has ended.
+/// Returns the output of a command once it has ended.
 pub(crate) fn output(command: &mut Command) -> Output {
     command
         .output()
         .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// The code that it ends with, and its stderr.
+/// Returns the exit code of a command, and its stderr.
 #[track_caller]
 pub(crate) fn code(command: &mut Command) -> (i32, String) {
     let output = output(command);
@@ -63,7 +63,7 @@ pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// What a command says with this code, which is nothing on stdout.
+/// Checks the exit code of a command that writes nothing to stdout. Returns its stderr.
 #[track_caller]
 pub(crate) fn refused(command: &mut Command, expected: i32, parts: &[&str]) -> String {
     let output = output(command);
@@ -80,7 +80,7 @@ pub(crate) fn refused(command: &mut Command, expected: i32, parts: &[&str]) -> S
     stderr
 }
 
-/// The object that a command writes, which must succeed.
+/// Returns the object that a command writes, which must succeed.
 #[track_caller]
 pub(crate) fn object(command: &mut Command) -> Value {
     let output = output(command);
@@ -88,7 +88,7 @@ pub(crate) fn object(command: &mut Command) -> Value {
     json(&text(&output.stdout))
 }
 
-/// What a command writes, which must succeed, and fit a terminal.
+/// Returns the output of a command, which must succeed and fit a terminal.
 #[track_caller]
 pub(crate) fn page(command: &mut Command) -> String {
     let output = output(command);
@@ -104,13 +104,13 @@ pub(crate) async fn manager(url: &str) -> LockManager {
     LockManager::connect(url).await.expect("a manager")
 }
 
-/// One that is called so.
+/// Connects a manager with this client name.
 pub(crate) async fn named(url: &str, name: &str) -> LockManager {
     let builder = LockManager::builder().client_name(name);
     builder.connect(&url).await.expect("a manager")
 }
 
-/// Returns once so many wait.
+/// Waits until `count` calls wait for a lock.
 pub(crate) async fn until_waiting(locks: &LockManager, key: &str, count: u64) {
     eventually_async(SOON, async || {
         let state = locks.inspect(key).await.expect("an inspection");
@@ -124,7 +124,7 @@ pub(crate) fn wall_nanos() -> u128 {
     now.expect("after 1970").as_nanos()
 }
 
-/// A shell script that writes the time into a file for as long as it lives.
+/// Returns a shell script that writes the time into a file for as long as it lives.
 pub(crate) fn heartbeat(file: &Path) -> String {
     format!(
         "while :; do date +%s%N >> '{}'; sleep 0.02; done",
@@ -132,7 +132,7 @@ pub(crate) fn heartbeat(file: &Path) -> String {
     )
 }
 
-/// The times that were written, but for a line that is being written.
+/// Returns the times that were written, without an incomplete last line.
 pub(crate) fn beats(file: &Path) -> Vec<u128> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let lines = text.split_inclusive('\n');

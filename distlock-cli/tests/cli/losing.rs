@@ -1,4 +1,5 @@
-//! `distlock run` when the lock is lost, or `distlock` itself is: the command is stopped before another can have the lock.
+//! `distlock run` when the lock or `distlock` itself is lost: the command is stopped before another
+//! client can have the lock.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::kit::{
 /// The server keeps the lock for another three seconds.
 const LEASE: &str = "30s";
 
-/// A command under the lock `k` that shows when it lives.
+/// A command under the lock `k` that records when it lives.
 struct Scene {
     server: RedisServer,
     dir: TempDir,
@@ -35,7 +36,7 @@ impl Scene {
         self.dir.path().join(name)
     }
 
-    /// Starts it, and returns once it lives.
+    /// Starts the command, and waits until it lives.
     fn start(&self, url: &str, how: &str, script: &str) -> Worker {
         let line = format!("run --lease {LEASE} --on-lost {how} k");
         let worker = Worker::spawn(&mut shell(url, &line, script));
@@ -43,7 +44,7 @@ impl Scene {
         worker
     }
 
-    /// Takes the lock when it is free, and shows that no beat of the command is later.
+    /// Acquires the lock when it is free, and checks that no beat of the command is later.
     async fn nobody_lives_when_another_has_the_lock(&self) {
         let locks = manager(&self.server.url()).await;
         let lock = locks.lock("k").wait(SOON * 3);
@@ -52,7 +53,7 @@ impl Scene {
             .await
             .expect("the lock, when its lease has ended");
         let acquired = wall_nanos();
-        // Whoever lives on is seen by what it writes.
+        // A process that lives on keeps writing.
         std::thread::sleep(Duration::from_millis(300));
         let beats = beats(&self.file("beats"));
         let last = *beats.last().expect("a beat");
@@ -66,7 +67,7 @@ impl Scene {
     }
 }
 
-/// Beats until it is told to end, and notes that.
+/// Returns a script that beats until SIGTERM, and records the signal.
 fn that_hears(beats: &Path, told: &Path) -> String {
     format!(
         "trap 'echo > \"{}\"; exit 0' TERM; {}",
@@ -75,12 +76,13 @@ fn that_hears(beats: &Path, told: &Path) -> String {
     )
 }
 
-/// Beats and does not let itself be told. It leaves our pipes, for a test that waits for their end would wait for whoever lives on.
+/// Returns a script that beats and ignores SIGTERM. It leaves our pipes, because a test that waits
+/// for their end would wait for a surviving process.
 fn that_is_deaf(beats: &Path) -> String {
     format!("exec > /dev/null 2>&1; trap '' TERM; {}", heartbeat(beats))
 }
 
-/// Loses the lock while the command runs, and says whether the command was told.
+/// Loses the lock while the command runs. Returns true if the command got SIGTERM.
 async fn was_told(how: &str, script: fn(&Path, &Path) -> String) -> bool {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
@@ -117,7 +119,7 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// SIGSTOP: it renews nothing and kills nothing. Its keeper does.
+/// After SIGSTOP, `distlock` renews nothing and kills nothing. Its keeper kills the command.
 #[tokio::test]
 async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     let scene = Scene::new();
@@ -129,7 +131,8 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// The command goes on after its SIGTERM, and overlaps with another holder while both of its guards are stopped.
+/// The command goes on after its SIGTERM, and overlaps with another holder while `distlock` and its
+/// keeper are stopped.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
@@ -157,7 +160,7 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     let acquired = wall_nanos();
     eventually(SOON, || beats(&beats_file).last() > Some(&acquired));
     signal(keeper, Signal::SIGCONT);
-    // The keeper kills the command, and its parent finds that when it goes on.
+    // The keeper kills the command, and its parent learns of that when it continues.
     eventually(SOON, || keeper_of(worker.pid()).is_none());
     worker.cont_process();
     assert_eq!(worker.wait(SOON).code(), Some(118));
@@ -168,7 +171,7 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     guard.release().await.expect("a release");
 }
 
-/// The grant arrives, and no command reaches the server: the lock is lost before its lease is confirmed.
+/// The grant arrives, and no command reaches the server: the lock is lost before it is confirmed.
 #[tokio::test]
 async fn a_lock_that_is_not_confirmed_runs_no_command() {
     let server = RedisServer::start();
@@ -188,8 +191,9 @@ async fn a_lock_that_is_not_confirmed_runs_no_command() {
     assert!(stderr.contains("the command did not run"), "{stderr}");
 }
 
-/// SIGKILL: nobody releases, and the lock is free when its lease and grace have ended. All of the group is gone by then, also
-/// those whom the kernel does not kill by itself.
+/// After SIGKILL no client releases the lock, which is free when its lease and grace period have
+/// ended. The whole process group is gone by then, including the processes that the kernel does not
+/// kill by itself.
 #[tokio::test]
 async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     let scene = Scene::new();
@@ -203,7 +207,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     scene.nobody_lives_when_another_has_the_lock().await;
 }
 
-/// The keeper itself may be killed: there is another one.
+/// The keeper itself may be killed, because another one is started.
 #[tokio::test]
 async fn a_keeper_that_was_killed_is_replaced() {
     let scene = Scene::new();
@@ -221,7 +225,7 @@ async fn a_keeper_that_was_killed_is_replaced() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// Both at once: then the kernel kills the command itself.
+/// If both are killed at once, the kernel kills the command.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_command_does_not_outlive_both() {
@@ -229,7 +233,7 @@ async fn a_command_does_not_outlive_both() {
     let script = that_is_deaf(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     let keeper = keeper_of(worker.pid()).expect("a keeper");
-    // So that it starts no other one.
+    // A stopped `distlock` starts no other keeper.
     worker.stop_process();
     signal(keeper, Signal::SIGKILL);
     worker.kill();
@@ -254,7 +258,7 @@ async fn what_a_command_leaves_does_not_outlive_the_lock() {
     assert_eq!(worker.wait(SOON).code(), Some(3));
 }
 
-/// The process `distlock keeper` of a parent.
+/// Returns the process `distlock keeper` of a parent.
 fn keeper_of(parent: u32) -> Option<u32> {
     let children = format!("/proc/{parent}/task/{parent}/children");
     let children = std::fs::read_to_string(children).expect("a process with children");

@@ -1,4 +1,4 @@
-//! `distlock run` while all is well: the command, what it is told, how it ends, and when the lock is free.
+//! `distlock run` without faults: the command, its environment, its end, and when the lock is free.
 
 use distlock_tests::{RedisServer, Worker, eventually};
 use nix::sys::signal::{Signal, kill};
@@ -31,7 +31,7 @@ async fn every_failure_has_its_code() {
     let busy = "lock `taken` is busy: held by";
     let waited = "lock `taken` is busy: waited";
     for (line, expected, part) in [
-        // Of shells.
+        // Codes of shells.
         ("run k -- /no/such/command", 127, "/no/such/command"),
         ("run k -- /etc/passwd", 126, "/etc/passwd"),
         ("run k", 2, "<COMMAND>"),
@@ -59,7 +59,7 @@ async fn every_failure_has_its_code() {
     assert_eq!(code(wrong.env("DISTLOCK_PASSWORD", "secret")).0, 0);
 }
 
-/// With default options, the grace is longer than the grant of a lock that was handed over.
+/// With default options, the grace period is longer than the grant of a lock that was handed off.
 #[tokio::test]
 async fn the_command_runs_however_the_lock_was_acquired() {
     for way in ["free", "handed over", "queue check", "server restarted"] {
@@ -78,12 +78,13 @@ async fn the_command_runs_however_the_lock_was_acquired() {
         match way {
             "handed over" => guard.release().await.expect("a release"),
             "queue check" => {
-                // No message tells the waiter that the lock is free.
+                // No push notifies the waiter that the lock is free.
                 server.client().cmd(&["DEL", "distlock:lock:{k}"]);
             }
             _ => {
                 server.restart();
-                // Its own connection may still be down: then it is released in the background.
+                // Its own connection may still be down. The lock is then released in the
+                // background.
                 let _ = guard.release().await;
             }
         }
@@ -110,7 +111,7 @@ fn the_command_knows_its_key_and_its_token() {
 #[test]
 fn signals_reach_the_command_and_all_that_it_started() {
     let server = RedisServer::start();
-    // A shell has what it starts with `&` ignore SIGINT.
+    // A shell makes the commands that it starts with `&` ignore SIGINT.
     let inner =
         "sh -c 'trap \"echo inner; exit 0\" HUP TERM; echo ready; while :; do sleep 0.02; done' & ";
     let outer =

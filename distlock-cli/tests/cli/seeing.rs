@@ -1,4 +1,4 @@
-//! `distlock list` and `distlock inspect`. What their pages look like is shown by `documented`.
+//! `distlock list` and `distlock inspect`. `documented` shows what their pages look like.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -178,7 +178,7 @@ async fn who_has_read_enough_may_go() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("a process");
-        // It keeps the end that is written to.
+        // The command keeps the write end open.
         drop(command);
         let ended = child.wait_with_output().expect("an end");
         assert_eq!(text(&ended.stderr), "", "{line}");

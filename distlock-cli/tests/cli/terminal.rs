@@ -1,4 +1,5 @@
-//! The program on a terminal: a command that reads from it, keys that stop and interrupt, and the live view.
+//! The program on a terminal: a command that reads from it, keys that stop and interrupt, and the
+//! live view.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -46,7 +47,7 @@ impl Terminal {
         let keyboard = File::from(pair.master);
         let mut screen = keyboard.try_clone().expect("a descriptor");
         let (sender, shown) = channel();
-        // Ends when nobody has the terminal any more.
+        // Ends when no process has the terminal open.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read) = screen.read(&mut bytes) {
@@ -69,7 +70,7 @@ impl Terminal {
             .expect("a terminal");
     }
 
-    /// Returns once this has been shown, and forgets all that came before.
+    /// Waits until `part` has been shown, and drops all output up to it.
     #[track_caller]
     fn shows(&mut self, part: &str) {
         let deadline = Instant::now() + SOON;
@@ -98,7 +99,8 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // For a test that has failed; the terminal goes with its descriptors, which ends the rest.
+        // For a test that has failed. The terminal closes with its descriptors, which ends the
+        // rest.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -108,10 +110,10 @@ impl Drop for Terminal {
 fn the_keys_for_an_interrupt_and_a_stop_are_the_command_s() {
     let server = RedisServer::start();
     let mut terminal = Terminal::start(&distlock(&server.url(), "run k -- cat"));
-    // The terminal's own echo, then what `cat` says.
+    // The terminal's own echo, then the output of `cat`.
     terminal.types("first\n");
     terminal.shows("first\r\nfirst");
-    // Ctrl-Z: it must not sleep while it has a lock.
+    // Ctrl-Z, which must not stop the program while it has a lock.
     terminal.types("\u{1a}");
     terminal.shows("it goes on");
     terminal.types("second\n");
@@ -128,14 +130,14 @@ async fn the_live_view_shows_locks_until_somebody_quits() {
     let _held = locks.lock("shop:1").acquire().await.expect("a free lock");
     let watches = distlock(&server.url(), "watch --interval 50ms");
     let mut terminal = Terminal::start(&watches);
-    // It moves the cursor where a space stands already.
+    // The view moves the cursor across existing spaces instead of writing them.
     terminal.shows("acquisitions/s");
     terminal.shows("shop:1");
     terminal.shows("quits,");
     let _other = locks.lock("shop:2").acquire().await.expect("a free lock");
     terminal.shows("shop:2");
     terminal.types("q");
-    // The screen that was there before is there again.
+    // The previous screen is restored.
     terminal.shows("\u{1b}[?1049l");
     terminal.ends_with(0);
 }

@@ -1,4 +1,4 @@
-//! What the program says about itself, and what is written about it.
+//! The program's messages about itself, and its documentation.
 
 use std::path::Path;
 
@@ -29,13 +29,13 @@ fn a_wrong_command_line_is_json_as_well() {
             "{message}"
         );
     }
-    // `--json` of the command, and a page that was asked for.
+    // A `--json` that belongs to the command, and a help page.
     let (_, stderr) = code(&mut bare("run --nonsense k -- ls --json"));
     assert!(stderr.starts_with("error: "), "{stderr}");
     assert!(page(&mut bare("--json run --help")).contains("Usage:"));
 }
 
-/// A key with characters that turn the text behind them, and one that looks like an option.
+/// A key that looks like an option, with characters that reorder the text behind them.
 #[test]
 fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     let server = RedisServer::start();
@@ -61,7 +61,7 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     }
 }
 
-/// The table of `--help`, the package's README and the page say the same.
+/// The table of `--help`, the package's README and the manual agree.
 #[test]
 fn exit_codes_are_documented() {
     let help = page(&mut bare("--help"));

@@ -9,7 +9,7 @@ use crate::kit::{
     SOON, beats, code, distlock, heartbeat, named, object, output, refused, shell, text, wall_nanos,
 };
 
-/// What an operator does at last.
+/// The last resort of an operator.
 const FORCED: &str = "--json unlock --wait-until-free --assume-holder-dead k";
 
 #[tokio::test]
@@ -84,7 +84,8 @@ fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
     );
 }
 
-/// A command under `run` is told with SIGTERM, and then killed; only then another has the lock.
+/// A command under `run` gets SIGTERM and is then killed; only then can another client have the
+/// lock.
 #[tokio::test]
 async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
     for listens in [true, false] {
@@ -96,7 +97,7 @@ async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
             false => String::new(),
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
-        // So long that nobody but the one who follows the command kills it in time.
+        // So long that only the process that supervises the command can kill it in time.
         let line = "run --lease 10m --kill-after 2s k";
         let mut worker = Worker::spawn(&mut shell(&server.url(), line, &script));
         eventually(SOON, || !beats(&file).is_empty());

@@ -9,7 +9,7 @@ async fn changes_are_lines() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
     let held = locks.lock("shop:1").acquire().await.expect("a free lock");
-    // No terminal stands behind these pipes.
+    // These pipes have no terminal.
     let watch = Worker::spawn(&mut distlock(&server.url(), "watch --interval 50ms shop:"));
     let line = watch.next_line(SOON);
     assert!(line.ends_with("acquired  shop:1  holder"), "{line}");

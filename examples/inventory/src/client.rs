@@ -25,7 +25,7 @@ impl Client {
         Ok(Client { connection })
     }
 
-    /// Waits for the next order; `None` if all are done.
+    /// Waits for the next order. Returns `None` if all are done.
     pub(crate) async fn next_order(&mut self) -> io::Result<Option<Order>> {
         match &*self.receive().await? {
             "end" => Ok(None),
@@ -33,8 +33,8 @@ impl Client {
         }
     }
 
-    /// Reads how many pieces of the order's item are left. Returns `None` if the order has taken its
-    /// pieces already: a worker may be killed after its write, and then another worker gets its order.
+    /// Reads how many pieces of the order's item are left. Returns `None` if the order has already
+    /// taken its pieces: if a worker is killed after its write, another worker gets its order.
     ///
     /// Reading shows the token as well. Older tokens are rejected from here on, so that no earlier
     /// holder can write between this read and the write after it.
@@ -49,7 +49,7 @@ impl Client {
         }
     }
 
-    /// Writes what is left of the item, and with it that the order is fulfilled.
+    /// Writes the remaining pieces of the item, and marks the order as fulfilled.
     pub(crate) async fn write(
         &mut self,
         left: u32,
@@ -62,8 +62,8 @@ impl Client {
         }
     }
 
-    /// Reports that the call has failed and is repeated. A call whose lock is lost is dropped at an
-    /// await, so replies that it did not receive come first.
+    /// Reports that the call has failed and is repeated. A lost lock drops its call at an await, so
+    /// replies that the call did not receive come first.
     pub(crate) async fn retry(&mut self) -> io::Result<()> {
         self.connection.send("retry").await?;
         while self.receive().await? != "retry" {}
@@ -91,7 +91,7 @@ impl Client {
     }
 }
 
-/// A token in a request; 0 without a lock.
+/// Returns a token as a word of a request, or 0 without a lock.
 fn word(token: Option<FencingToken>) -> u64 {
     token.map_or(0, u64::from)
 }

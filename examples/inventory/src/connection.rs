@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// One of its two ends.
+/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     lines: Lines<BufReader<OwnedReadHalf>>,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use crate::orders::{Order, Shop};
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It wrote to the stock.
+    /// The call wrote to the stock.
     Wrote { read: u32, left: u32 },
-    /// It had nothing to write.
+    /// The call had nothing to write.
     Nothing,
-    /// Its token was older than that of a later holder.
+    /// The call's token was older than that of a later holder.
     Stale,
-    /// It did not write after its read: its lock was lost, or its process has ended.
+    /// The call did not write after its read: its lock was lost, or its process has ended.
     Stopped,
 }
 
@@ -23,16 +23,16 @@ pub(crate) enum End {
 pub(crate) struct Call {
     pub(crate) order: Order,
     pub(crate) worker: u16,
-    /// When the worker received the order and asked for the lock, if there is one.
+    /// The time at which the worker received the order and called `acquire`, if there is a lock.
     pub(crate) called: Duration,
-    /// When it read the stock, which is the first it does under the lock.
+    /// The time of the read, the first action under the lock.
     pub(crate) began: Duration,
-    /// When it wrote, which is the last.
+    /// The time of the write, the last action under the lock.
     pub(crate) ended: Duration,
     pub(crate) end: End,
-    /// Whether a later call overwrote its update without having read it.
+    /// True if a later call overwrote its update without having read it.
     pub(crate) is_lost: bool,
-    /// The call whose update it read.
+    /// The call that wrote the value which this one read.
     read_from: Option<usize>,
 }
 
@@ -51,12 +51,12 @@ impl Call {
     }
 }
 
-/// What a call reads.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// This many pieces are left.
+    /// The number of remaining pieces.
     Left(u32),
-    /// The order has taken its pieces before.
+    /// The order has already taken its pieces.
     Fulfilled,
     /// The token is older than that of a later holder.
     Stale,
@@ -76,7 +76,7 @@ struct Item {
     left: u32,
     /// The highest token that has used this item.
     fence: u64,
-    /// The call that wrote what is left.
+    /// The call that wrote `left`.
     written_by: Option<usize>,
 }
 
@@ -96,12 +96,12 @@ pub(crate) struct Ledger {
     queue: VecDeque<Order>,
     items: BTreeMap<u32, Item>,
     calls: Vec<Call>,
-    /// Orders whose pieces are taken.
+    /// Orders that have taken their pieces.
     written: HashSet<u64>,
     pub(crate) confirmed: Vec<Order>,
     pub(crate) rejected: usize,
     pub(crate) orders: usize,
-    /// The holder of this item's lock is to be killed.
+    /// The item for which a lock holder is to be killed.
     victim_item: Option<u32>,
     pub(crate) kill: Option<Kill>,
 }
@@ -133,7 +133,7 @@ impl Ledger {
         self.queue.pop_front()
     }
 
-    /// Takes back an order whose worker has ended.
+    /// Takes an order back after its worker has ended.
     pub(crate) fn put_back(&mut self, order: Order) {
         self.queue.push_front(order);
     }
@@ -155,8 +155,8 @@ impl Ledger {
         (self.calls.len() - 1, reading)
     }
 
-    /// Writes what is left of an item, and with it that the order of the call is fulfilled. Returns
-    /// false, and writes nothing, if the token is older than that of a later holder.
+    /// Writes the remaining pieces of an item, and marks the order of the call as fulfilled.
+    /// Returns false, and writes nothing, if the token is older than that of a later holder.
     pub(crate) fn write(&mut self, number: usize, left: u32, token: u64, now: Duration) -> bool {
         let call = &mut self.calls[number];
         let item = self.items.get_mut(&call.order.item_id);
@@ -200,7 +200,7 @@ impl Ledger {
         self.finished() == self.orders
     }
 
-    /// Returns true once, in the middle of the run, if the holder of this item's lock is to be killed.
+    /// Returns true once, in the middle of the run, if the lock holder of this item must be killed.
     pub(crate) fn take_victim(&mut self, item: u32) -> bool {
         let is_middle = self.finished() * 2 >= self.orders;
         let victim = self
@@ -209,7 +209,7 @@ impl Ledger {
         victim.is_some()
     }
 
-    /// What is left of each item.
+    /// Returns the remaining pieces of each item.
     pub(crate) fn stock(&self) -> BTreeMap<u32, u32> {
         self.items
             .iter()
@@ -217,7 +217,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns all calls, and marks those whose update is lost.
+    /// Returns all calls, and marks lost updates.
     ///
     /// What is left of an item was written by one call, which had read what another call wrote, and
     /// so on. A call that is not in this chain was overwritten by one that had not read its update.

@@ -1,8 +1,8 @@
 //! Inventory: workers fulfil the same orders, first without and then with `#[distributed_lock]`.
 //!
-//! `service.rs` has the function with the lock. The rest is what shows its effect: `server.rs` serves
-//! the orders and the stock to the workers and records every call, and `report.rs` and `chart.rs`
-//! compare the two runs. `inventory --help` explains the options.
+//! `service.rs` has the function with the lock. `server.rs` serves the orders and the stock to the
+//! workers and records every call. `report.rs` and `chart.rs` compare the two runs. `inventory
+//! --help` explains the options.
 
 mod chart;
 mod client;
@@ -46,8 +46,8 @@ Exit code: 0 if the locked run lost no update, 1 if it lost one, 2 if a run was 
 /// Sells a stock of items, first without and then with a distributed lock.
 ///
 /// The workers of a shop fulfil the same orders. Each order reads the stock of its item, takes a
-/// moment, and writes back what is left. Without a lock, workers overwrite each other's updates. With
-/// `#[distributed_lock(key = "inventory:<item_id>")]` on the same function they do not.
+/// moment, and writes back what is left. Without a lock, workers overwrite each other's updates.
+/// With `#[distributed_lock(key = "inventory:<item_id>")]` on the same function they do not.
 // Not Debug: the URL of the store may contain a password.
 #[derive(Parser)]
 #[command(name = "inventory", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]

@@ -19,8 +19,8 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Returns the order with this id. Item k is ordered about 1/k times as often as item 1, and mostly
-    /// one piece of it.
+    /// Returns the order with this id. Item k is ordered about 1/k times as often as item 1, and
+    /// mostly one piece of it.
     pub(crate) fn with_id(id: u64) -> Self {
         let random = hash(id);
         let fraction = (random >> 32) as f64 / f64::from(u32::MAX);
@@ -37,7 +37,7 @@ impl Order {
         }
     }
 
-    /// How long the service works on it: 1 to 3 ms, the same in every run.
+    /// Returns the working time of the service on this order: 1 to 3 ms, the same in every run.
     pub(crate) fn processing_time(&self) -> Duration {
         Duration::from_micros(1_000 + hash(!self.id) % 2_000)
     }
@@ -51,7 +51,7 @@ fn hash(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// What is sold in a run.
+/// The orders and the stock of a run.
 #[derive(Debug)]
 pub(crate) struct Shop {
     pub(crate) orders: Vec<Order>,
@@ -60,8 +60,8 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// Generates all orders, and keeps the first `limit`. Of a third of the items fewer pieces are in
-    /// stock than are ordered.
+    /// Generates all orders, and keeps the first `limit`. For a third of the items, the stock is
+    /// smaller than the orders.
     pub(crate) fn generate(limit: Option<u32>) -> Self {
         let ids = FIRST_ORDER..FIRST_ORDER + ORDERS;
         let mut orders: Vec<_> = ids.map(Order::with_id).collect();

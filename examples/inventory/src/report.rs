@@ -9,31 +9,31 @@ use crate::ledger::{Call, Kill, Ledger};
 use crate::orders::Shop;
 use crate::service::{GRACE, LEASE};
 
-/// A call that began later than this has waited; a shorter time is the cost of the call.
+/// A call that began later than this has waited. A shorter time is the cost of the call.
 const MIN_WAIT: Duration = Duration::from_millis(1);
 
 const LABEL: usize = 28;
 const COLUMN: usize = 22;
 
-/// How one run ended.
+/// The result of one run.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) locked: bool,
     pub(crate) orders: usize,
     pub(crate) fulfilled: usize,
     pub(crate) rejected: usize,
-    /// Items of which more pieces were confirmed than there were.
+    /// Number of items of which more pieces were confirmed than existed.
     pub(crate) oversold: usize,
-    /// Confirmed orders that the stock does not show.
+    /// Number of confirmed orders that the stock does not show.
     pub(crate) lost_updates: usize,
-    /// The pieces that were confirmed and are still in stock. Less than zero if the stock was
+    /// Number of pieces that were confirmed and are still in stock. Negative if the stock was
     /// reduced for an order that was not confirmed.
     lost_pieces: i64,
-    /// When the first call began to wait.
+    /// The time at which the first call began to wait.
     pub(crate) start: Duration,
-    /// From then to the end of the last call.
+    /// The time from `start` to the end of the last call.
     pub(crate) time: Duration,
-    /// The times of calls that have waited for the lock, in ascending order.
+    /// The waiting times of the calls that waited for the lock, in ascending order.
     waits: Vec<Duration>,
     pub(crate) kill: Option<(Kill, Duration)>,
     /// The calls for each item in the order in which they began, with the most wanted item first.
@@ -166,12 +166,11 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-/// The name of a run.
 pub(crate) fn title(locked: bool) -> &'static str {
     if locked { "with lock" } else { "without lock" }
 }
 
-/// A duration with its unit.
+/// Formats a duration with its unit.
 pub(crate) fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 1.0 {

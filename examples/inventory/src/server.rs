@@ -1,7 +1,7 @@
 //! A run: serves the orders and the stock to the workers, over TCP, until all orders are finished.
 //!
-//! An order whose worker has ended may or may not have reached the stock. It is given to another
-//! worker in either case, because the stock remembers which orders are fulfilled.
+//! If a worker has ended, its order may or may not have reached the stock. Another worker gets the
+//! order in either case, because the stock remembers which orders are fulfilled.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ pub(crate) async fn run(shop: &Shop, options: &RunOptions, locked: bool) -> Resu
     let mut connections: JoinSet<_> = streams.into_iter().map(serve).collect();
     while !server.ledger().is_complete() {
         tokio::select! {
-            // Connections end before their workers do, and after the last order the loop has ended.
+            // A connection ends before its worker, and the loop has ended after the last order.
             biased;
             Some(_) = connections.join_next() => {}
             Some(ended) = workers.join_next() => eprintln!("{}: {}", title(locked), ended??),
@@ -93,11 +93,11 @@ fn start_workers(
     Ok(workers)
 }
 
-/// What the connections of a run share.
+/// State shared by the connections of a run.
 struct Server {
     locked: bool,
     ledger: Mutex<Ledger>,
-    /// An order was put back, or the last one was finished.
+    /// Notifies that an order was put back, or the last one finished.
     changed: Notify,
     started: Instant,
 }
@@ -134,8 +134,8 @@ impl Server {
         connection.send("end").await
     }
 
-    /// Gives an order to a worker and replies to its requests. Returns whether the order was confirmed or
-    /// rejected, or `None` if the worker has ended.
+    /// Gives an order to a worker and replies to its requests. Returns whether the order was
+    /// confirmed or rejected, or `None` if the worker has ended.
     async fn fulfil(
         &self,
         connection: &mut Connection,
@@ -156,7 +156,7 @@ impl Server {
                     call = Some(number);
                     if self.ledger().take_victim(order.item_id) {
                         self.kill(worker, order, now);
-                        // It holds the lock, and waits for this reply in vain.
+                        // The worker holds the lock, and never receives this reply.
                         continue;
                     }
                     match reading {
@@ -193,7 +193,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Waits for an order; `None` once all are finished.
+    /// Waits for an order. Returns `None` once all are finished.
     async fn next_order(&self) -> Option<Order> {
         loop {
             let changed = self.changed.notified();

@@ -13,10 +13,10 @@ use crate::orders::Order;
 /// The lease of [`reduce_stock`].
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
-/// The server keeps the lock of a dead holder for this much longer than the lease.
+/// The grace period, for which the server keeps a dead holder's lock beyond the lease.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
-/// After this many failed calls for an order the worker gives up.
+/// Number of failed calls for an order after which the worker gives up.
 const ATTEMPTS: u32 = 5;
 
 /// Why an order was neither fulfilled nor rejected.
@@ -31,7 +31,7 @@ pub(crate) enum ServiceError {
 }
 
 impl ServiceError {
-    /// Returns true if the same call may succeed later. Repeating it is safe even if it has written,
+    /// Returns true if the same call may succeed later. A repetition is safe even after a write,
     /// because the stock remembers which orders are fulfilled.
     fn is_retryable(&self) -> bool {
         match self {
@@ -53,7 +53,7 @@ async fn reduce_stock(
     sell(stock, order, Some(distlock::current().fencing_token())).await
 }
 
-/// The same without the attribute.
+/// The same function without the attribute.
 async fn reduce_stock_unlocked(stock: &mut Client, order: &Order) -> Result<bool, ServiceError> {
     sell(stock, order, None).await
 }

@@ -1,4 +1,4 @@
-//! A worker: an instance of the service, in this process or in one of its own.
+//! A worker: an instance of the service, in this process or in its own.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::service::{LEASE, fulfil_orders};
 
-/// How many orders a worker fulfils at a time.
+/// Number of orders that a worker fulfils concurrently.
 pub(crate) const TASKS: usize = 8;
 
 /// Where the locks are.

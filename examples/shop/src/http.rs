@@ -1,4 +1,4 @@
-//! The routes, and what errors become.
+//! The routes, and the responses of errors.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shop::{Order, Shop, ShopError};
 
-/// `PUT /items/{item_id}/orders/{order_id}` places an order, `GET /items/{item_id}` says how many pieces are left.
+/// Returns the routes to place an order (PUT) and to read the stock of an item (GET).
 pub fn router(shop: Shop) -> Router {
     Router::new()
         .route("/items/{item_id}", get(item))
@@ -49,7 +49,7 @@ async fn item(State(shop): State<Shop>, Path(item_id): Path<i64>) -> Result<Json
     Ok(Json(Left { left }))
 }
 
-/// The rest of a problem (RFC 9457), in the manner of `distlock::Error`.
+/// The body of a problem (RFC 9457), in the form that `distlock::Error` has.
 #[derive(Serialize)]
 struct Problem {
     status: u16,
@@ -60,7 +60,7 @@ struct Problem {
 impl IntoResponse for ShopError {
     fn into_response(self) -> Response {
         let (status, code) = match self {
-            // 423, 503 or 409: the feature `axum` of distlock knows which, and says when to ask again.
+            // 423, 503 or 409, with `Retry-After`, by the feature `axum` of distlock.
             ShopError::Lock(error) => {
                 tracing::warn!("{error}");
                 return error.into_response();
@@ -82,7 +82,7 @@ impl IntoResponse for ShopError {
             status: status.as_u16(),
             code,
             detail: match self {
-                // What these say is for the log.
+                // The texts of these errors are only for the log.
                 ShopError::Refused(_) => "the database refuses this order".to_owned(),
                 ShopError::Database(_) => "the database cannot be used".to_owned(),
                 told => told.to_string(),

@@ -1,7 +1,7 @@
-//! A shop over HTTP whose orders take turns, item by item, in all replicas: axum, PostgreSQL, and distlock over Redis.
+//! Orders over HTTP, one at a time per item in all replicas: axum, PostgreSQL, distlock on Redis.
 //!
-//! [`shop`] has the locked method, [`stock`] the SQL with the fence column, [`http`] the routes and what errors become,
-//! and `main.rs` the start and the end of the process.
+//! [`shop`] has the locked method, [`stock`] the SQL with the fence column, [`http`] the routes,
+//! and `main.rs` the process.
 
 pub mod http;
 pub mod shop;

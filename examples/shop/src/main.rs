@@ -1,5 +1,5 @@
-//! One replica of the shop: `DATABASE_URL` and `REDIS_URL` say where its servers are, `LISTEN` (127.0.0.1:8080 unless set)
-//! where it serves. It ends tidily on SIGTERM and SIGINT.
+//! One replica of the shop. `DATABASE_URL` and `REDIS_URL` name its servers, and `LISTEN` its own
+//! address (by default 127.0.0.1:8080). SIGTERM and SIGINT shut it down gracefully.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Requests that are under way have this long to end, once the process is to end: longer than the `wait` and the `max_hold`
-/// of an order together. With what follows it is less than the 30 seconds after which Kubernetes kills.
+/// Time for requests in flight: more than the `wait` and the `max_hold` of an order together. With
+/// both `CLOSE`s it is less than the 30 seconds after which Kubernetes kills a process.
 const GRACE: Duration = Duration::from_secs(18);
-/// The locks and the database have this long each, after that.
+/// Time for the locks to close, and then for the database.
 const CLOSE: Duration = Duration::from_secs(4);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // First of all: without them the process is killed, with its locks, and a signal that comes now is seen below.
+    // First, because an unhandled signal kills the process and leaves its locks.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tracing_subscriber::fmt()
@@ -52,7 +52,7 @@ async fn main() -> Result<()> {
 
     let (end, ending) = oneshot::channel();
     let server = axum::serve(listener, app).with_graceful_shutdown(async {
-        // An error is an end as well.
+        // A dropped sender also ends the server.
         let _ = ending.await;
     });
     let mut server = tokio::spawn(server.into_future());
@@ -70,7 +70,7 @@ async fn main() -> Result<()> {
             server.abort();
         }
     }
-    // After the requests, whose locks it would take away; what is left of them is stopped, and its locks released.
+    // After the requests, which need their locks. Stops remaining bodies, and releases all locks.
     if timeout(CLOSE, locks.shutdown()).await.is_err() {
         tracing::warn!("locks are left to their leases");
     }
@@ -87,8 +87,8 @@ fn setting(name: &str) -> Result<String> {
 }
 
 async fn connect(url: &str) -> Result<PgPool> {
-    // A statement that nobody waits for any more, and a transaction of a replica that is paused, keep their rows no longer.
-    // Less than the `max_hold` of an order, so that a slow database is told from a lock that was held for too long.
+    // An abandoned statement, or a paused replica's transaction, does not block its rows for
+    // longer. Less than the `max_hold` of an order, so that a slow database has its own error.
     let options = url.parse::<PgConnectOptions>()?.options([
         ("client_min_messages", "warning"),
         ("statement_timeout", "4s"),
@@ -101,7 +101,7 @@ async fn connect(url: &str) -> Result<PgPool> {
         .context("DATABASE_URL")
 }
 
-/// Histograms grow until they are read, also where nobody reads them.
+/// Drains the histograms, which would otherwise grow until they are read.
 async fn upkeep(metrics: PrometheusHandle) {
     let mut every = tokio::time::interval(Duration::from_secs(5));
     loop {

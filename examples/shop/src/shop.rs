@@ -1,4 +1,4 @@
-//! What the shop does, and under which lock.
+//! The operations of the shop, and their locks.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use sqlx::PgPool;
 
 use crate::stock;
 
-/// The shop as one replica has it; clones share its connections.
+/// The shop in one replica. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Shop {
     locks: LockManager,
@@ -17,9 +17,9 @@ pub struct Shop {
 /// An order for one item.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// The client's own number, by which an order that is sent again is known.
+    /// The client's number of the order, which identifies a repeated request.
     pub id: i64,
-    /// How many pieces.
+    /// Number of pieces.
     pub quantity: NonZeroU32,
 }
 
@@ -29,34 +29,34 @@ impl Order {
     }
 }
 
-/// An order that is in the database.
+/// An order in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// How many pieces of the item are left.
+    /// Number of pieces of the item that are left.
     pub left: i64,
-    /// Whether it was placed by this call, and not by an earlier one.
+    /// True if this call placed the order, and not an earlier one.
     pub now: bool,
 }
 
-/// Why there is no order, or none that is certain.
+/// Why there is no order, or why it is uncertain.
 #[derive(Debug, thiserror::Error)]
 pub enum ShopError {
     /// The lock was not acquired, or did not last.
     #[error(transparent)]
     Lock(#[from] distlock::Error),
-    /// A newer holder of the lock has been at the row: ours was lost, and nobody had told us yet.
+    /// A newer holder has accessed the row: this lock was lost, and the loss not yet reported.
     #[error("another request has worked on this item since, and this one was not written")]
     Stale,
-    /// There are fewer pieces than were ordered.
+    /// There are fewer pieces than ordered.
     #[error("only {0} are left")]
     SoldOut(i64),
     /// There is no such item.
     #[error("there is no item {0}")]
     NoSuchItem(i64),
-    /// There is an order of that number for another quantity.
+    /// There is an order with this number for another quantity.
     #[error("order {0} was placed before, for another quantity")]
     OtherOrder(i64),
-    /// A constraint of the tables refuses the order: somebody has changed them without the lock, and it will not pass by itself.
+    /// A constraint rejects the order: the tables were changed without the lock. Not retryable.
     #[error("the database refuses this order: {0}")]
     Refused(sqlx::Error),
     /// The database failed.
@@ -67,7 +67,7 @@ pub enum ShopError {
 impl From<sqlx::Error> for ShopError {
     fn from(error: sqlx::Error) -> Self {
         let code = error.as_database_error().and_then(|error| error.code());
-        // Class 23 of PostgreSQL is the violation of a constraint.
+        // Class 23 of PostgreSQL is a violated constraint.
         if code.is_some_and(|code| code.starts_with("23")) {
             ShopError::Refused(error)
         } else {
@@ -77,13 +77,13 @@ impl From<sqlx::Error> for ShopError {
 }
 
 impl Shop {
-    /// A shop with these locks and this database.
+    /// Creates a shop with these locks and this database.
     #[must_use]
     pub fn new(locks: LockManager, database: PgPool) -> Self {
         Shop { locks, database }
     }
 
-    /// Creates the tables. Replicas that start together take turns: PostgreSQL may fail two at once, even with
+    /// Creates the tables under a lock, because PostgreSQL may fail two concurrent calls, even with
     /// `IF NOT EXISTS`.
     ///
     /// # Errors
@@ -94,12 +94,12 @@ impl Shop {
         stock::create_tables(&self.database).await
     }
 
-    /// Places an order; one at a time for each item, in all replicas.
+    /// Places an order: one at a time for each item, in all replicas.
     ///
     /// # Errors
     ///
-    /// All of [`ShopError`]. An order that may have been placed (the lock was lost, the database failed) can be sent again:
-    /// it is placed once. That is true of what stands in its transaction, and of nothing else that `place` may do.
+    /// All of [`ShopError`]. An order that may have been placed (after a lost lock or a database
+    /// error) can be sent again. Its transaction is applied once, unlike anything else in `place`.
     #[distributed_lock(
         key = "shop:<item_id>",
         lease = "15s",
@@ -117,19 +117,20 @@ impl Shop {
             None => {}
         }
 
-        // What else an order needs stands here, such as a payment: no row is locked meanwhile. It is done once more when the
-        // order is refused below and sent again. So give the provider an idempotency key (item and order number), and pay
-        // back where that order is sold out by then; or write a row of an outbox with the order, and pay from there. Before a
-        // call that takes a second or more, await `distlock::current().confirmed()`.
+        // Other steps, such as a payment, belong here, where no row is locked. They repeat if the
+        // order is rejected below and sent again. So use an idempotency key (item and order
+        // number), and refund if it is sold out by then. Or write an outbox row with the order, and
+        // pay from there. Before a call of a second or more, await
+        // `distlock::current().confirmed()`.
 
         let mut transaction = self.database.begin().await?;
         let left = stock::take(&mut transaction, item_id, order, token).await?;
         transaction.commit().await?;
         Ok(Placed { left, now: true })
-        // Here the lock is released: after the commit, for the next order must see what this one wrote.
+        // The lock is released here, after the commit, because the next order must see this write.
     }
 
-    /// How many pieces of an item are left. It decides nothing, so it needs no lock.
+    /// Returns how many pieces of an item are left. Needs no lock, because nothing depends on it.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! The stock in PostgreSQL. Every statement that belongs to an order shows the fencing token of its lock, and the row
-//! refuses a token lower than the highest that it has seen. So a replica that was paused, and does not know that its lock
-//! went to another, changes nothing.
+//! The stock in PostgreSQL. Every statement of an order carries the fencing token of its lock, and
+//! the row rejects a token below the highest that it has seen. So a paused replica that has lost
+//! its lock, and does not know it, changes nothing.
 
 use distlock::FencingToken;
 use sqlx::{PgConnection, PgPool};
 
 use crate::shop::{Order, ShopError};
 
-/// Creates the tables if they are not there.
+/// Creates the tables if they do not exist.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub async fn create_tables(database: &PgPool) -> Result<(), ShopError> {
     Ok(())
 }
 
-/// How many pieces of an item are left, for anybody who asks.
+/// Returns how many pieces of an item are left, without a lock.
 ///
 /// # Errors
 ///
@@ -32,10 +32,10 @@ pub async fn left(database: &PgPool, item_id: i64) -> Result<i64, ShopError> {
         .ok_or(ShopError::NoSuchItem(item_id))
 }
 
-/// How many are left, for an order that will write what follows from it.
+/// Returns how many pieces are left, for an order that will write.
 ///
-/// It is an UPDATE because this read has to show the token, too: from here on the row refuses whoever had the lock before.
-/// A fence that only writes know lets an older holder write between this read and our write, and its update is lost.
+/// An UPDATE, so that the row rejects earlier holders from this read on. Otherwise, one of them
+/// could write between this read and our write, which would overwrite its update.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub async fn look(database: &PgPool, item_id: i64, token: FencingToken) -> Resul
     }
 }
 
-/// The quantity of an order that was placed before.
+/// Returns the quantity of an order if it was placed before.
 ///
 /// # Errors
 ///
@@ -75,18 +75,18 @@ pub async fn placed(
     Ok(quantity)
 }
 
-/// Writes an order and takes its pieces, within a transaction of the caller; says how many are left.
+/// Writes an order and takes its pieces in the caller's transaction. Returns how many are left.
 ///
 /// # Errors
 ///
-/// [`ShopError::Stale`], [`ShopError::Refused`], [`ShopError::Database`]: the transaction must not be committed.
+/// [`ShopError::Stale`], [`ShopError::Refused`], [`ShopError::Database`]. Do not commit then.
 pub async fn take(
     transaction: &mut PgConnection,
     item_id: i64,
     order: &Order,
     token: FencingToken,
 ) -> Result<i64, ShopError> {
-    // First, for the fence is in it: an order that is stale is told so, and not that its number is taken.
+    // First, because it checks the fence: a stale order must fail as stale, not as taken.
     let left = sqlx::query_scalar(
         "UPDATE stock SET quantity = quantity - $2, fence = $3 WHERE item = $1 AND fence <= $3 \
          RETURNING quantity",

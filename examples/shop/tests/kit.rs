@@ -1,5 +1,5 @@
-//! What the shop responds when its locks fail. No server is needed: the locks are the test kit's, and
-//! the database accepts connections and never responds.
+//! What the shop responds when its locks fail. No server is needed: the locks are the test kit's,
+//! and the database accepts connections and never responds.
 
 #![allow(clippy::unwrap_used)]
 

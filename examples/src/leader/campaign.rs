@@ -7,15 +7,15 @@ use anyhow::Result;
 use distlock::{HeldLock, Lock};
 use tokio::sync::watch;
 
-/// The pause after a failure, so that what fails at once does not fail a thousand times a second.
+/// The pause after a failure, so that immediate failures do not repeat a thousand times a second.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is this candidate's turn, until `stop` becomes true.
 ///
-/// `term` is the leader's work. When the lock is lost it is dropped at its next await. What it writes
-/// until then, or has sent before, may arrive after its successor has written, so it needs the token:
-/// docs/safety.md says when. When `stop` becomes true, `term` has to return soon. Then the lock is
-/// released, and the next candidate in the queue has it within milliseconds.
+/// `term` is the leader's work, which a lost lock drops at its next await. Its writes until then,
+/// and those in flight, may arrive after its successor's, so they need the token: docs/safety.md
+/// says when. When `stop` becomes true, `term` has to return soon. Then the lock is released, and
+/// the next candidate in the queue acquires it within milliseconds.
 ///
 /// # Errors
 ///
@@ -28,8 +28,8 @@ pub(crate) async fn campaign(
     while !*stop.borrow() {
         let leads = Cell::new(false);
         let led = lock.run(async |held| {
-            // A handed-over lock is granted for a second only. A term is longer, so it begins once
-            // the store has confirmed the full lease.
+            // A hand-off grants the lock for a second only. A term is longer, so it begins once the
+            // store has confirmed the full lease.
             held.confirmed().await?;
             leads.set(true);
             tracing::info!(token = %held.fencing_token(), "leads");

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::journal;
 use crate::replicas::{Replica, connect, shutdown_signal};
 
-/// How often the journal is read.
+/// Interval at which the journal is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a leader leads, in entries.
+/// Length of a leader's term, in entries.
 const TERM: usize = 10;
 
 /// Upper limit of the time without a leader on a loaded machine.
@@ -27,7 +27,7 @@ struct Term {
     entries: usize,
 }
 
-/// Starts the candidates, prints who leads, and deletes the journal.
+/// Starts the candidates, prints the leaders, and deletes the journal.
 pub(crate) async fn main(options: &crate::Options, candidates: u8) -> Result<()> {
     let mut store = connect(&options.store).await?;
     // No other demonstration uses this group.

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use distlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 
-/// Upper limit of the entries that are kept.
+/// Upper limit of the entries in a journal.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Compares and writes in one step.
@@ -40,8 +40,8 @@ impl Journal {
         }
     }
 
-    /// Opens a connection for a term. A term whose connection breaks ends, and the next one has
-    /// another connection.
+    /// Opens a connection for a term. A broken connection ends its term, and the next term has
+    /// another one.
     pub(crate) async fn open(&self) -> Result<MultiplexedConnection> {
         let connection = self.store.get_multiplexed_async_connection().await;
         connection.context("cannot connect to the journal")

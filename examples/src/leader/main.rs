@@ -1,10 +1,10 @@
-//! Candidates of which one leads at a time.
+//! Candidates, one of which leads at a time.
 //!
-//! The leader is the holder of the lock `leader:<group>`; the other candidates wait in its queue. A
-//! leader that receives SIGTERM finishes its step and releases the lock, and the next one leads within
-//! milliseconds. When a leader is killed, the others wait for its lease and grace period. A leader that
-//! is paused for longer has a successor, and its work is dropped at its next await. What it writes
-//! before that, or has sent before, is rejected by the journal because of its older fencing token.
+//! The leader is the holder of the lock `leader:<group>`, and the other candidates wait in its
+//! queue. On SIGTERM, a leader finishes its step and releases the lock, and the next one leads
+//! within milliseconds. After a SIGKILL, the others wait for the lease and the grace period. A
+//! leader that is paused for longer has a successor, and its work is dropped at its next await. The
+//! journal rejects its late writes because of their older fencing token.
 
 mod campaign;
 mod demonstration;
@@ -23,15 +23,15 @@ use tokio::sync::watch;
 use campaign::{campaign, until_true};
 use journal::Journal;
 
-/// How long the others wait for a leader that was killed, apart from the grace period. Short here; the
-/// default is 30 s.
+/// The time that the others wait for a leader that was killed, apart from the grace period. Short
+/// here; the default is 30 s.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Longer than a leader leads without a deployment. After it, a waiting candidate logs who leads, and
-/// queues again at the end.
+/// Longer than a leader leads without a deployment. After this time, a waiting candidate logs the
+/// leader's name and queues again at the end.
 const WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// How often the leader has something to do.
+/// Interval of the leader's work.
 const STEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Leads its group, or waits until it does, until it receives SIGTERM or SIGINT.
@@ -56,8 +56,8 @@ struct Options {
     #[arg(long)]
     name: Option<String>,
 
-    /// Demonstrates it: starts N candidates; every second leader is killed (SIGKILL), and the others
-    /// are terminated (SIGTERM).
+    /// Demonstrates it: starts N candidates; every second leader is killed (SIGKILL), and the
+    /// others are terminated (SIGTERM).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
     candidates: Option<u8>,
 }
@@ -75,7 +75,7 @@ async fn main() -> Result<()> {
     let name = options.name;
     let name = name.unwrap_or_else(|| std::process::id().to_string());
     let store = redis::Client::open(&*options.store).context("--store")?;
-    // With the name, `distlock list` and the waiting candidates show who leads.
+    // With the name, `distlock list` and the waiting candidates show the leader.
     let locks = LockManager::builder().client_name(&name);
     let locks = locks.connect(&options.store).await?;
     let lock = locks.lock(format!("leader:{}", options.group));
@@ -98,7 +98,7 @@ async fn main() -> Result<()> {
     ended
 }
 
-/// The work of a leader, step by step. It writes with its token.
+/// Does the leader's work, step by step, with its token.
 async fn lead(journal: &Journal, held: HeldLock, stop: watch::Receiver<bool>) -> Result<()> {
     let token = held.fencing_token();
     let mut connection = journal.open().await?;

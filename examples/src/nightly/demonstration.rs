@@ -1,4 +1,4 @@
-//! `nightly --replicas 3 --period 2s --kill`: starts replicas as processes, and prints their records.
+//! `nightly --replicas 3 --period 2s --kill`: runs replicas as processes and prints their records.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::replicas::{Replica, connect, shutdown_signal};
 use crate::{current_period, record};
 
-/// How often the records are read.
+/// Interval at which the records are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The demonstration may take this much longer than its periods.
+/// Upper limit of the demonstration's time beyond its periods.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
@@ -37,11 +37,11 @@ struct Demonstration {
     replicas: Vec<Replica>,
 }
 
-/// What a record says: the replica that was the last to begin, the number of attempts, the token, and
-/// when the period was done, in milliseconds since 1970.
+/// The content of a record: the last replica to begin, the number of attempts, the token, and the
+/// time of completion, in milliseconds since 1970.
 type View = (Option<String>, Option<u32>, Option<u64>, Option<u64>);
 
-/// Starts the replicas, prints what they do, and deletes their records.
+/// Starts the replicas, prints their progress, and deletes their records.
 pub(crate) async fn main(options: &crate::Options, replicas: u8) -> Result<()> {
     let mut store = connect(&options.store).await?;
     // No other demonstration uses this job.
@@ -120,7 +120,7 @@ impl Demonstration {
         let victim = victim.context("the replica is not one of this demonstration")?;
         victim.kill().await?;
         let pid = victim.pid;
-        // What it sent before its end has arrived by now.
+        // Everything that the replica sent before its end has arrived by now.
         let (.., done) = self.view(period).await?;
         ensure!(
             done.is_none(),

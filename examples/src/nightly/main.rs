@@ -1,20 +1,20 @@
 //! A job that runs once per period on one of several replicas, also when one dies while running it.
 //!
-//! A lock says which replica works now, but not what is done. That is in a record, which is read and
-//! written under the lock and rejects older fencing tokens. All replicas wait for the lock of the
-//! period. The next one gets it when the report is done, and finds that in the record; or when the
-//! lease of a dead replica has expired, and finds an unfinished attempt, which it repeats. A replica
-//! begins with the period that runs when it starts. A period without any replica is left out.
+//! A lock determines which replica works now. A record, which is read and written under the lock
+//! and rejects older tokens, shows what is done. All replicas wait for the lock of the period. The
+//! next one acquires it when the report is done, and finds that in the record. After a replica's
+//! death and its lease, the next one finds an unfinished attempt and repeats it. A replica begins
+//! with the current period, and a period without replicas is left out.
 //!
-//! The report is stored with its record, in one step, so each period has one report. What a job does
-//! elsewhere before that step, such as sending a mail, is done at least once: no lock knows whether the
-//! dead replica has sent it.
+//! The report is stored with its record, in one step, so each period has one report. A step outside
+//! before that, such as a mail, is done at least once, because no lock knows whether the dead
+//! replica has sent it.
 //!
-//! Here lock and record are in one Redis. When it loses keys, by an eviction or a failover, it may lose
-//! both, and the period is done twice. A record that is a row of a database does not have this limit.
+//! If Redis loses keys, by an eviction or a failover, it may lose lock and record, and a period is
+//! done twice. A record in a row of a database does not have this limit.
 //!
-//! Without a record there is `wait = "0s", min_hold = "10m"`, which keeps the key locked for longer
-//! than clocks differ. Then no replica takes over when the holder dies.
+//! The alternative without a record is `wait = "0s", min_hold = "10m"`, which keeps the key locked
+//! for longer than clocks differ. Then no replica takes over when the holder dies.
 
 mod demonstration;
 mod record;
@@ -65,12 +65,12 @@ struct Options {
     demonstration: demonstration::DemonstrationOptions,
 }
 
-/// Upper limit of a sleep: the clock of Redis may be set, and this machine suspended.
+/// Upper limit of a sleep, because Redis's clock may be set, and this machine suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The job as one replica does it.
+/// The job in one replica.
 struct Job {
     name: String,
     replica: String,
@@ -104,14 +104,14 @@ async fn main() -> Result<()> {
         () = run_periods(&job) => {}
         received = replicas::shutdown_signal() => received?,
     }
-    // A report in progress was dropped. Its lock is released, and another replica begins it anew within
-    // milliseconds.
+    // A report in progress was dropped. Its lock is released, and another replica restarts it
+    // within milliseconds.
     distlock::shutdown().await;
     Ok(())
 }
 
-/// Runs one period after the other, without leaving one out. The first is the one that runs now, which
-/// the replicas that this one replaces may have left undone.
+/// Runs one period after the other, without leaving one out. The first is the current one, which
+/// the replicas before this one may have left undone.
 async fn run_periods(job: &Job) {
     let mut next = None;
     loop {
@@ -150,8 +150,8 @@ async fn run_next(job: &Job, next: &mut Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the period that runs now, and for how long, by the clock of Redis. All replicas use this
-/// clock, because one that is ahead would do the next period's job in advance.
+/// Returns the current period and its remaining time, by the clock of Redis. All replicas use this
+/// clock, because one with a fast clock would do the next period's job in advance.
 async fn current_period(
     connection: &mut MultiplexedConnection,
     length: Duration,
@@ -165,9 +165,9 @@ async fn current_period(
 
 /// Makes the report of a period, unless it is done.
 ///
-/// `lease` is how long the others wait for a replica that died: short here; the default is 30 s.
-/// `max_hold` ends a report that hangs, so it is several times what one takes. `wait` is longer than
-/// that.
+/// `lease` is how long the others wait for a replica that died. It is short here, and by default 30
+/// s. `max_hold` ends a report that hangs, so it is several times the usual time. `wait` is longer
+/// than `max_hold`.
 #[distributed_lock(
     key = "jobs:<job.name>:<period>",
     lease = "2s",
@@ -176,8 +176,8 @@ async fn current_period(
 )]
 async fn report(job: &Job, period: u64, mut record: Record) -> Result<()> {
     let held = distlock::current();
-    // A handed-over lock is granted for a second only. A report takes longer, so an attempt begins once
-    // the store has confirmed the full lease.
+    // A hand-off grants the lock for a second only. A report takes longer, so an attempt begins
+    // once the store has confirmed the full lease.
     held.confirmed().await?;
     let token = held.fencing_token();
     let Some(attempt) = record.begin(token, &job.replica).await? else {

@@ -1,7 +1,6 @@
-//! What is done: a record for each period, which only the newest holder of the lock may write.
+//! A record for each period, which shows whether it is done. Only the newest holder may write it.
 //!
-//! In a service it is a row of the database that the job writes to, and `finish` a part of the job's
-//! transaction.
+//! In a service it is a row of the job's database, and `finish` is part of the job's transaction.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use distlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 
-/// Longer than a replica asks whether a period is done.
+/// Longer than any replica checks whether a period is done.
 const RECORD_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Reading is the first access with this token: the record rejects all older ones from here on.

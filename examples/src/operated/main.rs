@@ -1,6 +1,6 @@
-//! A service in operation: it logs, exports metrics for Prometheus, and shuts down on SIGTERM. What it
-//! does under its locks is made up: orders that compete for a few items, a report without a queue, a
-//! job with a limit, and a long import.
+//! A service in operation: it logs, exports metrics for Prometheus, and shuts down on SIGTERM. Its
+//! work is invented: orders that compete for a few items, a report without a queue, a job with a
+//! limit, and a long import.
 //!
 //! `docs/operations/` has a dashboard and alerts for the metrics that it exports.
 
@@ -88,7 +88,7 @@ async fn repeat<F: Future<Output = Result<(), Error>>>(pause: Duration, job: imp
     }
 }
 
-/// Many tasks want the same few items.
+/// Many tasks compete for a few items.
 #[distributed_lock(key = "inventory:<item>", lease = "2s", wait = "1s")]
 async fn sell(item: u64) -> Result<(), Error> {
     tracing::debug!(item, "sold");
@@ -116,7 +116,7 @@ async fn settle(n: u64) -> Result<(), Error> {
 #[distributed_lock(key = "import", lease = "2s", wait = "30s")]
 async fn import() -> Result<(), Error> {
     let held = distlock::current();
-    // A handed-over lock is granted for a second only, and an import takes longer.
+    // A hand-off grants the lock for a second only, and an import takes longer.
     held.confirmed().await?;
     println!("import begins: {}", held.fencing_token());
     loop {

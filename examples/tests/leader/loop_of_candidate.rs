@@ -1,4 +1,4 @@
-//! The loop of a candidate with the test kit: no server is needed.
+//! The loop of a candidate with the test kit, without a server.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::campaign::{campaign, until_true};
 
 const KEY: &str = "leader:test";
 
-/// How often a candidate has begun to lead, and how often it has stepped down.
+/// Numbers of terms that a candidate has begun and ended.
 #[derive(Default)]
 struct Terms {
     begun: Cell<u32>,
@@ -102,7 +102,7 @@ async fn a_leader_that_cannot_work_pauses_before_it_leads_again() {
     });
     let other = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        // Another candidate gets its turn in the pause.
+        // Another candidate acquires the lock in the pause.
         let turn = locks.manager().lock(KEY).acquire().await.unwrap();
         sender.send(true).unwrap();
         turn.release().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_candidate_that_is_stopped_while_it_waits_leaves_the_queue_at_once() {
     let terms = Terms::default();
     let began = tokio::time::Instant::now();
     candidate(&locks, &terms, is_queued).await.unwrap();
-    // In paused time: not after its wait, which is a minute.
+    // In paused time: before the end of its wait, which is a minute.
     assert!(began.elapsed() < Duration::from_secs(10));
     distlock_tests::eventually_async(Duration::from_secs(60), async || waiters().await == 0).await;
     assert_locked!(locks, KEY);

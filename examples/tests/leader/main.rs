@@ -43,7 +43,7 @@ fn leaders_that_are_terminated_or_killed_have_successors() {
         "{shown}"
     );
     assert!(first != second && second != third, "{shown}");
-    // One is released, the other one has to expire.
+    // One lock is released, and the other has to expire.
     let [after_first, after_second] =
         [after_first, after_second].map(|gap| gap.parse::<f64>().unwrap());
     assert!(after_first < after_second, "{shown}");

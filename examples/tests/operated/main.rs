@@ -17,7 +17,6 @@ const ALERTS: &str = include_str!("../../../docs/operations/prometheus-alerts.ym
 /// Labels that Prometheus adds to every series, and the label of buckets.
 const EXTRA_LABELS: [&str; 3] = ["job", "instance", "le"];
 
-/// The queries of all panels.
 fn dashboard_queries(value: &Value) -> Vec<&str> {
     match value {
         Value::Object(fields) => {
@@ -38,13 +37,12 @@ fn alert_queries() -> Vec<&'static str> {
     queries.collect()
 }
 
-/// The metrics of a query.
 fn metrics(query: &str) -> impl Iterator<Item = &str> {
     let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("distlock_"))
 }
 
-/// The labels by which a query groups or selects series.
+/// Returns the labels by which a query groups or selects series.
 fn labels(query: &str) -> BTreeSet<&str> {
     let groupings = query
         .split("by (")
@@ -60,7 +58,7 @@ fn labels(query: &str) -> BTreeSet<&str> {
     groupings.chain(matchers).map(str::trim).collect()
 }
 
-/// The labels of each exported metric.
+/// Returns the labels of each exported metric.
 fn exported(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut exported = BTreeMap::<_, BTreeSet<_>>::new();
     for series in text.lines().filter(|line| line.starts_with("distlock_")) {
@@ -70,7 +68,7 @@ fn exported(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     exported
 }
 
-/// The metric without the suffixes of a histogram.
+/// Returns the metric without the suffixes of a histogram.
 fn family(metric: &str) -> &str {
     let suffixes = ["_bucket", "_sum", "_count"];
     let mut stripped = suffixes

@@ -17,7 +17,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it, and waits until it holds the lock of the import.
+    /// Starts the service, and waits until it holds the lock of the import.
     pub(crate) fn start(server: &RedisServer) -> Self {
         // If another process takes this port first, the service ends with an error.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

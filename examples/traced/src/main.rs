@@ -1,7 +1,7 @@
-//! Two orders for the same item, traced: the spans show that one of them waited for the other, and what it waited for.
+//! Two traced orders for the same item. The spans show that one waited for the other's lock.
 //!
-//! They are written to stdout. For a collector, take `opentelemetry_otlp::SpanExporter` and `with_batch_exporter`; nothing else
-//! changes. Which fields the spans have is said in docs/operations/observing.md.
+//! They are written to stdout. For a collector, use `opentelemetry_otlp::SpanExporter` and
+//! `with_batch_exporter`. docs/operations/observing.md lists the fields of the spans.
 
 mod order;
 mod telemetry;
@@ -28,7 +28,7 @@ async fn main() -> Result<()> {
     first.and(second)?;
 
     distlock::shutdown().await;
-    // What is batched is exported before the process ends.
+    // Exports batched spans before the process exits.
     provider.shutdown()?;
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! What the service does.
+//! The work of the service.
 
 use std::time::Duration;
 
 use distlock::distributed_lock;
 use tracing::Instrument as _;
 
-/// An order, in a span as frameworks make one for each request: that of the lock is inside.
+/// Handles an order in a span, as frameworks create one per request, around the lock's span.
 pub(crate) async fn order(item: u32) -> Result<(), distlock::Error> {
     reduce(item)
         .instrument(tracing::info_span!("order", item))
@@ -14,7 +14,7 @@ pub(crate) async fn order(item: u32) -> Result<(), distlock::Error> {
 
 #[distributed_lock(key = "inventory:<item>", wait = "5s")]
 async fn reduce(item: u32) -> Result<(), distlock::Error> {
-    // A database would be asked here, in a span of its own.
+    // In place of a database call with its own span.
     tokio::time::sleep(Duration::from_millis(50))
         .instrument(tracing::info_span!("update", item))
         .await;

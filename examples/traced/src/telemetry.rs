@@ -1,4 +1,4 @@
-//! From spans of `tracing` to spans of OpenTelemetry.
+//! Converts spans of `tracing` to spans of OpenTelemetry.
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -7,14 +7,14 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{FilterFn, LevelFilter};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A subscriber that gives spans to this provider.
+/// Returns a subscriber that passes spans to this provider.
 pub(crate) fn subscriber(provider: &SdkTracerProvider) -> impl Subscriber + Send + Sync + use<> {
     let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("traced"));
     let wanted = FilterFn::new(is_wanted).with_max_level_hint(LevelFilter::DEBUG);
     tracing_subscriber::registry().with(spans.with_filter(wanted))
 }
 
-/// INFO, and the spans of single acquisitions, which are at DEBUG. Not the lines at DEBUG, for they name the keys.
+/// INFO, and the DEBUG spans of acquisitions, but no DEBUG lines, because they name keys.
 fn is_wanted(what: &Metadata<'_>) -> bool {
     *what.level() <= Level::INFO || what.is_span() && what.target() == "distlock"
 }

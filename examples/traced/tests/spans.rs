@@ -1,4 +1,4 @@
-//! What OpenTelemetry gets of two calls for one lock, the second of which waits.
+//! The spans that OpenTelemetry receives from two calls for one lock, one of which waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn number(span: &SpanData, name: &str) -> i64 {
     }
 }
 
-/// The spans of this name whose parents have that one.
+/// Returns the spans with this name and this parent.
 fn inside(spans: &[SpanData], name: &str, parent: &str) -> Vec<SpanData> {
     let is_inside = |span: &&SpanData| {
         let mut above = spans.iter();
@@ -49,7 +49,7 @@ async fn a_trace_shows_who_waited_and_for_what() {
     let provider = SdkTracerProvider::builder()
         .with_simple_exporter(exporter.clone())
         .build();
-    // Spans are also ended by distlock's own thread.
+    // distlock's I/O thread also ends spans.
     set_global_default(telemetry::subscriber(&provider)).unwrap();
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_trace_shows_who_waited_and_for_what() {
     assert_eq!(runs.len(), 2, "{spans:?}");
     runs.sort_by_key(|run| number(run, "fencing_token"));
     for run in &runs {
-        // The template, which is one name for all items.
+        // The template, which is the same for all items.
         assert_eq!(text(run, "lock").as_deref(), Some("inventory:<item>"));
         assert_eq!(text(run, "outcome").as_deref(), Some("released"));
         assert_eq!(number(run, "wait_ms"), 5_000);
@@ -84,8 +84,8 @@ async fn a_trace_shows_who_waited_and_for_what() {
         assert!(asked.contains(&address), "{asked}, not {address}");
         assert_eq!(text(acquire, "outcome").as_deref(), Some("acquired"));
     }
-    // No key, for the spans do not show it, and lines that do are left out.
+    // No key: spans do not contain it, and lines that do are left out.
     assert!(!format!("{spans:?}").contains("inventory:42"), "{spans:?}");
-    // What the body does is inside of its lock.
+    // The spans of the body are within the span of the lock.
     assert_eq!(inside(&spans, "update", "distlock.run").len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Acquires and releases so many times, on one thread and with nobody who listens: to count what a pair costs.
+//! Acquires and releases a lock `N` times, on one thread without observers, to count a pair's cost.
 //!
 //! ```sh
 //! cargo build --release -p bench --example pairs
@@ -7,8 +7,9 @@
 //! done
 //! ```
 //!
-//! The difference of what is collected, divided by 10 000, is the instructions of a pair; that of `valgrind --tool=memcheck`
-//! ("total heap usage") is its allocations. `pairs N run` counts `Lock::run` in place of `acquire` and `release`.
+//! The difference of the collected counts, divided by 10 000, is the number of instructions of a
+//! pair. The same difference of `valgrind --tool=memcheck` ("total heap usage") is the number of
+//! its allocations. `pairs N run` measures `Lock::run` in place of `acquire` and `release`.
 
 use distlock::{Error, LockManager};
 

@@ -1,19 +1,19 @@
-//! A statistic of the samples of some rounds.
+//! A statistic of the samples of several rounds.
 
 use crate::measure::Results;
 
-/// A percentile of a metric of a subject.
+/// A percentile of one metric of one subject.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     subject: String,
     metric: &'static str,
     p: f64,
-    /// Of the samples of all rounds together; otherwise, the median over the rounds.
+    /// Set for all rounds' samples together; otherwise the value is the median over the rounds.
     is_pooled: bool,
 }
 
 impl Figure {
-    /// The median over the rounds of a percentile of each.
+    /// Returns the median over the rounds of a percentile of each.
     pub(crate) fn of_rounds(p: f64, subject: impl Into<String>, metric: &'static str) -> Self {
         Figure {
             subject: subject.into(),
@@ -23,12 +23,12 @@ impl Figure {
         }
     }
 
-    /// The median over the rounds of the median of each.
+    /// Returns the median over the rounds of the median of each.
     pub(crate) fn p50(subject: impl Into<String>, metric: &'static str) -> Self {
         Figure::of_rounds(0.5, subject, metric)
     }
 
-    /// A percentile of the samples of all rounds together.
+    /// Returns a percentile of the samples of all rounds together.
     pub(crate) fn of_all(p: f64, subject: impl Into<String>, metric: &'static str) -> Self {
         Figure {
             is_pooled: true,
@@ -36,7 +36,7 @@ impl Figure {
         }
     }
 
-    /// The same of another subject.
+    /// Returns the same figure of another subject.
     pub(crate) fn of(&self, subject: impl Into<String>) -> Self {
         Figure {
             subject: subject.into(),

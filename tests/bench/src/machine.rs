@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-/// The versions of this workspace.
+/// The dependency versions of this workspace.
 const LOCKFILE: &str = include_str!("../../../Cargo.lock");
-/// The versions of the peers.
+/// The dependency versions of the peers.
 const PEERS_LOCKFILE: &str = include_str!("../../peers/Cargo.lock");
 
-/// The date, the processor and the kernel.
+/// Returns the date, the processor and the kernel.
 pub(crate) fn description() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
@@ -23,7 +23,7 @@ pub(crate) fn description() -> String {
     )
 }
 
-/// More than the number of cores means that other processes disturbed the run.
+/// Returns the load averages. More than the number of cores shows that other processes interfered.
 pub(crate) fn load_average() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').take(3).collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
 //! Benchmarks of distlock against real redis-server processes that it starts itself.
 //!
-//! Absolute times depend on the machine and its load. What is judged is the ratio to a baseline that
-//! was measured in the same run, in rounds that alternate with ours.
+//! Absolute times depend on the machine and its load. Most targets therefore apply to ratios to a
+//! baseline, which is measured in the same run, in alternating rounds.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use report::Report;
 /// Measures distlock and prints a table.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Fewer and shorter rounds: enough for a look, not for a judgement.
+    /// Run fewer and shorter rounds: a rough impression, not for a judgment.
     #[arg(long)]
     quick: bool,
     /// Run only this measurement; may be given several times.

@@ -1,5 +1,5 @@
-//! The measuring loop. Every subject is a process of its own, and the rounds of all subjects alternate,
-//! so that whatever else runs on the machine disturbs them alike.
+//! The measuring loop. Every subject has its own process, and the rounds of all subjects alternate,
+//! so that other load on the machine disturbs them alike.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use anyhow::Context;
 use crate::process::{Worker, cpu_time};
 use crate::worker::order::Order;
 
-/// How often to measure.
+/// The number of sittings and rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// Sittings have new processes: the cores that their threads happen to run on decide what a
-    /// wake-up costs.
+    /// Number of sittings. Every sitting starts new processes, because the cores on which their
+    /// threads happen to run decide the cost of a wake-up.
     pub(crate) sittings: usize,
-    /// Rounds of a sitting. If there are several, one more warms up.
+    /// Rounds per sitting. If there are several, one more round warms up.
     pub(crate) rounds: usize,
 }
 
-/// What is measured: ours, a baseline, or a peer.
+/// The measured implementation: distlock, a baseline, or a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -32,8 +32,8 @@ pub(crate) struct Subject {
 #[derive(Debug, Default)]
 pub(crate) struct Results(BTreeMap<(String, String), Vec<Vec<f64>>>);
 
-/// Measures the subjects, pinned to a core if one is given. `servers` are the processes whose processor
-/// time counts as the servers'.
+/// Measures the subjects, pinned to a core if one is given. The processor time of the processes
+/// `servers` counts as the servers' time.
 pub(crate) fn measure(
     schedule: Schedule,
     subjects: &[Subject],
@@ -55,15 +55,15 @@ pub(crate) fn measure(
                     results.add(name, samples);
                 }
             }
-            // Whatever a subject leaves behind does not disturb the same one every time.
+            // The order changes, so that a subject does not always disturb the same other subject.
             workers.rotate_left(1);
         }
     }
     Ok(results)
 }
 
-/// Runs a round, and adds to its metrics the processor time of an operation in microseconds, and of all
-/// in percent of a core.
+/// Runs a round. Adds to its metrics the processor time per operation in microseconds, and the
+/// total in percent of a core.
 fn run(worker: &mut Worker, servers: &[u32]) -> anyhow::Result<BTreeMap<String, Vec<f64>>> {
     let cpu = |worker: &Worker| anyhow::Ok([cpu_time(&[worker.pid()])?, cpu_time(servers)?]);
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Other locks over Redis: the package `tests/peers`, which is built only if they are measured.
+//! Other locks over Redis. The package `tests/peers` is built only if they are measured.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 pub(crate) const RSLOCK: &str = "rslock";
-/// The names of the crates, and of the lockers.
+/// The names of the crates, which are also the names of the lockers.
 pub(crate) const NAMES: [&str; 3] = [RSLOCK, "async-redis-lock", "rlock"];
 
-/// Builds the peers and returns the program.
+/// Builds the peers and returns the path of the program.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let target = env::var_os("CARGO_TARGET_DIR")

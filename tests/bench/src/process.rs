@@ -1,4 +1,4 @@
-//! Worker processes, seen from the measuring loop; cores and processor time of processes.
+//! Worker processes, as the measuring loop uses them; cores and processor time of processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::worker::order::{Order, Round};
 
-/// A subject in a process of its own, which is killed on drop.
+/// A subject in its own process, which is killed on drop.
 pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
@@ -33,7 +33,7 @@ impl Worker {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         if let Some(core) = core {
-            // It has one thread until it has read the order.
+            // The process has one thread until it has read the order.
             pin(child.id(), core)?;
         }
         let orders = child.stdin.take().context("no standard input")?;
@@ -68,7 +68,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // An error means that it has ended.
+        // Fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -81,14 +81,14 @@ pub(crate) fn pin(process: u32, core: usize) -> anyhow::Result<()> {
     sched_setaffinity(pid(process), &cores).with_context(|| format!("cannot pin to core {core}"))
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub(crate) fn allowed_cores() -> anyhow::Result<Vec<usize>> {
     let cores = sched_getaffinity(Pid::from_raw(0))?;
     let is_allowed = |core: &usize| cores.is_set(*core).unwrap_or(false);
     Ok((0..CpuSet::count()).filter(is_allowed).collect())
 }
 
-/// The processor time that all threads of some processes have used.
+/// Returns the processor time of all threads of some processes.
 pub(crate) fn cpu_time(processes: &[u32]) -> anyhow::Result<Duration> {
     let mut sum = Duration::ZERO;
     for &process in processes {

@@ -1,4 +1,4 @@
-//! The report: a table, and the spread and the processor time behind it.
+//! The report: a table, the spread of its figures, and the processor time.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::measurements::Bench;
 use crate::peers;
 use crate::row::Line;
 
-/// What all measurements found, and the conditions under which they did.
+/// The results and the conditions of all measurements.
 #[derive(Debug)]
 pub(crate) struct Report {
     conditions: Vec<String>,

@@ -1,9 +1,9 @@
-//! The rows of the table: what each shows, what it is compared with, and what is required of it.
+//! The rows of the table, with their baselines and targets.
 
 use crate::figure::{Figure, percentile};
 use crate::measure::Results;
 
-/// A row that is to be measured.
+/// A row before its measurement.
 #[derive(Clone, Debug)]
 #[must_use]
 pub(crate) struct Row {
@@ -14,14 +14,14 @@ pub(crate) struct Row {
     target: Option<Target>,
 }
 
-/// Applies to the ratio if there is a baseline, and to the value otherwise.
+/// The target of the ratio if there is a baseline, and of the value otherwise.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// A row that was measured.
+/// A row after its measurement.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) cells: [String; 6],
@@ -39,7 +39,7 @@ impl Row {
         }
     }
 
-    /// The baseline is the same figure of another subject.
+    /// Sets the baseline to the same figure of another subject.
     pub(crate) fn against(self, label: &str, subject: impl Into<String>) -> Self {
         let figure = self.ours.of(subject);
         self.against_figure(label, figure)
@@ -60,12 +60,12 @@ impl Row {
         self
     }
 
-    /// The subject that this row is compared with.
+    /// Returns the subject of the baseline.
     pub(crate) fn baseline(&self) -> Option<&str> {
         self.baseline.as_ref().map(|(_, figure)| figure.subject())
     }
 
-    /// `suffix` completes the name.
+    /// Evaluates the row, and appends `suffix` to its name.
     pub(crate) fn evaluate(&self, results: &Results, suffix: &str) -> anyhow::Result<Line> {
         let value = self.ours.value(results)?;
         let mut rounds = self.ours.by_round(results)?;
@@ -111,7 +111,7 @@ impl Row {
 }
 
 impl Target {
-    /// Returns the target and whether it is met. A figure that is not a number meets none.
+    /// Returns the target and whether the figure meets it; NaN meets no target.
     fn judge(self, figure: f64) -> (String, &'static str) {
         let (target, is_met) = match self {
             Target::AtMost(limit) => (format!("<= {limit}"), figure <= limit),

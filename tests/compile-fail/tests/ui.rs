@@ -1,14 +1,14 @@
-//! Compile-fail cases of the attribute: each mistake gets exactly one error that says what to write.
+//! Compile-fail cases of the attribute: each mistake causes one error, with the correct code.
 //!
 //! * `ui/<theme>/<mistake>.rs`: the cases;
-//! * `ui_plain/<mistake>.rs`: those of `ui/body` without the attribute, which get the same errors.
+//! * `ui_plain/<mistake>.rs`: the cases of `ui/body` without the attribute, with the same errors.
 //!
-//! What compiles is in `tests/tests/attribute`, and unsafe code in `unsafe_fn.rs`.
+//! `tests/tests/attribute` has the code that compiles, and `unsafe_fn.rs` the unsafe code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All cases, `ui/<theme>/<mistake>.rs`.
+/// Returns all cases, `ui/<theme>/<mistake>.rs`.
 fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
     let mut cases = Vec::new();
@@ -81,7 +81,7 @@ fn without_attribute(source: &str) -> String {
     lines.collect()
 }
 
-/// The code, or where there is none the message, and the place of each error.
+/// Returns the code, or the message if there is no code, and the place of each error.
 fn errors(answer: &str) -> Vec<(String, String)> {
     let mut errors = Vec::new();
     let mut lines = answer.lines();

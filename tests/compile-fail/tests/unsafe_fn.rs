@@ -1,9 +1,9 @@
-//! `async unsafe fn`, in this package because it may have unsafe code.
+//! `async unsafe fn`, in this package because its lints allow unsafe code.
 #![deny(warnings)]
 
 use distlock::{Error, LockManager, distributed_lock};
 
-/// Whether a task that does not hold the lock is kept out.
+/// Returns true if another task cannot acquire the lock.
 async fn excluded(locks: &LockManager) -> bool {
     let lock = locks.lock(distlock::current().key());
     let other = tokio::spawn(async move { lock.try_acquire().await });
@@ -16,7 +16,7 @@ async fn excluded(locks: &LockManager) -> bool {
 #[distributed_lock(key = "unsafe:<at>", manager = locks)]
 async unsafe fn read(locks: &LockManager, numbers: *const u8, at: usize) -> Result<u8, Error> {
     assert!(excluded(locks).await);
-    // SAFETY: that is what the caller promises.
+    // SAFETY: the caller ensures this.
     Ok(unsafe { *numbers.add(at) })
 }
 
@@ -29,7 +29,7 @@ impl Cell {
     #[distributed_lock(key = "unsafe:method", manager = locks)]
     async unsafe fn write(&mut self, locks: &LockManager, value: u8) -> Result<(), Error> {
         assert!(excluded(locks).await);
-        // SAFETY: that is what the caller promises.
+        // SAFETY: the caller ensures this.
         unsafe { *self.0 = value };
         Ok(())
     }
@@ -39,11 +39,11 @@ impl Cell {
 async fn unsafe_functions_and_methods_are_locked() {
     let locks = LockManager::in_memory();
     let mut numbers = [1, 2, 3];
-    // SAFETY: there are three.
+    // SAFETY: the array has three elements.
     let two = unsafe { read(&locks, numbers.as_ptr(), 1) };
     assert_eq!(two.await.unwrap(), 2);
     let mut cell = Cell(&mut numbers[2]);
-    // SAFETY: the array is still there.
+    // SAFETY: the array outlives the call.
     let written = unsafe { cell.write(&locks, 7) };
     written.await.unwrap();
     assert_eq!(numbers, [1, 2, 7]);

@@ -1,10 +1,10 @@
-//! A crate that knows distlock by another name, and has something else of that name.
+//! A crate that renames distlock, and has another item with the original name.
 
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 use distlock_renamed::{distributed_lock, Error, LockManager};
 
-/// Not the crate.
+/// A module with the crate's original name.
 mod distlock {
     pub(crate) fn current() -> &'static str {
         "another"
@@ -36,7 +36,7 @@ impl Shop {
     async fn with_little(&self) -> Result<bool, Error> {
         let key = distlock_renamed::current().key().to_owned();
         let locks = self.locks.clone();
-        // A task of its own: this one would re-enter the lock.
+        // In its own task, because this one would re-enter the lock.
         let other = tokio::spawn(async move { locks.lock(key).try_acquire().await });
         Ok(other.await.expect("no panic")?.is_none())
     }

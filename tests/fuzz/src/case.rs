@@ -11,21 +11,21 @@ use proptest::sample::select;
 
 use crate::server::{Dice, Mood, Server};
 
-/// How much later than it should anything may end on a busy machine.
+/// Allowance on every bound for a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest that a command may take (`Timing::command_deadline`).
 const COMMAND: Duration = Duration::from_secs(1);
-/// Of everything that must succeed.
+/// Timeout of everything that must succeed.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The limit of a reply, 8 MiB, and what the sockets of both sides hold: by default that of the
-/// receiver may grow to 32 MiB (`tcp_rmem`). Twice as much is sent to a client without a limit.
+/// The limit of a reply, 8 MiB, and the socket buffers of both sides. The receiver's may grow to 32
+/// MiB by default (`tcp_rmem`). A client without a limit is sent twice as much.
 const MAX_ACCEPTED: usize = 64 << 20;
-/// The limit of an error's text, its sources and their `{:?}`.
+/// Limit of an error's text, its sources and their `{:?}`.
 const MAX_SHOWN: usize = 2_500;
 
-/// How often something happened.
+/// Number of occurrences by event.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 /// Adds a tally to another.
@@ -44,7 +44,7 @@ struct Plan {
     hold: Duration,
 }
 
-/// Held when the garbage begins: every renewal of it is answered with garbage.
+/// The lock held when the garbage begins. Every renewal gets garbage.
 const HELD_BEFORE: Plan = Plan {
     key: "held",
     lease: Duration::from_millis(400),
@@ -52,11 +52,7 @@ const HELD_BEFORE: Plan = Plan {
     hold: Duration::from_millis(700),
 };
 
-/// Runs the case of a seed.
-///
-/// # Errors
-///
-/// What the manager did that it must not.
+/// Runs the case of a seed. Returns an error if the manager violates a rule.
 pub(crate) async fn run(seed: u64) -> Result<Tally, String> {
     let panics = panics();
     let mut dice = Dice::new(!seed);
@@ -108,7 +104,7 @@ struct Case {
 }
 
 impl Case {
-    /// An honest server, garbage, and an honest server again.
+    /// Runs an honest server, garbage, and an honest server again.
     async fn converse(&self, connects_before: bool, calls: &[Plan]) -> Result<Tally, String> {
         let mut tally = Tally::from([("cases", 1)]);
         let mut manager = None;
@@ -160,13 +156,13 @@ impl Case {
             guard.release().await
         })
         .await?;
-        // Bodies have ended; releases are given two seconds.
+        // Bodies have ended; releases have two seconds.
         within("a shutdown", 2 * COMMAND, manager.shutdown()).await?;
         tally.insert("renewals", self.server.renewals());
         Ok(tally)
     }
 
-    /// Returns true if no answer of the server says anything of a lock.
+    /// Returns true if no reply of the server contains the state of a lock.
     fn says_nothing(&self) -> bool {
         matches!(self.mood, Mood::Same { .. })
     }
@@ -179,8 +175,8 @@ impl Case {
             .await
     }
 
-    /// Repeats what succeeds while the server is honest. Until the connection is replaced, calls may
-    /// get what the garbage has left, and the machine may be too busy.
+    /// Repeats a call that succeeds while the server is honest. Until the connection is replaced, a
+    /// call may get the rest of the garbage, and the machine may be too busy.
     async fn honestly<T, F>(call: impl Fn() -> F) -> Result<T, String>
     where
         F: Future<Output = Result<T, Error>>,
@@ -220,7 +216,7 @@ impl Case {
         Ok(Tally::from([(if is_busy { "busy" } else { "failed" }, 1)]))
     }
 
-    /// Holds for a while, or until the loss, and checks that what is believed is proven.
+    /// Holds for a while, or until the loss, and checks that the server has proven the hold.
     async fn hold(&self, guard: LockGuard, plan: Plan) -> Result<Tally, String> {
         let mut tally = Tally::from([("guards", 1)]);
         let token = u64::from(guard.fencing_token());
@@ -234,7 +230,7 @@ impl Case {
         loop {
             let now = Instant::now();
             let is_held = guard.is_held();
-            // A hold is believed from the send of a command on, which is before the server received
+            // A hold is valid from the send of a command on, which is before the server received
             // it.
             if is_held
                 && let Some(proven) = self.server.proven_at(plan.key, token)
@@ -252,7 +248,7 @@ impl Case {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Repeated until it is answered, but a caller waits for one attempt.
+        // Releases are repeated until a reply comes, but a caller waits for one attempt.
         let released = within("a release", COMMAND, guard.release()).await?;
         released.or_else(|error| check(&error))?;
         Ok(tally)
@@ -269,8 +265,8 @@ async fn within<T>(
     ended.map_err(|_| format!("{what} did not end within {limit:?}"))
 }
 
-/// Checks everything that a program may show of an error: the text of a server reaches no log
-/// uncut, and no terminal with what controls it.
+/// Checks everything that a program may show of an error. The text of a server reaches no log
+/// uncut, and no terminal with control characters.
 fn check(error: &Error) -> Result<(), String> {
     let mut next: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = next {

@@ -1,17 +1,17 @@
-//! A server that answers garbage, against a real `LockManager`. Nothing panics, not even on the I/O
-//! thread, and no reply is read without a limit. No call gets a guard that the server's bytes do
-//! not prove, no renewal extends one, every call ends in time, and every error can be shown. When
-//! the server is honest again, it is used again.
+//! A server that replies with garbage, against a real `LockManager`. Nothing panics, not even on
+//! the I/O thread, and no reply is read without a limit. No call gets a guard that the server's
+//! bytes do not prove, and no renewal extends such a guard. Every call ends in time, and every
+//! error can be shown. When the server is honest again, it is used again.
 //!
-//! `cargo run --release -p fuzz -- --seconds 60 --seed 1` runs cases until the time is over, each
-//! from a seed of its own; `--seed N --cases 1` runs one again. `cargo test -p fuzz` runs a bounded
-//! number of them.
+//! `cargo run --release -p fuzz -- --seconds 60 --seed 1` runs cases until the time has passed,
+//! each with its own seed. `--seed N --cases 1` repeats one case. `cargo test -p fuzz` runs a
+//! bounded number of them.
 //!
-//! The garbage is that of `distlock_tests::garbage`. No libFuzzer: it needs a nightly compiler and a
-//! workspace of its own, and its mutations of bytes hardly ever get past the RESP parser. What is
-//! drawn here is right but for one thing, so it reaches the code that decides. The same seed draws
-//! the same garbage in the same order; which command it answers also depends on the timing of the
-//! two connections.
+//! The garbage comes from `distlock_tests::garbage`. libFuzzer is not used: it needs a nightly
+//! compiler and a workspace of its own, and its byte mutations hardly ever pass the RESP parser. A
+//! drawn reply is right except for one thing, so it reaches the code that decides. The same seed
+//! draws the same garbage in the same order. The command that gets it also depends on the timing of
+//! the two connections.
 
 mod case;
 mod server;
@@ -24,24 +24,24 @@ use tokio::task::JoinSet;
 
 use crate::case::{Tally, add};
 
-/// A server that answers garbage, against a real lock manager.
+/// A server that replies with garbage, against a real lock manager.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How long to go on.
+    /// Duration of the run.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The seed of the first case; each has the next one.
+    /// Seed of the first case; each further case has the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// At most so many cases.
+    /// Upper limit of the number of cases.
     #[arg(long, default_value_t = u64::MAX)]
     cases: u64,
-    /// Cases that run at once: most of the time they wait.
+    /// Number of concurrent cases; they mostly wait.
     #[arg(long, default_value_t = 16)]
     parallel: usize,
 }
 
-/// Runs cases until one fails: what happened, and what went wrong.
+/// Runs cases until one fails. Returns the tally and the failures.
 async fn run(arguments: &Arguments) -> (Tally, Vec<String>) {
     let end = Instant::now() + Duration::from_secs(arguments.seconds);
     let mut seeds = (arguments.seed..).take(usize::try_from(arguments.cases).unwrap_or(usize::MAX));
@@ -78,7 +78,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// A bounded number of cases, the same ones each time: each piece of fixed nonsense is among them.
+/// Runs the same bounded number of cases each time. They include each piece of fixed nonsense.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_breaks_nothing_and_grants_nothing() {
     let arguments = Arguments {
@@ -89,7 +89,7 @@ async fn garbage_breaks_nothing_and_grants_nothing() {
     };
     let (tally, failures) = run(&arguments).await;
     assert_eq!(failures, [""; 0]);
-    // Every outcome is common: otherwise nothing was shown.
+    // Every outcome must be common; otherwise the run shows nothing.
     for what in [
         "guards",
         "busy",

@@ -1,4 +1,4 @@
-//! What the server of a case answers, and what it has proven with that.
+//! The replies of a case's server, and what they prove.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Draws from a seed.
+/// Random draws from a seed.
 pub(crate) struct Dice(TestRunner);
 
 impl Dice {
@@ -36,28 +36,28 @@ impl Dice {
     }
 }
 
-/// What a server answers with.
+/// The kind of replies that a server sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     /// Every lock is free, and every hold goes on.
     Honest,
-    /// Another client has every lock for ever, and releases may never end: only the callers' own
+    /// Another client has every lock forever, and releases may never end. Only the callers' own
     /// deadlines end anything.
     Stubborn { endless: bool },
-    /// Each answer is drawn. So many percent of the replies to scripts are right, are no replies
-    /// but bytes, and belong to another request; so many percent of the other answers are odd.
+    /// Each reply is drawn. The fields are percentages. Replies to scripts are right, are only
+    /// bytes, or belong to another request; other replies are odd.
     Mixed {
         right: u32,
         bytes: u32,
         shifted: u32,
         greeting: u32,
     },
-    /// The same answer to every script, or to every command.
+    /// The same reply to every script, or to every command.
     Same { answer: Reaction, greets: bool },
 }
 
 impl Mood {
-    /// Every second seed answers with the next piece of fixed nonsense.
+    /// Draws a mood. Every second seed replies with the next piece of fixed nonsense.
     pub(crate) fn drawn(seed: u64, dice: &mut Dice) -> Mood {
         let next = seed as usize / 2 % NONSENSE.len();
         match seed % 2 {
@@ -78,13 +78,13 @@ impl Mood {
     }
 }
 
-/// Something that the bytes prove.
+/// A fact that the bytes prove.
 #[derive(Clone, Debug)]
 struct Proof {
     lock: String,
-    /// A renewal names none.
+    /// `None` for a renewal, which names no token.
     token: Option<u64>,
-    /// When the command was received. A pushed grant is as old as its message, which may wait
+    /// When the command was received. A pushed grant is as old as its message, which may be delayed
     /// anywhere.
     at: Option<Instant>,
 }
@@ -135,8 +135,8 @@ impl Server {
         proofs.any(|proof| proof.token == Some(token) && proof.lock == name(key))
     }
 
-    /// Returns when a command was last received whose answer proves the hold; `None` if that cannot
-    /// be said.
+    /// Returns when the last command was received for which the reply proves the hold, or `None` if
+    /// that is unknown.
     pub(crate) fn proven_at(&self, key: &str, token: u64) -> Option<Instant> {
         let record = lock(&self.record);
         let of_hold = |proof: &&Proof| proof.token.is_none_or(|of| of == token);
@@ -154,13 +154,13 @@ impl Server {
         lock(&self.record).zero.clone()
     }
 
-    /// Returns how many renewals were answered with garbage.
+    /// Returns how many renewals got garbage.
     pub(crate) fn renewals(&self) -> u64 {
         lock(&self.record).renewals
     }
 }
 
-/// The name of a key's lock.
+/// Returns the name of a key's lock.
 fn name(key: &str) -> String {
     format!("distlock:lock:{{{key}}}")
 }
@@ -184,7 +184,7 @@ impl Record {
         }
     }
 
-    /// Answers a script.
+    /// Replies to a script.
     fn answer(&mut self, mood: &Mood, dice: &mut Dice, call: &Call, at: Instant) -> Reaction {
         let mut right = right(call.verb, call.locks(), &self.names);
         let Mood::Mixed {
@@ -228,7 +228,7 @@ impl Record {
         Reaction::new(sent)
     }
 
-    /// Something odd in answer to any command.
+    /// Draws an odd reply to any command.
     fn disturb(&self, dice: &mut Dice) -> Reaction {
         if dice.percent(50) {
             return dice.draw(junk(&self.names)).into();
@@ -248,7 +248,7 @@ impl Record {
             Verb::Renew => &call.args[1..],
             _ => &[],
         };
-        // Between those of renewals are owners.
+        // A renewal has owners between its TTLs.
         let is_zero = |ttl: &String| ttl.parse().is_ok_and(|ttl: i64| ttl < 1);
         if ttls.iter().any(is_zero) {
             self.zero = Some(format!("{call:?}"));
@@ -256,7 +256,7 @@ impl Record {
         if call.verb == Verb::Ask {
             let owner = &call.args[0];
             self.names.client = owner.split(':').next().unwrap_or_default().to_owned();
-            // The last one is the likeliest to wait still.
+            // The newest owner is the likeliest to wait still.
             self.names.asks.truncate(3);
             self.names
                 .asks
@@ -267,7 +267,7 @@ impl Record {
         }
     }
 
-    /// Writes down what an answer proves.
+    /// Records what a reply proves.
     fn prove(&mut self, call: &Call, answer: &Frame, at: Instant) {
         let proof = |lock: &String, token| Proof {
             lock: lock.clone(),
@@ -293,7 +293,7 @@ impl Record {
             .extend(token.map(|_| proof(&call.keys[0], token)));
     }
 
-    /// A grant for one that asked, or nearly one.
+    /// Draws a grant for an owner that has asked, or for a similar one.
     fn push(&mut self, dice: &mut Dice) -> Frame {
         let push = dice.draw(push(&self.names));
         let granted = oracle::granted(&self.names.client, &push);

@@ -1,4 +1,4 @@
-//! Leases, min_hold, tokens, and what is forgotten.
+//! Leases, tokens, and the removal of old state.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn nothing_is_kept_for_ever() {
         "tokens are kept for two hours"
     );
     world.clock.advance(Duration::from_secs(2 * 3_600));
-    // A quiet server needs some calls to notice; one that only sees new keys does not grow for ever.
+    // A quiet server needs some calls to notice; a server with only new keys does not grow forever.
     for n in 0..600 {
         a.inspect("another");
         assert!(world.server.remembered() <= 1_000 - n.min(500) * 2);

@@ -1,5 +1,5 @@
-//! The rules of the memory store, on a clock driven by hand: what has to do with time, and with its memory. All else
-//! `tests/equivalence` compares with Redis.
+//! The rules of the memory store that depend on time or on its memory, tested with a manual clock.
+//! `tests/equivalence` compares all others with Redis.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,7 +23,7 @@ mod waiting;
 
 const LEASE: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(1);
-/// Lease and grace of a pushed grant.
+/// Lease and grace period of a pushed grant.
 const GRANT: Duration = Duration::from_millis(1_250);
 
 fn ms(ms: u64) -> Duration {
@@ -34,7 +34,7 @@ fn key(key: &str) -> LockKey {
     LockKey::new(key).unwrap()
 }
 
-/// The memory store never waits.
+/// Returns the output of a ready future; the memory store never waits.
 fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -103,7 +103,7 @@ impl Client {
         self.ask_with(name, owner, LEASE, ms(10_000))
     }
 
-    /// Asks, and must get it. Returns the token.
+    /// Acquires the lock, which must be free. Returns the token.
     fn take(&self, name: &str, owner: Owner) -> u64 {
         match self.ask(name, owner) {
             AskReply::Held(proof) => proof.token.get(),
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Asks, and must not get it.
+    /// Queues for the lock, which must not be free.
     fn queue(&self, name: &str, owner: Owner) {
         let reply = self.ask(name, owner);
         assert!(
@@ -158,7 +158,7 @@ impl Client {
         *self.run(Inspect { key, waiters: 10 })
     }
 
-    /// The owners granted since the last call.
+    /// Returns the owners granted since the last call.
     fn granted(&self) -> Vec<Owner> {
         let grants = std::mem::take(&mut *self.grants.lock().unwrap());
         grants.iter().map(|grant| grant.owner).collect()

@@ -1,4 +1,4 @@
-//! The queue, and who is served next.
+//! The queue, and the choice of the next waiter.
 
 use super::*;
 use crate::util::random::SystemRandom;
@@ -86,7 +86,7 @@ fn the_dead_and_the_overdue_make_room() {
     assert_eq!(narrow.inspect("k").waiters, 3);
     a.release("k", 1);
     assert_eq!(narrow.granted(), [1]);
-    // Marked: its owner may still confirm.
+    // The entry is marked, so its owner may still confirm.
     narrow.store.close();
     let other = world.client_with(1);
     assert!(matches!(other.ask("k", 1), AskReply::Full(_)));

@@ -1,4 +1,4 @@
-//! From one lock to the other while replicas of both releases run: who has both locks excludes both.
+//! Migration while replicas of both releases run: a holder of both locks excludes both.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn managers(server: &RedisServer) -> (rslock::LockManager, LockManager) {
     )
 }
 
-/// Whether the old lock is held, as Redis knows it.
+/// Returns true if the old lock is held, according to Redis.
 fn old_is_held(server: &RedisServer) -> bool {
     server.client().cmd(&["EXISTS", KEY]).int() == 1
 }

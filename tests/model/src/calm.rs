@@ -1,6 +1,6 @@
-//! Liveness: what happens from a state if no further fault happens?
+//! Liveness: the time until all clients are served if no further fault happens.
 //!
-//! All prompt continuations are followed. The result of a state is remembered, so each state is visited once.
+//! Every prompt continuation is followed. Results are stored, so a state is visited once.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -9,10 +9,10 @@ use dashmap::DashMap;
 
 use crate::explore::Protocol;
 
-/// In place of a number of ticks: a continuation repeats itself or gets stuck.
+/// Stands for the ticks of a continuation that repeats itself or gets stuck.
 const NEVER: u8 = u8::MAX;
 
-/// How many ticks it takes from a state until all live clients are served, by the state's hash.
+/// The ticks from a state until all live clients are served, by the state's hash.
 #[derive(Debug, Default)]
 pub(crate) struct Calm {
     known: DashMap<u64, u8>,
@@ -20,8 +20,8 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Returns the most ticks that any prompt continuation takes until all are served, or `None` if one
-    /// of them never serves all.
+    /// Returns the most ticks that a prompt continuation takes until all are served, or `None` if
+    /// one of them never serves all.
     pub(crate) fn ticks<P: Protocol>(&self, protocol: &P, state: &P::State) -> Option<u8> {
         let mut state = *state;
         protocol.calm(&mut state);
@@ -57,8 +57,8 @@ impl Calm {
         worst
     }
 
-    /// Returns the continuation that takes longest, until all are served or it repeats itself, each
-    /// step with the state before it, and the last state.
+    /// Returns the longest continuation, until all are served or it repeats itself: every step with
+    /// the state before it, and the last state.
     pub(crate) fn worst_course<P: Protocol>(
         &self,
         protocol: &P,

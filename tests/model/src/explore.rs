@@ -14,46 +14,46 @@ use crate::calm::Calm;
 /// A condition that must hold in every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// At most one running body has a valid hold, by its own safe deadline. Grants from before a loss of
-    /// a server's data and from after it are not compared.
+    /// At most one running body has a valid hold, by its own safe deadline. Grants from before and
+    /// after a loss of a server's data are not compared.
     Exclusive,
-    /// What a valid holder believes of a server is true there, for at least as long, unless that server lost its
-    /// data. (More than exclusion.)
+    /// A valid holder's belief about a server is true there, for at least as long, unless that
+    /// server lost its data. (Stronger than exclusion.)
     Proven,
     /// A body that starts later has a larger token.
     TokensRise,
-    /// A client that asks does not pass a client that is queued already.
+    /// A client that asks does not pass a client that is already queued.
     InOrder,
     /// The servers store nothing of an attempt that its live client has forgotten.
     NothingLeft,
-    /// From here, if no further fault happens, all live waiters are served within the bound.
+    /// If no further fault happens, all live waiters are served within the bound.
     Served,
 }
 
-/// What an exploration checks, and how far it goes.
+/// The claims and the limits of an exploration.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What must hold in every state.
+    /// The conditions that must hold in every state.
     pub claims: Vec<Claim>,
     /// The bound of [`Claim::Served`], in ticks.
     pub served_within: u8,
-    /// Only states at most so many steps away are explored.
+    /// Maximum number of steps to an explored state.
     pub depth: Option<usize>,
 }
 
 /// The states that are visited.
 #[derive(Clone, Copy, Debug)]
 pub enum Search {
-    /// All, or those up to the depth. One thread finds the shortest counter-example.
+    /// All states, or all up to the depth. One thread finds the shortest counter-example.
     All {
         /// The number of threads.
         threads: usize,
     },
-    /// Those along random walks.
+    /// The states along random walks.
     Random {
         /// The number of walks.
         walks: u64,
-        /// The most steps of one walk.
+        /// The maximum number of steps of a walk.
         length: usize,
     },
 }
@@ -64,7 +64,7 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type State: Copy + Debug + Eq + Hash + Send + Sync + 'static;
     /// One step.
     type Action: Copy + Debug + PartialEq;
-    /// What a trace keeps besides the states.
+    /// The data of a trace besides the states.
     type Trace;
     /// The step in which time passes.
     const TICK: Self::Action;
@@ -76,16 +76,15 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// Returns true if a claim other than [`Claim::Served`] holds.
     fn holds(&self, claim: Claim, state: &Self::State) -> bool;
 
-    /// Removes the faults that may still happen, the calls not yet made, and the marks of what has
-    /// already gone wrong.
+    /// Removes the remaining faults, the calls not yet made, and the marks of earlier violations.
     fn calm(&self, state: &mut Self::State);
-    /// Returns the steps that can be taken next if everything is prompt.
+    /// Returns the steps that can be taken next if every client and connection is prompt.
     fn prompt_steps(&self, state: &Self::State) -> Vec<Self::Action>;
-    /// Returns true if no live client waits, runs a body, or has anything to take back.
+    /// Returns true if no live client waits, runs a body, or has anything to release.
     fn is_served(&self, state: &Self::State) -> bool;
 
     fn trace(&self) -> Self::Trace;
-    /// Describes a step for the reader of a counter-example.
+    /// Describes a step of a counter-example.
     fn describe(
         &self,
         trace: &mut Self::Trace,
@@ -97,33 +96,33 @@ pub(crate) trait Protocol: Send + Sync + 'static {
 /// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Different states that were met; with a depth, also those one step beyond it. Random walks count
-    /// a state whenever they meet it.
+    /// The number of distinct states; with a depth, also those one step beyond it. Random walks
+    /// count a state at every visit.
     pub states: usize,
-    /// The number of steps to the farthest of them.
+    /// The number of steps to the farthest state.
     pub depth: usize,
     /// The longest time until all are served, in ticks, over all states.
     pub longest_wait: u8,
-    /// A step of every kind that was taken; only random walks list them.
+    /// One step of every kind that was taken; only random walks list them.
     pub kinds: Vec<String>,
-    /// How long the exploration took.
+    /// The duration of the exploration.
     pub took: Duration,
     /// The steps to a state in which a claim does not hold.
     pub counter_example: Option<CounterExample>,
 }
 
-/// Steps to a state in which a claim does not hold.
+/// The steps to a state in which a claim does not hold.
 #[derive(Clone, Debug)]
 pub struct CounterExample {
     /// The claims that do not hold there.
     pub claims: Vec<Claim>,
-    /// The number of steps. No fewer refute the claims, if one thread explored.
+    /// The number of steps. If one thread explored, no shorter path refutes the claims.
     pub steps: usize,
-    /// The steps, and the worst continuation if a client waits for too long.
+    /// The steps, and the worst continuation if a client waits too long.
     pub trace: String,
 }
 
-/// A protocol as stateright explores it.
+/// The adapter of a protocol for stateright.
 struct Explored<P: Protocol> {
     protocol: P,
     check: Check,
@@ -261,7 +260,7 @@ impl<P: Protocol> Model for Explored<P> {
 
     fn next_state(&self, state: &P::State, action: P::Action) -> Option<P::State> {
         let next = self.protocol.after(state, action);
-        // A look may change nothing.
+        // A queue check may change nothing.
         (next != *state).then_some(next)
     }
 

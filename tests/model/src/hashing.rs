@@ -1,5 +1,5 @@
-//! Packs a state into bytes: to hash them at once is several times faster than to hash field by field, and
-//! hashing is half of the work of exploring.
+//! Packs a state into bytes. Hashing them at once is several times faster than hashing field by
+//! field, and hashing is half of the exploration's work.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,22 +1,25 @@
-//! Models of distlock's protocols, explored exhaustively with [stateright](https://docs.rs/stateright).
+//! Models of distlock's protocols, explored exhaustively with
+//! [stateright](https://docs.rs/stateright).
 //!
-//! Every client is a small state machine, every server is another, and connections are between them. [`lock`] is
-//! the hand-off protocol of one server; [`quorum`] is the protocol of several independent servers. The explorer
-//! takes every step that can happen next, in every order, and checks the claims in every state ([`Claim`]): at most
-//! one body has a valid hold, tokens rise, no waiter is passed, nothing is left behind, and every waiter would be
-//! served if no further fault happened. Then it explores again without one of the protocol's rules: the
-//! counter-example shows what the rule is for ([`Removal`]).
+//! Every client and every server is a small state machine, and connections are between them.
+//! [`lock`] is the hand-off protocol of one server; [`quorum`] is the protocol of several
+//! independent servers. The explorer takes every possible step, in every order, and checks the
+//! claims in every state ([`Claim`]). At most one body has a valid hold, tokens rise, no waiter is
+//! passed, and nothing is left behind. If no further fault happened, every waiter would be served.
+//! Then the explorer removes one rule of the protocol at a time: the counter-example shows the
+//! purpose of the rule ([`Removal`]).
 //!
-//! `cargo run --release -p model` prints both tables and the shortest counter-example for each rule;
-//! `--deep` adds explorations that take minutes and gigabytes.
+//! `cargo run --release -p model` prints both tables and the shortest counter-example for each
+//! rule; `--deep` adds explorations that take minutes and gigabytes.
 //!
 //! # Liveness
 //!
-//! [`Claim::Served`] is checked from every explored state. From there all continuations are followed in which
-//! every client and every connection is prompt: no fault, no new call, bodies end, and a tick passes when nothing
-//! else is left to do. The ticks are counted until all live clients are served and have taken back what they had
-//! to. A continuation that repeats itself or gets stuck is a counter-example, as is one that takes longer than
-//! the stated bound ([`Check::served_within`]).
+//! [`Claim::Served`] is checked from every explored state. The explorer follows all continuations
+//! in which every client and every connection is prompt. In these, no fault and no new call
+//! happens, bodies end, and a tick passes when nothing else is left to do. The ticks are counted
+//! until all live clients are served and have released what they had to. A continuation that
+//! repeats itself or gets stuck is a counter-example, as is one that takes longer than the stated
+//! bound ([`Check::served_within`]).
 
 mod calm;
 mod explore;

@@ -1,4 +1,4 @@
-//! Explores the protocols and prints what was found.
+//! Explores the protocols and prints the results.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,13 @@ use model::{Removal, Report, Scenario, Setup, lock, quorum};
 /// Explores the protocols: first all of them, then without each of their rules.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Also the explorations that take minutes and gigabytes.
+    /// Add the explorations that take minutes and gigabytes.
     #[arg(long)]
     deep: bool,
-    /// Only explorations whose name contains this.
+    /// Run only explorations with this text in their name.
     #[arg(long, default_value = "")]
     only: String,
-    /// No traces, only the tables.
+    /// Print only the tables, without traces.
     #[arg(long)]
     brief: bool,
     /// The number of threads that explore.

@@ -1,14 +1,14 @@
-//! What is explored: the rules in force, the clients, and which faults may happen.
+//! The scope of an exploration: the rules in force, the clients, and the possible faults.
 
 use std::fmt;
 
 use crate::explore::{Check, Claim, Report, Search};
 
-/// What only one of the models has: its rules, its faults and its durations or servers.
+/// The parts that differ between the models: rules, faults, and durations or servers.
 pub trait Setup: Copy + fmt::Display {
     /// The rules that can be removed.
     type Rules: Copy + fmt::Debug;
-    /// How often each fault may happen.
+    /// The maximum number of each fault.
     type Faults: Copy + fmt::Debug + fmt::Display;
 
     /// Explores a scenario until a claim does not hold.
@@ -18,19 +18,19 @@ pub trait Setup: Copy + fmt::Display {
 /// One exploration.
 #[derive(Clone, Debug)]
 pub struct Scenario<S: Setup> {
-    /// How many calls each client makes, one after another. At most three clients.
+    /// The number of consecutive calls of each client. At most three clients.
     pub calls: &'static [u8],
     /// The rules in force.
     pub rules: S::Rules,
-    /// The names of the others.
+    /// The names of the rules that are not in force.
     pub removed: Vec<&'static str>,
     /// The faults that may happen.
     pub faults: S::Faults,
-    /// Whether holds are renewed. Otherwise a body that takes longer than its lease loses the lock.
+    /// Set if holds are renewed. Otherwise a body that takes longer than its lease loses the lock.
     pub renewals: bool,
-    /// What only this model has.
+    /// The part that only this model has.
     pub setup: S,
-    /// What is checked.
+    /// The claims and limits.
     pub check: Check,
 }
 
@@ -41,7 +41,7 @@ impl<S: Setup> Scenario<S> {
         Scenario { faults, ..self }
     }
 
-    /// Has holds renewed.
+    /// Enables renewals.
     #[must_use]
     pub fn renewals(self) -> Self {
         Scenario {
@@ -65,7 +65,7 @@ impl<S: Setup> Scenario<S> {
         self
     }
 
-    /// Sets how far is explored.
+    /// Limits the depth of the exploration.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Self {
         self.check.depth = Some(depth);
@@ -79,7 +79,7 @@ impl<S: Setup> Scenario<S> {
         self
     }
 
-    /// Explores all of it, or until a claim does not hold.
+    /// Explores all states, or until a claim does not hold.
     #[must_use]
     pub fn explore(&self, threads: usize) -> Report {
         S::run(self, Search::All { threads })
@@ -109,16 +109,16 @@ impl<S: Setup> fmt::Display for Scenario<S> {
     }
 }
 
-/// A rule, or several that do the same: the names of the fields, and how they are switched off.
+/// A rule, or several with the same effect: the names of the fields, and how to disable them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<R> {
     /// The names of the fields.
     pub name: &'static str,
-    /// Switches them off.
+    /// Disables the fields.
     pub remove: fn(&mut R),
 }
 
-/// Names fields of a model's rules as a [`Rule`].
+/// Creates a [`Rule`] from fields of a model's rules.
 #[macro_export]
 macro_rules! rule {
     ($($field:ident),+) => {
@@ -131,14 +131,14 @@ macro_rules! rule {
     };
 }
 
-/// A rule, and what goes wrong without it.
+/// A rule, and the claims that fail without it.
 #[derive(Clone, Debug)]
 pub struct Removal<S: Setup> {
     /// The rule.
     pub rule: Rule<S::Rules>,
-    /// Where it is needed: with all rules no claim is refuted there.
+    /// A scenario that needs the rule. With all rules, every claim holds there.
     pub scenario: Scenario<S>,
-    /// The claims that do not hold without it.
+    /// The claims that do not hold without the rule.
     pub claims: &'static [Claim],
 }
 
@@ -168,7 +168,7 @@ impl<S: Setup> Removal<S> {
 /// Declares the faults of a model.
 macro_rules! faults {
     ($($(#[$what:meta])* $fault:ident,)*) => {
-        /// How often each fault may still happen.
+        /// The remaining number of each fault.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct Faults {
             $($(#[$what])* pub $fault: u8,)*

@@ -1,6 +1,6 @@
-//! Tokens: only their order matters, so a state's are numbered from one, and there are finitely many states.
+//! Tokens. Only their order matters, so a state numbers them from one and states stay finite.
 
-/// A fencing token. Zero is none.
+/// A fencing token. Zero means none.
 pub type Token = u8;
 
 /// A state with tokens.

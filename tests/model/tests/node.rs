@@ -1,6 +1,6 @@
-//! A server with the quorum's scripts answers as the model's node does, and sends the same pushes.
+//! Shows that a server with the quorum's scripts replies and pushes as the model's node does.
 
-// A test says what it expects by unwrapping it.
+// The tests unwrap values that they expect.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ const FAR_FUTURE: &str = "9999999999999999";
 /// One step of a test case.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A client sends a command. A token of zero, one or two stands for the one before the lock's (or the last
-    /// one), for that one, and for the one after it.
+    /// A client sends a command. Tokens 0, 1 and 2 stand for the one before the lock's token (or
+    /// the last token), that token, and the next one.
     Send(Command),
     /// The lock expires.
     Expire,
@@ -57,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Returns the script as the server receives it, at a time of the test's own (µs).
+/// Returns the script as the server receives it, with the test's own time (µs).
 fn source(script: Script, now: u64) -> String {
     let source = match script {
         Script::Ask(_) => include_str!("../../../lua/quorum/ask.lua"),
@@ -83,13 +83,13 @@ struct RealNode<'a> {
     clients: Vec<Option<Resp>>,
     /// The keys of this test case.
     keys: [String; 5],
-    /// The number of the server's run: every start has its own.
+    /// The number of the server's run; every start is a new run.
     run: u32,
-    /// The model's tokens, and the server's.
+    /// The server's token for each token of the model.
     tokens: BTreeMap<Token, u64>,
     /// The server's clock (µs).
     now: u64,
-    /// The time after which a client's command arrives too late.
+    /// The time after which the server rejects an ask or a repair as too late.
     apply_by: String,
 }
 
@@ -101,7 +101,7 @@ fn name(owner: Owner) -> String {
     format!("{:032x}:{}", owner.client(), owner.0)
 }
 
-/// Some tickets are equal: then the names decide.
+/// Returns a ticket. Some tickets are equal, so that the names decide.
 fn ticket(owner: Owner) -> u32 {
     1_000_000 + u32::from(owner.0 / 2)
 }
@@ -146,7 +146,7 @@ impl<'a> RealNode<'a> {
 
     fn forget(&mut self) {
         self.run += 1;
-        // It does not vote before its clock is above all tokens.
+        // The node does not vote before its clock is above all tokens.
         self.now = self.now.max(self.newest() + 1);
         for key in &self.keys {
             self.raw.cmd(&["DEL", key]);
@@ -216,7 +216,7 @@ impl<'a> RealNode<'a> {
         self.raw.cmd(&words)
     }
 
-    /// The server's reply means the same as the answer of the model's node.
+    /// Asserts that the server's reply means the same as the reply of the model's node.
     fn check_answer(&mut self, expected: Body, script: Script, reply: &Reply) {
         let is_renewal = matches!(script, Script::Renew(_));
         let known = |token| self.tokens[&token] as i64;
@@ -243,7 +243,7 @@ impl<'a> RealNode<'a> {
         }
     }
 
-    /// The server's tokens rise as the model's do.
+    /// Records a token, and asserts that the server's tokens rise as the model's do.
     fn granted(&mut self, token: Token, number: u64) {
         let last = self.newest();
         assert!(number > last, "{number} after {last}");
@@ -251,7 +251,7 @@ impl<'a> RealNode<'a> {
         assert_eq!(before, None, "each is given once");
     }
 
-    /// The server has sent the same push as the model's node, and no other.
+    /// Asserts that the server has sent the same push as the model's node, and no other.
     fn check_pushes(&mut self, expected: Option<Message>) {
         for client in 0..CLIENTS {
             let pushes = self.pushes(client);
@@ -298,7 +298,7 @@ impl<'a> RealNode<'a> {
     }
 }
 
-/// The only failure of a renewal.
+/// Returns the only failure of a renewal.
 fn failure(reply: &Reply) -> &str {
     reply.array()[0].array()[1].text().unwrap()
 }
@@ -330,7 +330,7 @@ fn send(node: &mut Node, real: &mut RealNode<'_>, mut command: Command) {
     if real.clients[command.owner.client()].is_none() {
         return;
     }
-    // The token of a command that this node has not given is another node's.
+    // A token that this node has not given comes from another node.
     let mut invented = None;
     let is_given = matches!(command.script, Script::Yield(_) | Script::Renew(_));
     if let Some(token) = command.script.token_mut() {
@@ -383,7 +383,7 @@ fn command(client: usize, script: Script) -> Command {
     Command { owner, script }
 }
 
-/// A server that came back with data written long ago may have forgotten a hold.
+/// Shows that a restarted server does not hand on, because its old data may lack a hold.
 #[test]
 fn a_server_that_may_have_forgotten_hands_nothing_on() {
     let server = RedisServer::start();
@@ -403,7 +403,7 @@ fn a_server_that_may_have_forgotten_hands_nothing_on() {
     }
 }
 
-/// The owner may have been released meanwhile.
+/// Shows that late commands are not applied, because their owner may have been released meanwhile.
 #[test]
 fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! The claims hold for both protocols, and they do not without any of the rules.
+//! Shows that all claims hold for both protocols, and that every rule is needed.
 
 use model::{CounterExample, Removal, Report, Scenario, Setup};
 
@@ -15,7 +15,7 @@ fn is_clean<S: Setup>(scenario: &Scenario<S>) {
     assert!(report.states > 500, "{scenario}: {report:?}");
 }
 
-/// Without the rule each of the claims is refuted. Returns the explorations that show it.
+/// Asserts that every claim is refuted without the rule, and returns the explorations.
 fn refuted<S: Setup>(removal: &Removal<S>) -> Vec<(Report, CounterExample)> {
     let refute = |claim| {
         let mut report = removal.refute(claim);
@@ -48,7 +48,7 @@ mod lock {
         }
     }
 
-    /// A claim about steps that never occur would be worth nothing.
+    /// Shows that every kind of step occurs. Claims about other steps would prove nothing.
     #[test]
     fn every_kind_of_step_occurs() {
         let report = every_step().walk(50_000, 60);
@@ -85,7 +85,8 @@ mod quorum {
         assert_eq!(report.kinds.len(), KINDS, "{:?}", report.kinds);
     }
 
-    /// Either of two rules keeps tokens rising where a client has more votes than it needs; with neither they fall.
+    /// Shows that either of two rules keeps tokens rising if a client has more votes than it needs.
+    /// Without both rules, tokens fall.
     #[test]
     fn five_nodes_need_the_largest_token_of_all() {
         let broken = five().without(rule!(rises, refuses_older));

@@ -1,4 +1,4 @@
-//! The peers with their default options, but for a wait without end, and for the lease of the bench if
+//! The peers with their default options, except for an unlimited wait, and for the bench's lease if
 //! there is no default. Every release is awaited.
 
 use std::time::Duration;
@@ -8,15 +8,15 @@ use rlock::async_lock::{RLock, RLockGuard};
 
 use crate::load::Locker;
 
-/// Of rslock, which has no default.
+/// The lease for rslock, which has no default.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Tries three times, at most 200 ms apart, and starts again without end.
+/// Tries three times, at most 200 ms apart, and repeats this without limit.
 #[derive(Clone)]
 pub(crate) struct Rslock(rslock::LockManager);
 
 impl Rslock {
-    /// `urls` are those of a single server, or of several with commas between them.
+    /// Connects to the server or servers of `urls`, which are separated by commas.
     pub(crate) async fn connect(urls: &str) -> anyhow::Result<Self> {
         Ok(Rslock(rslock::LockManager::new(urls.split(',').collect())))
     }
@@ -35,7 +35,7 @@ impl Locker for Rslock {
     }
 }
 
-/// Tries every 100 ms. Without its timeout, which is a second by default.
+/// Tries every 100 ms, without the default timeout of a second.
 #[derive(Clone)]
 pub(crate) struct AsyncRedisLock {
     locker: async_redis_lock::Locker,
@@ -64,7 +64,7 @@ impl Locker for AsyncRedisLock {
     }
 }
 
-/// Tries every 100 ms, without end by default.
+/// Tries every 100 ms, by default without limit.
 #[derive(Clone)]
 pub(crate) struct Rlock(RLock);
 

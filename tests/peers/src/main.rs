@@ -1,4 +1,4 @@
-//! Other locks under the loads of the bench, which starts this program as its worker.
+//! Other locks under the loads of the bench, which starts this program as a worker.
 
 use anyhow::bail;
 

@@ -1,4 +1,4 @@
-//! One connection, as both ends see it.
+//! One connection with both ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,29 +18,29 @@ use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, Heard, Hears};
 use crate::util::mutex::lock;
 
-/// Who waits for the answers to what was sent together.
+/// The caller that waits for the replies to requests sent together.
 type Caller = oneshot::Sender<RedisResult<Vec<Said>>>;
 type Answers = oneshot::Receiver<RedisResult<Vec<Said>>>;
 
-/// A connection, from when it is accepted until nothing of it is on its way any more.
+/// A connection, from its acceptance until nothing of it is in flight.
 pub(super) struct Wire {
     site: Weak<Site>,
-    /// What the server calls it.
+    /// The id of the connection on the server.
     pub(super) id: u64,
-    /// Never used again, unlike its id.
+    /// A number that is never reused, unlike `id`.
     pub(super) number: u64,
     hears: Hears,
     state: Mutex<State>,
 }
 
 struct State {
-    /// What it is for, once that shows.
+    /// The purpose of the connection, once its first request shows it.
     role: Option<Role>,
-    /// The client has it.
+    /// Set while the connection is open at the client.
     here: bool,
-    /// The server has it.
+    /// Set while the connection is open at the server.
     there: bool,
-    /// It swallows everything.
+    /// Set if the connection swallows everything.
     silent: bool,
     last_request: Millis,
     last_reply: Millis,
@@ -50,7 +50,7 @@ struct State {
     unanswered: BTreeMap<u64, Caller>,
 }
 
-/// What becomes of one request and its answer.
+/// The faults and latencies of a request and its reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fate {
     pub(super) request: Option<Fault>,
@@ -59,7 +59,7 @@ pub(super) struct Fate {
     pub(super) reply_takes: Millis,
 }
 
-/// What is sent together.
+/// Requests that are sent together.
 #[derive(Clone, Debug)]
 pub(super) struct Sent(pub(super) Vec<Request>);
 
@@ -76,7 +76,7 @@ impl Sent {
         }
     }
 
-    /// What a connection is for whose first request this is.
+    /// Returns the purpose of a connection with this first request.
     fn role(&self) -> Role {
         match &self.0[..] {
             [Request::Run { .. }, ..] => Role::Renewals,
@@ -118,7 +118,7 @@ impl Wire {
         state.here && state.role == Some(role)
     }
 
-    /// Also once the client has closed it.
+    /// Returns true for a runtime connection, even after the client has closed it.
     pub(super) fn is_lane(&self) -> bool {
         lock(&self.state).role == Some(Role::Lane)
     }
@@ -137,12 +137,12 @@ impl Wire {
         lock(&self.state).silent = true;
     }
 
-    /// The server applies nothing more of it. `false` if that is so already.
+    /// Ends the connection at the server: nothing more is applied. Returns false if it had ended.
     pub(super) fn ends_there(&self) -> bool {
         std::mem::replace(&mut lock(&self.state).there, false)
     }
 
-    /// The client notices that it is gone: nothing on it will be answered.
+    /// Ends the connection at the client: no request on it will be answered.
     pub(super) fn ends_here(&self, why: &str) {
         let unanswered = {
             let mut state = lock(&self.state);
@@ -152,13 +152,13 @@ impl Wire {
             std::mem::take(&mut state.unanswered)
         };
         for (_, caller) in unanswered {
-            // Who does not wait any more is not told.
+            // A caller that no longer waits is not notified.
             let _ = caller.send(Err(gone(why)));
         }
         (self.hears)(Heard::End(None));
     }
 
-    /// The client's process is gone, and hears of nothing.
+    /// Discards the client's end without any notice, because its process has been killed.
     pub(super) fn forgets(&self) {
         let unanswered = {
             let mut state = lock(&self.state);
@@ -168,13 +168,13 @@ impl Wire {
         drop(unanswered);
     }
 
-    /// Sends a command. It stays sent if the caller goes away.
+    /// Sends requests. They stay sent even if the caller goes away.
     fn send(self: &Arc<Self>, sent: Vec<Request>) -> Answers {
         let sent = Sent(sent);
         let (caller, answer) = oneshot::channel();
         let mut state = lock(&self.state);
         let (Some(site), true) = (self.site.upgrade(), state.here) else {
-            // It waits for the answer.
+            // Cannot fail, because `answer` is the receiver.
             let _ = caller.send(Err(gone("no connection")));
             return answer;
         };
@@ -199,7 +199,7 @@ impl Wire {
         answer
     }
 
-    /// A request is at the server.
+    /// Handles a request that arrives at the server.
     fn arrived(self: &Arc<Self>, call: u64, sent: &Sent, fate: Fate) {
         {
             let state = lock(&self.state);
@@ -218,7 +218,7 @@ impl Wire {
         if fate.request == Some(Fault::Duplicate) {
             said = serve();
         }
-        // The chaos may be over, although the request was sent in it.
+        // The fault phase may have ended since the request was sent.
         let fate = match fate.reply {
             Some(_) if site.server.conditions.is_calm() => Fate {
                 reply: None,
@@ -248,12 +248,12 @@ impl Wire {
             state.unanswered.remove(&call)
         };
         if let Some(caller) = caller {
-            // It may have gone.
+            // Fails only if the caller no longer waits.
             let _ = caller.send(Ok(said));
         }
     }
 
-    /// The server publishes a grant. Its message carries the server's time, and nothing else of it.
+    /// Publishes a grant. The message carries the server's time, but not `granted_at`.
     pub(super) fn push(self: &Arc<Self>, site: &Arc<Site>, client: &ClientId, grant: &Grant) {
         let message = wire::message(client, grant, site.server.wall());
         let (owner, token) = (grant.owner, grant.token);
@@ -287,7 +287,7 @@ impl Wire {
         }
     }
 
-    /// The client closes it: the server sees that after everything that was sent, if it sees anything.
+    /// Closes the connection at the client. The server sees that after all requests, if at all.
     fn hangs_up(self: &Arc<Self>) {
         let last = {
             let mut state = lock(&self.state);
@@ -309,8 +309,8 @@ impl Wire {
 }
 
 impl State {
-    /// When a request arrives: not before its predecessors on the connection. One that is overtaken
-    /// still keeps its place among those of the same owners.
+    /// Returns when a request arrives: not before earlier requests on the connection. An overtaken
+    /// request keeps its order only among requests of the same owners.
     fn request_arrives(&mut self, sent: &Sent, earliest: Millis, overtaken: bool) -> Millis {
         let owners = sent.op().map(super::op::Op::owners).unwrap_or_default();
         let of_owners = owners.iter().filter_map(|owner| self.by_owner.get(owner));
@@ -325,7 +325,7 @@ impl State {
         arrives
     }
 
-    /// When a reply, or a pushed message, arrives: in order.
+    /// Returns when a reply or a pushed message arrives, in order.
     fn reply_arrives(&mut self, earliest: Millis) -> Millis {
         self.last_reply = self.last_reply.max(earliest);
         self.last_reply

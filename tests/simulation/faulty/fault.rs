@@ -1,18 +1,18 @@
-//! What can go wrong, and how often.
+//! The faults and their frequencies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::network::Millis;
 use crate::__inside::seeded::SeededRandom;
 
-/// Everything that goes wrong in a simulation.
+/// A fault of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     DelayedRequest,
     DelayedReply,
-    /// Never applied, and not answered.
+    /// Never applied and not answered.
     DroppedRequest,
-    /// Applied, and not answered.
+    /// Applied but not answered.
     DroppedReply,
     /// Applied twice.
     Duplicate,
@@ -21,23 +21,23 @@ pub(crate) enum Fault {
     DelayedPush,
     DroppedPush,
     DuplicatePush,
-    /// A connection ends, and both sides know.
+    /// A connection ends at the client; the server may notice or not.
     Reset,
     /// A connection swallows everything from now on.
     Silence,
-    /// Nothing passes between a client and the server for a while; then what was sent arrives.
+    /// Nothing passes between a client and the server for a while; then everything sent arrives.
     Partition,
     /// The server forgets everything.
     Amnesia,
-    /// It forgets everything, and all its connections end.
+    /// The server forgets everything, and all its connections end.
     Restart,
     StepForward,
     StepBack,
-    /// The server refuses to write for a while.
+    /// The server rejects writes for a while.
     Refusal,
     /// A client's process is stopped for a while.
     Pause,
-    /// The machines sleep: all clocks go on, and no timer does.
+    /// The machines sleep: all clocks advance, and no timer does.
     Suspend,
     /// A client's process is killed.
     Crash,
@@ -48,7 +48,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether it may keep a client from what it owes for longer than a connection takes.
+    /// Returns true if the fault may delay a client's releases for longer than a reconnect takes.
     pub(crate) fn hinders(self) -> bool {
         self > Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
     }
@@ -58,8 +58,7 @@ impl Fault {
     }
 }
 
-/// All faults in their order, with their names and how often each must at least happen in 400
-/// worlds.
+/// All faults in order, with their names and their minimum number in 400 worlds.
 pub(crate) const ALL: [(Fault, &str, u64); 22] = [
     (Fault::DelayedRequest, "faults: delayed request", 400),
     (Fault::DelayedReply, "faults: delayed reply", 400),
@@ -85,35 +84,35 @@ pub(crate) const ALL: [(Fault, &str, u64); 22] = [
     (Fault::DeniedKill, "faults: denied kill", 35),
 ];
 
-/// How the network behaves.
+/// The behavior of the network.
 #[derive(Debug)]
 pub(crate) struct Conditions {
-    /// One way, in milliseconds.
+    /// Bounds of the one-way latency, in milliseconds.
     pub(crate) latency: (Millis, Millis),
     pub(crate) longest_delay: Millis,
-    /// Times in a thousand messages, for the faults of single messages.
+    /// Rates of the faults of single messages, per thousand messages.
     rates: [u64; 9],
-    /// Whether no client may kill its old connection.
+    /// Set if no client may kill its old connection.
     denies_kills: bool,
     calm: AtomicBool,
     refusing: AtomicBool,
 }
 
 impl Conditions {
-    /// Conditions of which some never occur, so that what goes wrong can also be a few things only.
-    /// `deadline` is that of the commands with the shortest lease: where every command is too slow
-    /// nothing happens at all.
+    /// Draws conditions in which some faults never occur, so that a world may have only a few
+    /// kinds. `deadline` is the command timeout of the shortest lease: if every command were too
+    /// slow, nothing would happen at all.
     pub(crate) fn drawn(deadline: Millis, random: &SeededRandom) -> Self {
         let slowest = *random.pick(&[0, 1, 1, 2, 5, 20]);
         let slowest = slowest.min(deadline / 5);
-        // Where old connections live on it matters what is still on its way when the next one is up.
+        // If old connections live on, requests in flight when the next connection is ready matter.
         let denies_kills = random.chance(150);
         let slowest = if denies_kills {
             slowest.min(1)
         } else {
             slowest
         };
-        // Grants are few, so where their messages suffer, many do.
+        // Grants are few, so if their messages have faults, many have them.
         let bad_pushes = random.chance(200);
         let rates = std::array::from_fn(|fault| {
             if denies_kills && fault == Fault::DelayedRequest as usize {
@@ -161,7 +160,7 @@ impl Conditions {
         self.denies_kills
     }
 
-    /// Whether a fault hits this message.
+    /// Returns true if a fault hits this message.
     pub(super) fn hits(&self, fault: Fault, random: &SeededRandom) -> bool {
         !self.is_calm() && random.chance(self.rates[fault as usize])
     }

@@ -1,4 +1,4 @@
-//! The process of one client: it can be stopped, and it can be killed.
+//! The process of one client, which can be stopped and killed.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -8,15 +8,15 @@ use super::network::Millis;
 use crate::manager::engine::executor::{Decorator, Work};
 use crate::util::mutex::lock;
 
-/// Whether a client's process runs. Time goes on while it does not (SIGSTOP, a long pause).
+/// The state of a client's process. Time advances while it is stopped (SIGSTOP, a long pause).
 #[derive(Debug, Default)]
 pub(crate) struct Host(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// When it goes on, while it is stopped.
+    /// The time at which the process resumes, while it is stopped.
     stopped_until: Option<Millis>,
-    /// How long it was stopped in all, and when that was last.
+    /// The total length of all stops; `went_on` is when the process last resumed.
     stopped_for: Millis,
     went_on: Option<Millis>,
     killed: bool,
@@ -43,7 +43,7 @@ impl Host {
         }
     }
 
-    /// Nothing of it ever runs again.
+    /// Kills the process: none of its tasks ever runs again.
     pub(crate) fn kill(&self, now: Millis) {
         lock(&self.0).killed = true;
         self.go_on(now);
@@ -57,7 +57,7 @@ impl Host {
         lock(&self.0).stopped_until
     }
 
-    /// For how long it did not run, up to now.
+    /// Returns the total length of all stops; a stop counts in full once it has begun.
     pub(crate) fn stopped_for(&self) -> Millis {
         lock(&self.0).stopped_for
     }
@@ -66,13 +66,12 @@ impl Host {
         lock(&self.0).went_on
     }
 
-    /// Puts all tasks of a client into this process.
+    /// Returns a decorator that moves all tasks of a client into this process.
     pub(crate) fn wrap(self: &Arc<Self>) -> Decorator {
         let host = self.clone();
         Arc::new(move |work| Box::pin(host.clone().within(work)))
     }
 
-    /// A task of this process.
     pub(crate) fn within(self: Arc<Self>, work: Work) -> impl Future<Output = ()> + Send {
         Within {
             host: self,
@@ -98,7 +97,7 @@ impl Future for Within {
             }
             if state.killed {
                 drop(state);
-                // Whatever its destructors start is killed as well.
+                // Tasks that its destructors start are killed as well.
                 self.work = None;
                 return Poll::Ready(());
             }

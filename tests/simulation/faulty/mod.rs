@@ -1,12 +1,13 @@
-//! A network on which anything goes wrong, by a seed, and a memory server behind it that speaks Redis.
+//! A network with faults chosen by a seed, and a memory server behind it that speaks Redis.
 //!
-//! The client's side is the real store in Redis, over a transport of this place. A connection promises what one to
-//! Redis does, and nothing more: requests that concern one owner are applied in the order in which they were sent on
-//! it; when it is lost, what was sent on it may be applied until the server knows of that, or its successor kills it.
+//! The client's side is the real Redis store over the transport of this module. A connection
+//! guarantees what a Redis connection does, and no more. It applies requests of one owner in the
+//! order of sending. After its loss, sent requests may be applied until the server notices the loss
+//! or the successor kills the connection.
 //!
-//! `network` is what is on its way, `site` a client's place on it, `connection` one connection, as both ends see it,
-//! `server` the memory store with a witness, `wire` what commands and answers look like, `op` what they mean, `host`
-//! the client's process, `fault` what goes wrong.
+//! `network` has the scheduled events, `site` a client's place on the network, and `connection` one
+//! connection with both ends. `server` is the memory store with a witness. `wire` encodes commands
+//! and replies, `op` is their meaning. `host` is the client's process, `fault` has the faults.
 
 mod connection;
 mod fault;

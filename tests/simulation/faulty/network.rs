@@ -1,4 +1,4 @@
-//! What is on its way: everything that happens later, in one order that depends on nothing but the seed.
+//! Scheduled events, in one order that depends only on the seed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::util::mutex::lock;
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// Milliseconds of the timers' time since the simulation began; tokio's timers know nothing finer.
+/// Milliseconds of timer time since the simulation began; tokio's timers have no finer resolution.
 pub(crate) type Millis = u64;
 
-/// Events by time, and for the same time by when they were scheduled.
+/// Events sorted by time; events at the same time are in the order of their scheduling.
 pub(crate) struct Network {
     origin: Instant,
     events: Mutex<Events>,
@@ -57,7 +57,7 @@ impl Network {
         }
     }
 
-    /// Nothing of what is on its way arrives.
+    /// Discards all scheduled events, and all later ones.
     pub(crate) fn end(&self) {
         let events = {
             let mut events = lock(&self.events);
@@ -67,7 +67,7 @@ impl Network {
         drop(events);
     }
 
-    /// Lets everything happen in its time. Never ends.
+    /// Runs every event at its time. Never returns.
     pub(crate) async fn run(&self) {
         loop {
             let (due, next) = {
@@ -81,7 +81,7 @@ impl Network {
                 (Some((_, event)), _) => event(),
                 (None, Some(when)) => {
                     let until = self.origin + Duration::from_millis(when);
-                    // Whichever comes first.
+                    // Either event wakes the loop, so the result does not matter.
                     let _ = tokio::time::timeout_at(until, self.changed.notified()).await;
                 }
                 (None, None) => self.changed.notified().await,

@@ -1,4 +1,4 @@
-//! What travels: operations and their answers.
+//! Operations in flight, and their replies.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::store::command::{Confirm, Release};
 use crate::store::memory::MemoryStore;
 use crate::store::run;
 
-/// An operation on its way to the server.
+/// An operation in flight to the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Ask {
@@ -23,7 +23,7 @@ pub(crate) enum Op {
         owner: Owner,
         timing: Timing,
         wait: Duration,
-        /// Server time, µs (R2).
+        /// Server time in µs (R2).
         apply_by: u64,
     },
     Confirm {
@@ -40,7 +40,7 @@ pub(crate) enum Op {
     Look(Vec<Look>),
 }
 
-/// What the server says to an operation.
+/// The server's reply to an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Asked(AskReply),
@@ -65,7 +65,7 @@ impl Op {
         }
     }
 
-    /// Whose operations stay in order on their connection.
+    /// Returns the owners that keep the order of their operations on a connection.
     pub(super) fn owners(&self) -> Vec<Owner> {
         match self {
             Op::Ask { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
@@ -76,7 +76,7 @@ impl Op {
         }
     }
 
-    /// Applies it, at once.
+    /// Applies the operation at once.
     pub(super) fn apply(&self, store: &MemoryStore, now: u64) -> Answer {
         let within = Duration::ZERO;
         let done = match self {
@@ -122,7 +122,7 @@ impl Op {
     }
 }
 
-/// The memory store answers when it is first polled.
+/// Returns the output of a future of the memory store, which is ready at the first poll.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

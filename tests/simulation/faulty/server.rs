@@ -1,4 +1,4 @@
-//! The server: a memory store whose every operation is watched.
+//! The server: a memory store with a witness of every operation.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,25 +23,25 @@ use crate::store::{EventSink, Settings};
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 
-/// An operation, and what it did.
+/// An operation and its effects.
 pub(crate) struct Applied<'a> {
     pub(crate) client: usize,
-    /// The name under which the client sent it.
+    /// The id under which the client sent it.
     pub(crate) id: &'a ClientId,
-    /// Who is told of grants to that name.
+    /// The receiver of grants to that id.
     pub(crate) told: Told,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
-    /// For each of its keys, what was there before and after.
+    /// The state of each key of the operation, before and after.
     pub(crate) effects: Vec<(&'a LockKey, Snapshot, Snapshot)>,
 }
 
-/// Who is told of grants to the name under which something was sent.
+/// The receiver of grants to the id under which a command was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// The connection that it was sent on.
+    /// The connection on which the command was sent.
     Itself,
-    /// It was sent on a lane; another connection may listen.
+    /// Perhaps another connection; the command was sent on a runtime connection.
     Another,
     Nobody,
 }
@@ -57,9 +57,9 @@ pub(crate) struct FaultyServer {
 
 #[derive(Default)]
 struct State {
-    /// The scripts that it knows by their hashes.
+    /// The scripts known by their hash.
     scripts: HashSet<ScriptId>,
-    /// How many connections it accepted since it was started, and ever.
+    /// The connections accepted since the server started; `ever` counts them across restarts.
     accepted: u64,
     ever: u64,
 }
@@ -83,31 +83,31 @@ impl FaultyServer {
         self.memory.snapshot(key)
     }
 
-    /// FLUSHALL, for the keys that there are.
+    /// Deletes these keys, like FLUSHALL.
     pub(crate) fn forget(&self, keys: &[LockKey]) {
         for key in keys {
             self.memory.delete_all(key);
         }
     }
 
-    /// The server's time, µs.
+    /// Returns the server's time in µs.
     pub(crate) fn wall(&self) -> u64 {
         self.clock.wall_micros()
     }
 
-    /// It was stopped and started.
+    /// Forgets scripts and connection ids, like a restart.
     pub(crate) fn restarts(&self) {
         let mut state = lock(&self.state);
         state.accepted = 0;
         state.scripts.clear();
     }
 
-    /// SCRIPT FLUSH.
+    /// Forgets the scripts, like SCRIPT FLUSH.
     pub(crate) fn forgets_scripts(&self) {
         lock(&self.state).scripts.clear();
     }
 
-    /// The id of a new connection, and a number that no other one ever has.
+    /// Returns the id of a new connection, and a number that no other connection ever has.
     pub(super) fn accepts(&self) -> (u64, u64) {
         let mut state = lock(&self.state);
         state.accepted += 1;
@@ -115,7 +115,7 @@ impl FaultyServer {
         (state.accepted, state.ever)
     }
 
-    /// Learns a script from its source; an error if it does not know the hash.
+    /// Learns a script from its source. Fails if the script is named by an unknown hash.
     pub(super) fn knows(&self, script: ScriptId, by_hash: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if !by_hash {
@@ -131,7 +131,7 @@ impl FaultyServer {
         wire::probed(self.wall(), self.conditions.is_refusing())
     }
 
-    /// A client that is there: its waiters can be granted.
+    /// Registers a client as connected, so that its waiters can be granted.
     pub(super) fn subscribe(&self, client: &ClientId, events: EventSink) -> MemoryStore {
         let settings = Settings::named(&client.as_str()[..6]);
         MemoryStore::new(self.memory.clone(), client.clone(), settings, events)
@@ -168,7 +168,7 @@ impl FaultyServer {
     }
 }
 
-/// What it says about itself, and about a connection.
+/// Returns the server's reply about itself or about a connection.
 pub(super) fn about(asked: &Wire, request: &Request) -> Value {
     match request {
         Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),

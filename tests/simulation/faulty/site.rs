@@ -1,4 +1,4 @@
-//! One client's place on the network: its connections, and what befalls them.
+//! One client's place on the network: its connections and their faults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::store::redis::transport::{Connection, Hears, Transport};
 use crate::store::{BoxFuture, EventSink, StoreEvent};
 use crate::util::mutex::lock;
 
-/// Which of a client's connections.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Commands,
@@ -32,7 +32,6 @@ pub(crate) enum Role {
 }
 
 pub(crate) struct Site {
-    /// Which client of the simulation.
     index: usize,
     host: Arc<Host>,
     pub(super) server: Arc<FaultyServer>,
@@ -40,15 +39,15 @@ pub(crate) struct Site {
     random: SeededRandom,
     /// In the order in which they were opened.
     wires: Mutex<Vec<Arc<Wire>>>,
-    /// Who listens in the server, by the names of the client.
+    /// The client's listeners in the server, by client id.
     listeners: Mutex<BTreeMap<String, Listener>>,
-    /// The newest connection that said who its client is.
+    /// The number of the newest connection that has subscribed.
     newest: AtomicU64,
-    /// Until when nothing passes.
+    /// The time until which no message passes.
     partitioned_until: AtomicU64,
 }
 
-/// A client as the server knows it, while a connection of it listens there.
+/// A client as the server knows it, while a connection of it listens.
 struct Listener {
     store: Arc<MemoryStore>,
     wires: Vec<Arc<Wire>>,
@@ -83,7 +82,7 @@ impl Site {
         self.server.witness.fault(fault, Some(self.index), detail);
     }
 
-    /// Whether a fault hits a message, which is told.
+    /// Returns true if a fault hits a message, and records the fault.
     pub(super) fn hits(&self, fault: Fault, detail: fmt::Arguments<'_>) -> bool {
         let hit = self.server.conditions.hits(fault, &self.random);
         if hit {
@@ -100,13 +99,13 @@ impl Site {
         self.server.conditions.delay(&self.random)
     }
 
-    /// When a message that takes so long arrives.
+    /// Returns when a message with this latency arrives.
     pub(super) fn after(&self, takes: Millis) -> Millis {
         let healed = self.partitioned_until.load(Ordering::Relaxed);
         self.network.now().max(healed) + takes
     }
 
-    /// Only what the protocol says suffers singly; the rest of a connection's messages are lost with it.
+    /// Draws a message's faults. Only operations have any; others are lost only with a connection.
     pub(super) fn fate(&self, sent: &Sent) -> Fate {
         let conditions = &self.server.conditions;
         let mut fate = Fate {
@@ -140,8 +139,8 @@ impl Site {
         fate
     }
 
-    /// Does something in the client's process when a message arrives there, or later if the process
-    /// does not run then.
+    /// Runs `what` in the client's process when a message arrives, or later if the process is
+    /// stopped then. A killed process runs nothing.
     pub(super) fn deliver(self: &Arc<Self>, when: Millis, what: impl FnOnce() + Send + 'static) {
         let site = self.clone();
         self.network.at(when, move || {
@@ -159,7 +158,7 @@ impl Site {
         let (accepted, accepts) = oneshot::channel();
         let arrives = self.after(self.latency() + self.latency());
         self.deliver(arrives, move || {
-            // Who dials may have given up.
+            // The caller may have given up.
             let _ = accepted.send(());
         });
         if accepts.await.is_err() {
@@ -173,7 +172,7 @@ impl Site {
         Ok(Arc::new(ClientEnd(wire)))
     }
 
-    /// What the server says to a request of this client.
+    /// Returns the server's reply to a request of this client.
     pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Said {
         match request {
             Request::Subscribe(client) => {
@@ -191,7 +190,7 @@ impl Site {
                     .filter(|wire| self.bury(wire));
                 let many = i64::from(killed.is_some());
                 if let Some(killed) = killed {
-                    // Whoever still waits for an answer on it.
+                    // Some callers may still wait for a reply on the connection.
                     let arrives = self.after(self.latency());
                     self.deliver(arrives, move || killed.ends_here("killed"));
                 }
@@ -208,7 +207,7 @@ impl Site {
                     Run::Probe => Ok(self.server.probed()),
                     Run::Op(client, op) => {
                         let (listening, told) = self.listening(client, wire);
-                        // The connection for renewals does not depend on the subscribed one.
+                        // The connection for renewals does not depend on a subscribed one.
                         let store = listening.unwrap_or_else(|| {
                             Arc::new(self.server.subscribe(client, Arc::new(|_| {})))
                         });
@@ -220,7 +219,7 @@ impl Site {
         }
     }
 
-    /// The client as the server knows it by that name, and who is told of its grants.
+    /// Returns the client registered under that id, and the receiver of its grants.
     fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, Told) {
         let unless_told = if wire.is_lane() {
             Told::Another
@@ -240,7 +239,7 @@ impl Site {
         (Some(listener.store.clone()), told)
     }
 
-    /// A connection of this client listens from now on.
+    /// Registers a connection of this client that listens from now on.
     fn listens(self: &Arc<Self>, wire: &Arc<Wire>, client: &ClientId) {
         if self.newest.fetch_max(wire.number, Ordering::Relaxed) <= wire.number {
             self.server.witness.goes_by(self.index, client);
@@ -276,7 +275,7 @@ impl Site {
         }
     }
 
-    /// The server is done with a connection. `false` if it was before.
+    /// Ends a connection at the server. Returns false if it had already ended.
     pub(super) fn bury(&self, wire: &Arc<Wire>) -> bool {
         if !wire.ends_there() {
             return false;
@@ -301,8 +300,8 @@ impl Site {
         current.cloned()
     }
 
-    /// The client loses a connection. Unless the server knows of the loss as well, it goes on with what was sent
-    /// until the connection is killed.
+    /// Ends a connection at the client. Unless the server notices as well, it continues with what
+    /// was sent until the connection is killed.
     pub(crate) fn lose(&self, role: Role, server_knows: bool, why: &str) {
         if let Some(wire) = self.current(role) {
             self.note(format_args!("loses {role:?}: {why}"));
@@ -313,7 +312,7 @@ impl Site {
         }
     }
 
-    /// All connections end on both sides.
+    /// Ends all connections on both sides.
     pub(crate) fn lose_all(&self, why: &str) {
         let wires = lock(&self.wires).clone();
         for wire in wires {
@@ -322,14 +321,14 @@ impl Site {
         }
     }
 
-    /// A connection swallows everything, until it is replaced.
+    /// Makes a connection swallow everything until it is replaced.
     pub(crate) fn silence(&self, role: Role) {
         if let Some(wire) = self.current(role) {
             wire.becomes_silent();
         }
     }
 
-    /// What is silent is found out, on both sides.
+    /// Ends all silent connections on both sides.
     pub(crate) fn lose_silent(&self) {
         let wires = lock(&self.wires).clone();
         for wire in wires.into_iter().filter(|wire| wire.is_silent()) {
@@ -342,7 +341,7 @@ impl Site {
         self.partitioned_until.store(until, Ordering::Relaxed);
     }
 
-    /// The process is gone, and the server sees it.
+    /// Ends all connections after the process has exited, which the server notices.
     pub(crate) fn crash(&self) {
         let wires = lock(&self.wires).clone();
         for wire in wires {
@@ -352,7 +351,7 @@ impl Site {
     }
 }
 
-/// The way from a site to the server.
+/// The transport from a site to the server.
 #[derive(Debug)]
 pub(crate) struct ToServer(pub(crate) Arc<Site>);
 

@@ -1,4 +1,4 @@
-//! What commands and answers look like, as `lua/` has it: written without a look at the code that it is to test.
+//! The encoding of commands and replies as in `lua/`, written independently of the code under test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ const CHANNELS: &str = "distlock:client:";
 const FENCE_TTL: &str = "7200000";
 const MAX_WAITERS: &str = "10000";
 
-/// What a server without a disk says to a write.
+/// The reply to a write, from a server without a disk.
 pub(super) const REFUSAL: &str = "MISCONF errors writing to disk";
 
-/// The same for all clients: the scripts are hashed once.
+/// Shared by all clients, so that the scripts are hashed only once.
 pub(crate) static SCRIPTS: Lazy<Arc<Scripts>> = Lazy::new(|| Arc::new(Scripts::ours()));
 
 pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
     RedisConfig::parse("redis://simulated", NAMESPACE, Duration::from_secs(2)).unwrap()
 });
 
-/// A command, read.
+/// A parsed command.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Ping,
@@ -54,7 +54,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug)]
 pub(super) enum Run {
-    /// Without keys.
+    /// A call without keys.
     Nothing,
     Probe,
     Op(ClientId, Op),
@@ -71,7 +71,7 @@ const SENT: [ScriptId; 7] = [
     ScriptId::Probe,
 ];
 
-/// A command's words, from front to back.
+/// The words of a command, from front to back.
 struct Words<'a>(std::vec::IntoIter<&'a str>);
 
 impl<'a> Words<'a> {
@@ -106,12 +106,12 @@ impl<'a> Words<'a> {
         assert_eq!(self.0.next(), None, "a command that is too long");
     }
 
-    /// `client:number`.
+    /// Parses `client:number`.
     fn owner(&mut self) -> (ClientId, Owner) {
         owner(self.next())
     }
 
-    /// The keys of one lock, of these kinds.
+    /// Parses the keys of one lock, one for each kind.
     fn lock(&mut self, kinds: &[&str]) -> LockKey {
         let mut found: Option<&str> = None;
         for kind in kinds {
@@ -137,14 +137,14 @@ fn owner(text: &str) -> (ClientId, Owner) {
 
 const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
 
-/// The timing with this TTL.
+/// Returns the timing with this TTL.
 fn timing(ttl: Duration) -> Timing {
     let timing = Timing::new(ttl - Duration::from_millis(250));
     assert_eq!(timing.ttl(), ttl, "no such short lease");
     timing
 }
 
-/// Whose grants are pushed to a channel.
+/// Returns the client that receives the grants on a channel.
 pub(super) fn listener(channel: &str) -> ClientId {
     ClientId::named(channel.strip_prefix(CHANNELS).unwrap())
 }
@@ -289,10 +289,10 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
     }
 }
 
-/// What a server answers: a value, or the text of an error.
+/// The reply of a server: a value, or the text of an error.
 pub(super) type Said = Result<Value, String>;
 
-/// An answer, as the client library has it.
+/// Converts a reply to the type of the client library.
 pub(super) fn heard(said: Said) -> Result<Value, RedisError> {
     said.or_else(|error| {
         redis::parse_redis_value(format!("-{error}\r\n").as_bytes())?.extract_error()
@@ -307,7 +307,7 @@ fn number(number: impl TryInto<i64>) -> Value {
     Value::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
-/// A lock's value.
+/// Encodes the value of a lock.
 fn value(hold: Option<&SeenHold>) -> Value {
     text(hold.map_or(String::new(), |hold| {
         let SeenHold {
@@ -327,7 +327,7 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
     Value::Array(vec![number(wall), text(error)])
 }
 
-/// The answer to an operation that was just applied.
+/// Encodes the reply to an operation that was just applied.
 pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
     use crate::protocol::words::AskReply;
     let first = applied.effects.first();
@@ -387,7 +387,7 @@ fn failure(index: usize, error: &str) -> Value {
     Value::Array(vec![number(index as u64), text(error)])
 }
 
-/// The script goes on with the next lock: what is not held needs no write.
+/// Encodes failed renewals: the script continues, and a lock that is not held needs no write.
 fn refused_renewals(applied: &Applied<'_>, batch: &[Renewal]) -> Vec<Value> {
     let is_held = |renewal: &Renewal| {
         applied.effects.iter().any(|(key, before, _)| {
@@ -405,7 +405,7 @@ fn refused_renewals(applied: &Applied<'_>, batch: &[Renewal]) -> Vec<Value> {
     failures.collect()
 }
 
-/// A message on a client's channel.
+/// Encodes a message on a client's channel.
 pub(super) fn message(client: &ClientId, grant: &Grant, wall: u64) -> Vec<Value> {
     let Grant {
         key,

@@ -1,4 +1,4 @@
-//! At most one believes in a lock; and who believes has it on the server, for a grace longer.
+//! At most one client has a valid hold of a lock, and the server keeps the lock for a grace longer.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::util::mutex::lock;
 
-/// A pair of local and server time is believed for so long.
+/// How long a pair of local and server time is used.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
-    /// A caller was given a hold. It may be over already, but if it is believed, it is the only one.
+    /// Checks a hold that a caller received. It may have ended; if valid, it must be the only one.
     pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
@@ -35,7 +35,7 @@ impl Oracle {
                 .cloned()
                 .collect();
             for (other, theirs) in others {
-                // The older one is the one that went wrong, or the server gave its lock away.
+                // The older hold's lease counts: it is at fault, or the server gave its lock away.
                 if self.server_broke(&state, theirs.entry.request.timing) {
                     state.trace.count("excused: overlaps");
                     continue;
@@ -48,7 +48,7 @@ impl Oracle {
         state.holds.push((client, hold.clone()));
     }
 
-    /// A body does something with what the lock protects.
+    /// Checks a step in which a body uses the protected resource.
     pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
@@ -73,7 +73,7 @@ impl Oracle {
         state.used.insert(key.clone(), token.max(used));
     }
 
-    /// Whoever believes to hold a lock has it in the server.
+    /// Checks that the server has the lock of a valid hold.
     fn check_server(
         &self,
         state: &mut State,
@@ -99,8 +99,8 @@ impl Oracle {
         (state.trace).violated(now, format_args!("{what}, and the server says {there:?}"));
     }
 
-    /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
-    /// when its proof was asked for, and the server counts from later.
+    /// Checks that a hold ends a grace period before the server drops the lock. Validity counts
+    /// from the request of the proof, and the server counts from later.
     fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
         let Some(until) = hold.grip.belief.until() else {
             return;
@@ -124,7 +124,7 @@ impl Oracle {
         );
     }
 
-    /// Compares what the server kept of a lock with what its holder believes of it.
+    /// Compares the lock in the server with the belief of its holder.
     pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
             hold.lock_key().same_lock(key)
@@ -137,7 +137,8 @@ impl Oracle {
         }
     }
 
-    /// Whether the server gave its word and broke it, within the life of a belief.
+    /// Returns true if, within the life of a belief, the server forgot locks or its clock stepped
+    /// forward by more than the grace period.
     fn server_broke(&self, state: &State, timing: Timing) -> bool {
         let now = self.time.elapsed();
         let since = |window: Duration| now.saturating_sub(window);
@@ -151,7 +152,7 @@ impl Oracle {
 }
 
 impl State {
-    /// Whether a client believes in a hold at this moment. Asking the hold itself would end it.
+    /// Returns true if a client considers a hold valid now. Reading the hold itself would end it.
     pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         let known = &self.clients[client];
         let until = hold.grip.belief.until();

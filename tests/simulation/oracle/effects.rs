@@ -1,4 +1,4 @@
-//! What a script may do to a lock: tokens rise, turns are kept, and nobody touches another's.
+//! Permitted effects of a script: tokens rise, queues keep their order, and holds their owner.
 
 use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
@@ -23,7 +23,7 @@ impl State {
         self.tokens.insert(key.clone(), (token, false));
     }
 
-    /// Who takes a free lock passes nobody who still waits.
+    /// Checks that an owner that acquired a free lock passed no waiter that still waits.
     pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
         let me = owner_text(applied.id, owner);
         for (key, before, after) in &applied.effects {
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// Nobody but its owner touches a lock, and only who may makes one.
+    /// Checks that only its owner changed a lock, and that only permitted operations created one.
     pub(super) fn check_effect(
         &mut self,
         now: Millis,
@@ -70,7 +70,7 @@ impl State {
             (Op::Look(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
-            // A free lock may be taken, or given to who waits.
+            // A free lock may be acquired, or granted to a waiter.
             (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
         };
         if !allowed {

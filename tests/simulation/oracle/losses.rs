@@ -1,4 +1,4 @@
-//! Who loses a hold is told in time.
+//! Every holder is notified of a loss in time.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::TICK;
 use crate::util::mutex::lock;
 
-/// Timers count whole milliseconds, and one may begin within one.
+/// Timers count whole milliseconds, and a timer may start within a millisecond.
 const GRANULARITY: Duration = Duration::from_millis(2);
 
 impl Oracle {
-    /// A caller learned that its hold is over.
+    /// Checks that a caller learned in time that its hold has ended.
     pub(crate) fn told_of_end(&self, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
@@ -21,7 +21,7 @@ impl Oracle {
         (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
         let until = hold.believed_until();
         let late = state.clients[client].clock.now().since(until);
-        // Whoever asks again is told again, whenever that is.
+        // Only the first notice must be in time; a caller may ask again at any later time.
         let first = state.told.insert(owner);
         if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
             let text = format_args!("c{client} is told {late:?} too late of the loss of #{owner}");
@@ -31,7 +31,7 @@ impl Oracle {
 }
 
 impl State {
-    /// Whether a client could not know better: it was stopped, or its timers slept.
+    /// Returns true if a client could not know better: killed, stopped, or with timers that slept.
     pub(super) fn is_disturbed(&self, client: usize, now: Millis) -> bool {
         let host = &self.clients[client].host;
         let within = |when: Option<Millis>, millis| when.is_some_and(|when| now <= when + millis);

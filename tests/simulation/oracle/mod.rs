@@ -1,4 +1,4 @@
-//! What must always hold, checked whenever something happens.
+//! Invariants, checked whenever something happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,14 +21,14 @@ use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 
-/// A script that the server has forgotten is loaded, and sent once more by hash and once by source, each with a deadline
-/// of its own, which is at most this here.
+/// Extra time of a call that uses a forgotten script. The script is loaded, sent again by hash, and
+/// sent by source, each with a timeout of at most 200 ms here.
 const FLUSH_COSTS: Millis = 3 * 200;
 
-/// And that may begin so long after it was forgotten.
+/// How long after the flush a call with that extra time may begin.
 const UNKNOWN_FOR: Millis = 1_000;
 
-/// Sees everything, and knows what the clients cannot know.
+/// An observer of everything, with knowledge that the clients cannot have.
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
     pub(crate) time: Arc<WorldTime>,
@@ -38,22 +38,22 @@ pub(crate) struct Oracle {
 struct State {
     trace: Trace,
     clients: Vec<Known>,
-    /// Who is believed to hold what.
+    /// The holds in use, with the client of each.
     holds: Vec<(usize, HeldLock)>,
-    /// The last token of each key, and whether the server forgot it since.
+    /// The last token of each key, and whether the server has forgotten it since.
     tokens: BTreeMap<LockKey, (u64, bool)>,
-    /// Keys whose tokens started again: the server forgot them, and its clock had stepped back.
+    /// Keys with tokens that restarted: the server forgot them, and its clock had stepped back.
     inverted: BTreeSet<LockKey>,
-    /// The highest token with which each key's resource was used.
+    /// The highest token used with each key's resource.
     used: BTreeMap<LockKey, u64>,
-    /// Whom the server was asked for.
+    /// The owners for which an acquire was applied.
     owners: BTreeSet<(usize, Owner)>,
-    /// How an owner's hold was proven.
+    /// How each owner's hold was proven.
     proven: BTreeMap<(usize, Owner), &'static str>,
-    /// Holds whose end somebody was told of.
+    /// Owners with a reported end of their hold.
     told: BTreeSet<Owner>,
     connections: Connections,
-    /// When the server forgot its scripts.
+    /// When the server last forgot its scripts.
     flushed: Option<Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
@@ -69,7 +69,6 @@ pub(crate) struct Known {
     pub(crate) host: Arc<Host>,
 }
 
-/// A call that is under way.
 pub(crate) struct Call {
     began: Millis,
     stopped_for: Millis,
@@ -116,7 +115,7 @@ impl Oracle {
         lock(&self.state).trace.count(what);
     }
 
-    /// Each call has one owner id, and one more for each that it had to cancel.
+    /// Counts the owner ids beyond one per call. A call uses a new id after each that it cancelled.
     pub(crate) fn count_owners(&self) {
         let mut state = lock(&self.state);
         let owners = u64::try_from(state.owners.len()).unwrap();
@@ -169,7 +168,7 @@ impl Oracle {
         }
     }
 
-    /// A call for a lock came back: no later than it may.
+    /// Checks that a call for a lock returned in time.
     pub(crate) fn called<T>(
         &self,
         client: usize,
@@ -204,7 +203,7 @@ impl Oracle {
         }
     }
 
-    /// What a body returned was taken for a success.
+    /// Checks that a hold was valid when its body succeeded.
     pub(crate) fn succeeded(&self, client: usize, hold: &HeldLock, was_valid: bool) {
         let owner = hold.entry.owner;
         if !was_valid {
@@ -212,7 +211,7 @@ impl Oracle {
         }
     }
 
-    /// The hold is released, or dropped.
+    /// Records that a hold was released or dropped.
     pub(crate) fn gave_back(&self, client: usize, hold: &HeldLock) {
         let mut state = lock(&self.state);
         (state.holds).retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
@@ -225,7 +224,7 @@ impl Oracle {
         lock(&self.state).is_believed(client, hold)
     }
 
-    /// Everything is over.
+    /// Runs the checks that are due at the end.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
         let State {
@@ -235,7 +234,7 @@ impl Oracle {
     }
 }
 
-/// An error, without what depends on the real time.
+/// Returns the text of an error, without parts that depend on real time.
 pub(crate) fn brief(error: &Error) -> String {
     match error {
         Error::Busy { .. } => "busy".into(),
@@ -244,7 +243,7 @@ pub(crate) fn brief(error: &Error) -> String {
 }
 
 impl Oracle {
-    /// A fault, and whom it hits; `None` is the server.
+    /// Records a fault of a client, or of the server (`None`).
     pub(crate) fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>) {
         let now = self.network.now();
         let mut state = lock(&self.state);
@@ -257,12 +256,12 @@ impl Oracle {
         (state.trace).line(now, format_args!("! {fault:?}{whom}: {detail}"));
     }
 
-    /// A script was run by a hash that nobody knows.
+    /// Records that the server did not know the hash of a script.
     pub(crate) fn unknown_script(&self) {
         self.count("unknown scripts");
     }
 
-    /// A client listens from now on, on a new connection, perhaps by another name.
+    /// Records that a client listens on a new connection, perhaps with a new id.
     pub(crate) fn goes_by(&self, client: usize, id: &ClientId) {
         let now = self.network.now();
         let mut state = lock(&self.state);

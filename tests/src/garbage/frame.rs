@@ -2,48 +2,47 @@
 
 use std::fmt;
 
-/// One value of RESP2 or RESP3, right or wrong. The character is the first byte, which names the
-/// type.
+/// One value of RESP2 or RESP3, valid or not. The character is the type, the first byte.
 #[derive(Clone)]
 pub enum Frame {
     /// A line: `+`, `-`, `:`, `_`, `,`, `#` or `(`.
     Line(char, String),
-    /// Bytes after their length: `$`, `=` or `!`.
+    /// A length and its bytes: `$`, `=` or `!`.
     Blob(char, Vec<u8>),
-    /// Values after their count: `*`, `~`, `>`, or `%` with keys and values in turn. After `|` come
-    /// a key and a value that describe the value behind them.
+    /// A count and its values: `*`, `~`, `>`, or `%` with alternating keys and values. `|` has a
+    /// key and a value, which describe the value that follows them.
     List(char, Vec<Frame>),
-    /// These bytes.
+    /// Arbitrary bytes.
     Raw(Vec<u8>),
 }
 
 impl Frame {
-    /// An integer.
+    /// Creates an integer.
     pub fn int(number: i64) -> Self {
         Frame::Line(':', number.to_string())
     }
 
-    /// A bulk string.
+    /// Creates a bulk string.
     pub fn text(text: impl Into<String>) -> Self {
         Frame::Blob('$', text.into().into_bytes())
     }
 
-    /// An error.
+    /// Creates an error.
     pub fn error(text: impl Into<String>) -> Self {
         Frame::Line('-', text.into())
     }
 
-    /// An array.
+    /// Creates an array.
     pub fn array(items: impl Into<Vec<Frame>>) -> Self {
         Frame::List('*', items.into())
     }
 
-    /// A push.
+    /// Creates a push.
     pub fn push(items: impl Into<Vec<Frame>>) -> Self {
         Frame::List('>', items.into())
     }
 
-    /// The integer, if it is one.
+    /// Returns the integer, if the frame is one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Frame::Line(':', digits) => digits.parse().ok(),
@@ -51,7 +50,7 @@ impl Frame {
         }
     }
 
-    /// The elements, if it is an array.
+    /// Returns the elements, if the frame is an array.
     pub fn as_array(&self) -> Option<&[Frame]> {
         match self {
             Frame::List('*', items) => Some(items),
@@ -59,8 +58,8 @@ impl Frame {
         }
     }
 
-    /// The text of a string, simple or bulk, if it is UTF-8. The client library makes `+OK` a value
-    /// of its own.
+    /// Returns the text of a simple or bulk string, if it is UTF-8. `None` for `+OK`, which the
+    /// client library decodes to a separate value.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Frame::Blob('$', bytes) => std::str::from_utf8(bytes).ok(),
@@ -69,7 +68,7 @@ impl Frame {
         }
     }
 
-    /// Returns true if an error is in it anywhere.
+    /// Returns true if the frame is or contains an error.
     pub fn has_error(&self) -> bool {
         match self {
             Frame::Line(kind, _) => *kind == '-',
@@ -79,7 +78,7 @@ impl Frame {
         }
     }
 
-    /// The bytes.
+    /// Returns the encoded bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             // A line cannot contain its own end.
@@ -106,8 +105,7 @@ impl Frame {
         }
     }
 
-    /// Returns the reply with the number of its request at the end, if it is a list or a text:
-    /// others have none.
+    /// Appends the number of the request, if the frame is a list or a text; other frames have none.
     #[must_use]
     pub fn numbered(mut self, number: &str) -> Self {
         match &mut self {

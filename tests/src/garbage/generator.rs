@@ -1,4 +1,4 @@
-//! How garbage is drawn.
+//! Strategies that generate garbage.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,10 @@ use proptest::sample::{Index, select};
 
 use super::{Frame, Impostor, Reaction, Then, Verb};
 
-/// The owner of another client.
+/// The owner id of another client.
 const OTHER: &str = "0123456789abcdef0123456789abcdef:7";
 
-/// Words where a number should be, or the name of a lock.
+/// Words in place of a number or the name of a lock.
 const ODD_WORDS: &[&str] = &[
     "",
     "0",
@@ -50,8 +50,8 @@ const ERRORS: &[&str] = &[
     "NOSCRIPT No matching script",
 ];
 
-/// Bytes that are no RESP, that lie about their length, or that only look like a reply. The last
-/// ones would be right in answer to another request: a hold, an empty list of failures, a release.
+/// Bytes that are not RESP, have a wrong length, or only look like a reply. The last entries would
+/// be valid replies to another request: a hold, an empty list of failures, a release.
 const LIES: &[&str] = &[
     "",
     "\r\n",
@@ -99,7 +99,7 @@ const LIES: &[&str] = &[
     "$3\r\n1 7\r\n",
 ];
 
-/// Answers that never end: their first bytes, and those that are repeated behind them.
+/// Endless replies: the first bytes, and the bytes that are repeated after them.
 const ENDLESS: &[(&str, &[u8])] = &[
     ("+", b"x"),
     ("$7000000\r\n", b"x"),
@@ -110,11 +110,11 @@ const ENDLESS: &[(&str, &[u8])] = &[
     (">3\r\n$7\r\nmessage\r\n$8000000\r\n", b"x"),
 ];
 
-/// Every fixed piece of nonsense: answers that prove nothing, whatever was asked.
+/// All fixed garbage: replies that prove nothing, whatever the request was.
 pub static NONSENSE: LazyLock<Vec<Reaction>> = LazyLock::new(|| {
     let mut all: Vec<Reaction> = LIES.iter().map(|text| Reaction::new(*text)).collect();
     all.push(Reaction::new(b"*1\r\n".repeat(5_000)));
-    // A megabyte that would control a terminal.
+    // A megabyte of terminal control sequences.
     let long = "\x1b]0;title\x07\x1b[31m\u{202e}\u{9b}2J".repeat(50_000);
     for code in ["ERR", "NOPERM", "OOM", "FOREIGN", "MOVED 1"] {
         all.push(Reaction::new(format!("-{code} {long}\r\n")));
@@ -126,17 +126,17 @@ pub static NONSENSE: LazyLock<Vec<Reaction>> = LazyLock::new(|| {
     all
 });
 
-/// The client that garbage is made for.
+/// The client for which garbage is generated.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// What it calls itself.
+    /// The name of the client.
     pub client: String,
-    /// Its owners that have asked, `client:number`, and the lock that each has asked for.
+    /// Its owner ids that sent an ask, `client:number`, each with the lock of that ask.
     pub asks: Vec<(String, String)>,
 }
 
 impl Names {
-    /// Texts that could be taken for something of this client's.
+    /// Returns texts that the client could mistake for data about itself.
     fn texts(&self) -> Vec<String> {
         let client = &self.client;
         let mut owners: Vec<String> = self.asks.iter().map(|(owner, _)| owner.clone()).collect();
@@ -159,19 +159,19 @@ impl Names {
     }
 }
 
-/// Numbers at which something may break.
+/// Generates numbers at the limits of number types.
 fn edge_number() -> BoxedStrategy<i64> {
     let edges = vec![1_001, 1 << 32, (1 << 53) + 1, i64::MAX, i64::MIN];
     prop_oneof![1 => select(edges), 1 => any::<i64>(), 3 => -10..10i64].boxed()
 }
 
-/// A word that is wrong wherever it is, or nearly.
+/// Generates a word that is invalid almost everywhere.
 fn odd_word() -> BoxedStrategy<String> {
     let word = select(ODD_WORDS).prop_map(str::to_owned);
     prop_oneof![2 => word, 1 => edge_number().prop_map(|number| number.to_string())].boxed()
 }
 
-/// Any value. What could be mistaken for something of the client's is mixed in.
+/// Generates any value, including values that the client could mistake for its own.
 pub fn junk(names: &Names) -> BoxedStrategy<Frame> {
     let text = prop_oneof![4 => select(names.texts()), 1 => any::<String>(), 1 => odd_word()];
     let others = [
@@ -211,13 +211,12 @@ pub fn junk(names: &Names) -> BoxedStrategy<Frame> {
 #[derive(Clone, Debug)]
 enum Change {
     Replace(Frame),
-    /// Another word in a text.
     Word(Index, String),
     Remove,
     Double,
 }
 
-/// `right` with up to three things wrong; often with none.
+/// Changes up to three things in a `right` reply; often none.
 fn nearly(right: BoxedStrategy<Frame>, names: &Names) -> BoxedStrategy<Frame> {
     let other = prop_oneof![
         2 => junk(names),
@@ -243,7 +242,7 @@ fn nearly(right: BoxedStrategy<Frame>, names: &Names) -> BoxedStrategy<Frame> {
 
 fn apply(frame: &mut Frame, at: usize, change: Change) {
     match (frame, change) {
-        // The value itself is changed only if there is nothing in it: that is more interesting.
+        // A list that is not empty is changed inside, which is more interesting than replacing it.
         (Frame::List(_, items), change) if !items.is_empty() => {
             let (deeper, place) = (at / items.len(), at % items.len());
             match change {
@@ -264,7 +263,7 @@ fn apply(frame: &mut Frame, at: usize, change: Change) {
     }
 }
 
-/// The replies that a server could give to a script about so many locks, from the best one for the
+/// Returns the possible replies of a server to a script about `locks` locks, from the best for the
 /// client to the worst.
 pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
     let micros = Impostor::micros();
@@ -333,13 +332,13 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
     }
 }
 
-/// A reply that is right, or nearly, or junk.
+/// Generates a reply that is right, nearly right, or junk.
 pub fn reply(verb: Verb, locks: usize, names: &Names) -> BoxedStrategy<Frame> {
     let right = select(right(verb, locks, names));
     prop_oneof![6 => nearly(right.boxed(), names), 1 => junk(names)].boxed()
 }
 
-/// A message on the client's channel: a grant of what it has asked for, or nearly.
+/// Generates a message on the client's channel: a grant of a lock that it asked for, or nearly one.
 pub fn push(names: &Names) -> BoxedStrategy<Frame> {
     let kinds = vec!["message", "message", "message", "smessage", "pmessage"];
     let channel = format!("distlock:client:{}", names.client);
@@ -353,7 +352,7 @@ pub fn push(names: &Names) -> BoxedStrategy<Frame> {
     nearly(grant.boxed(), names)
 }
 
-/// Bytes that need not be RESP at all, or are cut short, or lie about their length.
+/// Generates bytes that are not RESP, are cut short, or have a wrong length.
 pub fn stream(names: &Names) -> BoxedStrategy<Vec<u8>> {
     let cut = (junk(names), any::<Index>()).prop_map(|(frame, at)| {
         let mut bytes = frame.encode();

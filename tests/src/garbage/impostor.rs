@@ -1,4 +1,4 @@
-//! A server that greets a client as Redis does, and answers everything else as it is told.
+//! A server that greets a client as Redis does, and gives scripted answers to other commands.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Frame;
 use crate::resp::{line_at, request_len};
 
-/// What a script is asked to do.
+/// The operation of a script call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Take the lock, or queue.
@@ -22,7 +22,7 @@ pub enum Verb {
     Renew,
     /// Release, or cancel.
     Release,
-    /// Look after everything that is waited for.
+    /// Check everything that the client waits for.
     Look,
     /// Return the state of a lock.
     Inspect,
@@ -31,19 +31,19 @@ pub enum Verb {
 /// A script call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which one, as its arguments show.
+    /// The operation, derived from the arguments.
     pub verb: Verb,
     /// KEYS.
     pub keys: Vec<String>,
     /// ARGV, without the last one.
     pub args: Vec<String>,
-    /// The number of the request, which is the last of ARGV.
+    /// The request number, which is the last of ARGV.
     pub number: String,
 }
 
 impl Call {
-    /// Reads `EVAL source n keys args`, or `EVALSHA`. `None` for other commands, and for a script
-    /// that is only tried.
+    /// Parses `EVAL source n keys args`, or `EVALSHA`. Returns `None` for other commands, and for
+    /// the test run of a script with a probe key.
     fn read(words: &[String]) -> Option<Call> {
         if !words[0].eq_ignore_ascii_case("EVAL") && !words[0].eq_ignore_ascii_case("EVALSHA") {
             return None;
@@ -71,7 +71,7 @@ impl Call {
         })
     }
 
-    /// Returns how many locks it is about.
+    /// Returns the number of locks in the call.
     pub fn locks(&self) -> usize {
         match self.verb {
             Verb::Renew => self.keys.len(),
@@ -79,18 +79,18 @@ impl Call {
         }
     }
 
-    /// Answers it with this frame.
+    /// Encodes `reply` with the number of this request.
     pub fn reply(&self, reply: Frame) -> Vec<u8> {
         reply.numbered(&self.number).encode()
     }
 }
 
-/// What is done about a command.
+/// The server's reaction to a command.
 #[derive(Clone, Default)]
 pub struct Reaction {
-    /// Sent as they are; none is no answer.
+    /// The reply, sent unchanged; empty for no reply.
     pub bytes: Vec<u8>,
-    /// What is done next.
+    /// The next step after the reply.
     pub then: Then,
 }
 
@@ -101,20 +101,20 @@ impl fmt::Debug for Reaction {
     }
 }
 
-/// What follows on an answer.
+/// The next step after a reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Then {
-    /// The next command is read.
+    /// Read the next command.
     #[default]
     GoOn,
-    /// The connection is closed.
+    /// Close the connection.
     Close,
-    /// These bytes are sent, until the client hangs up.
+    /// Send these bytes until the client closes the connection.
     Repeat(&'static [u8]),
 }
 
 impl Reaction {
-    /// Sends these bytes.
+    /// Creates a reaction that sends these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Reaction {
             bytes: bytes.into(),
@@ -131,7 +131,7 @@ impl From<Frame> for Reaction {
 
 type React = dyn Fn(&str, Option<&Call>) -> Option<Reaction> + Send + Sync;
 
-/// The server. A connection is served until the client closes it.
+/// The server. It serves a connection until the client closes it.
 pub struct Impostor {
     shared: Arc<Shared>,
     port: u16,
@@ -144,15 +144,15 @@ struct Shared {
 }
 
 impl Impostor {
-    /// The most that is sent to a client that does not hang up.
+    /// Upper limit of bytes sent to a client that does not close the connection.
     const MAX_REPEATED: usize = 128 << 20;
 
-    /// Starts one. `react` gets a command's name and, of a script, the call; what it leaves is
-    /// answered as Redis would answer it, but a script's call is refused.
+    /// Starts a server. `react` gets the name of a command and, for a script, the call. If it
+    /// returns `None`, the server answers as Redis would, but rejects script calls.
     ///
     /// # Panics
     ///
-    /// When there is no free port.
+    /// Panics if there is no free port.
     pub fn start(
         react: impl Fn(&str, Option<&Call>) -> Option<Reaction> + Send + Sync + 'static,
     ) -> Impostor {
@@ -170,24 +170,24 @@ impl Impostor {
                     return;
                 }
                 let shared = accepting.clone();
-                // A client may hang up at any time.
+                // A client may close the connection at any time.
                 thread::spawn(move || shared.serve(connection).ok());
             }
         });
         Impostor { shared, port }
     }
 
-    /// `redis://127.0.0.1:<port>`
+    /// Returns `redis://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The most bytes that a client has taken of one answer.
+    /// Returns the largest number of bytes of one endless reply that a client has accepted.
     pub fn most_sent(&self) -> usize {
         self.shared.most_sent.load(Ordering::Acquire)
     }
 
-    /// Its time, µs.
+    /// Returns the server's time, µs.
     pub fn micros() -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         i64::try_from(now.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
@@ -263,7 +263,7 @@ impl Shared {
 impl Drop for Impostor {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
@@ -274,7 +274,7 @@ impl fmt::Debug for Impostor {
     }
 }
 
-/// The words of a request: an array of bulk strings.
+/// Splits a request, an array of bulk strings, into its words.
 fn words(request: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut at = line_at(request, 0).map_or(0, |(_, next)| next);

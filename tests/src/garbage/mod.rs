@@ -1,7 +1,6 @@
-//! Garbage from a server: RESP values of every kind, and replies that are right but for one thing.
+//! Garbage from a server: RESP values of every kind, and replies with a few mistakes.
 //!
-//! They are made by proptest strategies, so that a test shrinks them and a runner draws them from a
-//! seed.
+//! They are proptest strategies, so that tests shrink them and runners draw them from a seed.
 
 mod frame;
 mod generator;

@@ -1,10 +1,10 @@
-//! What the bytes prove: strict, slow, and written from `lua/` alone, so that it shares nothing
-//! with the code that it judges.
+//! A strict, slow decoder of replies. It was written from `lua/` alone, so that it shares no code
+//! with the decoder that it checks.
 
 use super::Frame;
 
-/// Returns the token in `{1, now, token}`, the reply to a confirmation. The client library refuses
-/// a reply that has an error anywhere.
+/// Returns the token in `{1, now, token}`, the reply to a confirmation. `None` if the reply
+/// contains an error, because the client library rejects such a reply.
 pub fn confirmed(reply: &Frame) -> Option<u64> {
     if reply.has_error() {
         return None;
@@ -24,19 +24,18 @@ pub fn held(reply: &Frame) -> Option<u64> {
     number(token).filter(|token| *token != 0)
 }
 
-/// A number as Redis prints it.
+/// Parses a number in the form in which Redis prints it.
 fn number(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
-/// Our number in `client:number`.
+/// Parses the number of an owner id of this client, `client:number`.
 fn owner(client: &str, text: &str) -> Option<u64> {
     number(text.strip_prefix(client)?.strip_prefix(':')?)
 }
 
-/// Returns the locks of a batch that a renewal did not extend: `{{index, error} ...}`, in the
-/// batch's order.
+/// Returns the locks of a batch, in order, that a renewal did not extend: `{{index, error} ...}`.
 pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<usize>> {
     if reply.has_error() {
         return None;
@@ -56,20 +55,20 @@ pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<usize>> {
     Some(failures)
 }
 
-/// What a message grants.
+/// A grant in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The owner's number.
+    /// The number in the owner id.
     pub owner: u64,
     /// The fencing token.
     pub token: u64,
-    /// The short lease, ms.
+    /// The lease of the short grant, ms.
     pub lease: u64,
-    /// The lock's key behind `distlock:lock:`.
+    /// The lock's key after `distlock:lock:`.
     pub key: String,
 }
 
-/// Returns what a message grants us: `client:number token time lease lock`.
+/// Returns the grant to this client in a message, `client:number token time lease lock`.
 pub fn granted(client: &str, push: &Frame) -> Option<Granted> {
     let Frame::List('>', items) = push else {
         return None;

@@ -1,4 +1,4 @@
-//! One proxied connection: two sockets and the queue of each direction between them.
+//! One proxied connection: two sockets, and a queue for each direction.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use super::rules::Direction;
 use super::{Shared, reset_on_close};
 use crate::resp::{request_len, value_len};
 
-/// Chunks under way to the client: bounded, so that a slow client slows the server down.
+/// Limit of chunks queued for the client, so that a slow client slows the server down.
 const CHUNKS_TO_CLIENT: usize = 1024;
-/// Chunks under way to the server: enough for everything that a test holds back.
+/// Upper limit of chunks queued for the server, enough for everything that a test holds back.
 const CHUNKS_TO_SERVER: usize = 65_536;
 
-/// What the handles tell one connection.
+/// The switches of one connection, set through the handles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
     pub(super) held: bool,
@@ -28,13 +28,13 @@ pub(super) struct Control {
     pub(super) reset_server: bool,
 }
 
-/// Bytes that are due at a time.
+/// Bytes that are written once they are due.
 struct Chunk {
     due: Instant,
     bytes: Vec<u8>,
 }
 
-/// What both sides of one connection share.
+/// The state shared between both sides of one connection.
 struct Connection {
     id: u64,
     shared: Arc<Shared>,
@@ -51,7 +51,7 @@ pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
     };
     let target = *shared.target();
     let Ok(server) = TcpStream::connect(target).await else {
-        // The client is connected already, so this is the nearest to "refused".
+        // The client is already connected, so a reset is the closest equivalent of "refused".
         reset_on_close(&client);
         return;
     };
@@ -77,7 +77,7 @@ pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
 }
 
 impl Connection {
-    /// One socket: what is read from it goes `way`, what comes the other way is written to it.
+    /// Serves one socket: sends its data `way`, and writes the data of the other direction to it.
     async fn side(
         &self,
         mut socket: TcpStream,
@@ -108,12 +108,12 @@ impl Connection {
         let mut rules = self.shared.rules.subscribe();
         let mut buffer = Vec::new();
         loop {
-            // Before and after: what was under way when the rule was set does not slip through.
+            // Checked before and after the read: data in flight when the rule is set must not pass.
             until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
             let read = socket.read_buf(&mut buffer).await.unwrap_or(0);
             until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
             if read == 0 {
-                // Where nothing comes through, neither does the end of the stream.
+                // While data is dropped, the end of the stream is withheld too.
                 until(&mut rules, |rules| !rules.lane(self.id, way).drop).await;
                 return;
             }
@@ -129,8 +129,8 @@ impl Connection {
             }
             let due = Instant::now() + self.delay(way);
             let gone = outgoing.send(Chunk { due, bytes }).await.is_err();
-            // With the server gone there is nothing left to do. With the client gone the server
-            // must still be read, or closing would discard what it has not processed yet.
+            // Without the server there is nothing left to do. Without the client, the server must
+            // still be read, because closing would discard requests that it has not processed.
             if gone && way == Direction::ToServer {
                 return;
             }
@@ -150,8 +150,7 @@ impl Connection {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the complete values out of `buffer` and returns those that pass; `Err` when the
-    /// connection is to be reset.
+    /// Takes the complete values out of `buffer` and returns those that pass, or `Err` to reset.
     fn sieve(&self, buffer: &mut Vec<u8>, way: Direction) -> Result<Vec<u8>, ()> {
         let mut passed = Vec::new();
         let mut at = 0;
@@ -202,7 +201,7 @@ impl Connection {
         verdict
     }
 
-    /// Writes what comes from the other side, until that has ended; then ends this stream too.
+    /// Writes data of the other side until that side has ended, then ends this stream too.
     async fn write(
         &self,
         mut socket: WriteHalf<'_>,
@@ -221,14 +220,14 @@ impl Connection {
             }
         }
         self.gate(way).await;
-        // The other side may know of a reset of both before this one does: no orderly end then.
+        // The other side may know of a reset of both first; then the stream has no orderly end.
         if is_reset(&self.control.borrow(), way.opposite()) {
             return std::future::pending().await;
         }
         let _ = socket.shutdown().await;
     }
 
-    /// Waits while nothing may be written.
+    /// Waits while writing is suspended.
     async fn gate(&self, way: Direction) {
         let mut rules = self.shared.rules.subscribe();
         let mut control = self.control.subscribe();
@@ -246,7 +245,7 @@ impl Connection {
     ) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            // Asked for each piece, so that ending a drip ends it also in the middle of a chunk.
+            // Read for every piece, so that a drip can end in the middle of a chunk.
             let drip = self.shared.rules.borrow().lane(self.id, way).drip;
             let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
             let (piece, later) = rest.split_at(size.min(rest.len()));
@@ -261,7 +260,7 @@ impl Connection {
     }
 }
 
-/// Whether the socket that is read `way` is to be reset.
+/// Returns true if the socket on which data for `way` arrives must be reset.
 fn is_reset(control: &Control, way: Direction) -> bool {
     match way {
         Direction::ToServer => control.reset_client,
@@ -269,7 +268,7 @@ fn is_reset(control: &Control, way: Direction) -> bool {
     }
 }
 
-/// Waits for `condition`. (An error would mean that the proxy is gone, and this task with it.)
+/// Waits for `condition`. An error would mean that the proxy, and this task with it, has ended.
 async fn until<T>(receiver: &mut watch::Receiver<T>, condition: impl FnMut(&T) -> bool) {
     let _ = receiver.wait_for(condition).await;
 }

@@ -1,4 +1,4 @@
-//! What becomes of each value on one connection.
+//! Decides about every value on one connection.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use super::Shared;
 use super::rules::{After, Direction};
 use crate::resp::{command_name, is_push, push_kind};
 
-/// An order to swallow one reply.
+/// A pending request to swallow one reply.
 #[derive(Debug)]
 pub(super) struct Swallow {
-    /// Only the reply to a request that contains this.
+    /// If set, only the reply to a request that contains these bytes is swallowed.
     needle: Option<Vec<u8>>,
     after: After,
 }
@@ -20,22 +20,22 @@ impl Swallow {
     }
 }
 
-/// What to do with a value.
+/// The decision about a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,
     Drop,
-    /// Drop it and reset the connection.
+    /// Drop the value and reset the connection.
     Reset,
-    /// Forward it behind another reply.
+    /// Forward the value after another reply.
     ForwardBehind(&'static str),
 }
 
-/// The memory of one connection.
+/// The state of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     connection: u64,
-    /// One entry for each request without a reply; marked ones lose theirs.
+    /// One entry for every request without a reply; the reply to a marked request is swallowed.
     unanswered: VecDeque<Option<After>>,
     pub(super) subscribed: bool,
     hole_to_server: bool,
@@ -51,7 +51,7 @@ impl Filter {
         }
     }
 
-    /// A request from the client.
+    /// Decides about a request from the client.
     pub(super) fn request(&mut self, shared: &Shared, request: &[u8]) -> Verdict {
         shared.stats().requests += 1;
         let (dropping, concerned) = {
@@ -83,7 +83,7 @@ impl Filter {
         Verdict::Forward
     }
 
-    /// A reply or push from the server.
+    /// Decides about a reply or push from the server.
     pub(super) fn reply(&mut self, shared: &Shared, value: &[u8]) -> Verdict {
         let mark = if shared.sealed || is_push(value) {
             None
@@ -141,14 +141,14 @@ impl Filter {
     }
 }
 
-/// Takes the oldest order that any reply fulfils.
+/// Takes the oldest order that applies to any reply.
 fn next_order(shared: &Shared) -> Option<After> {
     let mut swallows = shared.swallows();
     let order = swallows.iter().position(|order| order.needle.is_none())?;
     Some(swallows.remove(order).after)
 }
 
-/// Whether a request has a reply of its own: in RESP3 subscriptions are confirmed by pushes.
+/// Returns true if a request has a reply. In RESP3, subscriptions are confirmed by pushes.
 fn has_reply(request: &[u8]) -> bool {
     command_name(request).is_none_or(|name| {
         let name = name.to_ascii_lowercase();

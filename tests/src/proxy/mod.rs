@@ -1,9 +1,9 @@
-//! A TCP proxy before a Redis server, whose faults are scripted while it runs.
+//! A TCP proxy in front of a Redis server, with faults that are scripted while it runs.
 //!
-//! It runs on a thread with a runtime of its own, so it serves tests of any runtime and goes on
-//! under paused time. It parses the traffic of both directions (RESP2 and RESP3) and treats whole
-//! values, so a fault never cuts one in two. A rule applies to values that arrive after the call
-//! that set it, on open and on new connections.
+//! The proxy has its own thread and runtime, so it serves tests of any runtime and continues under
+//! paused time. It parses both directions (RESP2 and RESP3) and handles whole values, so a fault
+//! never cuts a value in two. A rule applies to values that arrive after the call that set it, on
+//! open and on new connections.
 
 mod connection;
 mod filter;
@@ -28,9 +28,9 @@ use filter::Swallow;
 use rules::Rules;
 pub use rules::{After, ProxyStats, Way};
 
-/// How long the proxy's thread may take to open or close its port on a loaded machine.
+/// Upper limit of the time until the proxy's thread opens or closes its port on a loaded machine.
 const PORT_DEADLINE: Duration = Duration::from_secs(10);
-/// How often another port is tried when somebody was faster.
+/// Number of ports that are tried if another process takes each of them first.
 const PORT_ATTEMPTS: u32 = 20;
 
 /// A running proxy; dropping it closes its port and all connections.
@@ -40,19 +40,19 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Scripts a [`Proxy`] from anywhere; cheap to clone.
+/// A handle that scripts a [`Proxy`] from anywhere; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProxyHandle {
     shared: Arc<Shared>,
 }
 
-/// What the handles and the proxy's thread have in common.
+/// The state shared between the handles and the proxy's thread.
 #[derive(Debug)]
 struct Shared {
-    /// Where new connections go.
+    /// The server for new connections.
     target: Mutex<SocketAddr>,
     addr: SocketAddr,
-    /// Its traffic is bytes that mean nothing here.
+    /// Set if the traffic is encrypted, so that the proxy cannot parse it.
     sealed: bool,
     rules: watch::Sender<Rules>,
     stats: Mutex<ProxyStats>,
@@ -63,22 +63,22 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port of 127.0.0.1 before the server at `target`.
+    /// Starts a proxy on a free port of 127.0.0.1 in front of the server at `target`.
     ///
     /// # Panics
     ///
-    /// When there is no free port.
+    /// Panics if there is no free port.
     #[track_caller]
     pub fn start(target: SocketAddr) -> Proxy {
         Self::before(target, false)
     }
 
-    /// The same before a port that speaks TLS: nothing is parsed, so faults cut wherever bytes happened to arrive together,
-    /// and those that look for commands, replies or pushes do nothing.
+    /// Starts a proxy in front of a TLS port. It parses nothing: faults cut the stream anywhere,
+    /// and faults that look for commands, replies or pushes have no effect.
     ///
     /// # Panics
     ///
-    /// As [`Proxy::start`].
+    /// Panics like [`Proxy::start`].
     #[track_caller]
     pub fn start_sealed(target: SocketAddr) -> Proxy {
         Self::before(target, true)
@@ -86,7 +86,7 @@ impl Proxy {
 
     #[track_caller]
     fn before(target: SocketAddr, sealed: bool) -> Proxy {
-        // Until it listens, a server that was given the same port a moment ago may still take it.
+        // Until the proxy listens, a server that was just given the same port may take it.
         let (reserved, listener) = (0..PORT_ATTEMPTS)
             .find_map(|_| {
                 let reserved = reserve_port().ok()?;
@@ -130,7 +130,7 @@ impl Proxy {
         proxy
     }
 
-    /// A handle that scripts this proxy.
+    /// Returns a handle that scripts this proxy.
     pub fn handle(&self) -> ProxyHandle {
         self.handle.clone()
     }
@@ -154,22 +154,22 @@ impl Drop for Proxy {
 }
 
 impl ProxyHandle {
-    /// The port to connect to.
+    /// Returns the port to connect to.
     pub fn port(&self) -> u16 {
         self.addr().port()
     }
 
-    /// The address to connect to.
+    /// Returns the address to connect to.
     pub fn addr(&self) -> SocketAddr {
         self.shared.addr
     }
 
-    /// `redis://127.0.0.1:<port>`; see also [`crate::RedisServer::url_via`].
+    /// Returns `redis://127.0.0.1:<port>`; see also [`crate::RedisServer::url_via`].
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
-    /// What has happened so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> ProxyStats {
         let open = self.shared.connections().len();
         ProxyStats {
@@ -178,14 +178,14 @@ impl ProxyHandle {
         }
     }
 
-    /// The open connections, in the order in which they were accepted. (A client of distlock opens the
-    /// one for commands and the one for renewals at the same time.)
+    /// Returns the open connections, in the order in which they were accepted. (A client of
+    /// distlock opens the connections for commands and for renewals at the same time.)
     pub fn connections(&self) -> Vec<u64> {
         self.shared.connections().keys().copied().collect()
     }
 
-    /// From now on every fault, those that were set before included, is about these connections only;
-    /// others, also later ones, are forwarded. What was swallowed or held stays so.
+    /// Limits all faults, including those set before, to these connections. Other connections, also
+    /// later ones, are forwarded. Data that was swallowed or held stays so.
     pub fn limit_to(&self, connections: &[u64]) {
         let scope = connections.iter().copied().collect();
         self.rules(|rules| rules.scope = Some(scope));
@@ -196,33 +196,31 @@ impl ProxyHandle {
         self.rules(|rules| rules.scope = None);
     }
 
-    /// Everything takes `delay` longer; order is kept. Zero ends it.
+    /// Delays everything by `delay` and keeps the order. Zero ends it.
     pub fn delay(&self, way: Way, delay: Duration) {
         self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
     }
 
-    /// Requests take `delay` longer on connections that have not subscribed to anything; the others
-    /// are not touched. Zero ends it.
+    /// Delays requests by `delay` on connections that have not subscribed to anything. Other
+    /// connections are not affected. Zero ends it.
     pub fn delay_unsubscribed(&self, delay: Duration) {
         self.rules(|rules| rules.unsubscribed_delay = delay);
     }
 
-    /// Swallows everything; the connections stay open and their ends hear nothing of it, not even
-    /// of a close.
+    /// Swallows everything. The connections stay open, and neither end notices, not even a close.
     ///
-    /// A TCP stream cannot have a hole, so a connection that lost something is reset as soon as
-    /// data would flow on it again.
+    /// A TCP stream cannot have a gap: after a loss, it is reset once data would flow on it again.
     pub fn drop_data(&self, way: Way, on: bool) {
         self.rules(|rules| rules.lanes(way, |lane| lane.drop = on));
     }
 
-    /// [`ProxyHandle::drop_data`] both ways.
+    /// Applies [`ProxyHandle::drop_data`] to both directions.
     pub fn black_hole(&self, on: bool) {
         self.drop_data(Way::Both, on);
     }
 
-    /// Half-open: stops reading, so that data waits in the sender's socket buffers. Nothing is
-    /// lost: turned off again, it arrives.
+    /// Stops reading (half-open), so that data waits in the sender's socket buffers. No data is
+    /// lost: it arrives once reading resumes.
     pub fn stop_reading(&self, way: Way, on: bool) {
         self.rules(|rules| rules.lanes(way, |lane| lane.stalled = on));
     }
@@ -233,26 +231,25 @@ impl ProxyHandle {
         self.rules(|rules| rules.lanes(way, |lane| lane.drip = drip));
     }
 
-    /// New connections get "connection refused", as from a server that is down. Open ones go on.
+    /// Refuses new connections, as a server that is down does. Open connections continue.
     ///
-    /// Returns once the port is closed or open again.
+    /// Waits until the port is closed, or open again.
     ///
     /// # Panics
     ///
-    /// When the port does not open again.
+    /// Panics if the port does not close, or does not open again, in time.
     #[track_caller]
     pub fn refuse_connections(&self, on: bool) {
         self.rules(|rules| rules.refuse = on);
         self.shared.wait_listening(!on);
     }
 
-    /// New connections go to another server, as when a name moves. Open ones stay where they are.
+    /// Sends new connections to another server, as a DNS change does. Open connections stay.
     pub fn move_to(&self, target: SocketAddr) {
         *self.shared.target() = target;
     }
 
-    /// Resets (RST) all open connections on both sides and returns how many those were. What is
-    /// held for them is lost.
+    /// Resets (RST) all open connections on both sides and returns their number. Held data is lost.
     pub fn reset_connections(&self) -> usize {
         self.control(|control| {
             control.reset_client = true;
@@ -260,14 +257,13 @@ impl ProxyHandle {
         })
     }
 
-    /// Resets (RST) all open connections towards the clients only: the server gets what is under
-    /// way or held, and only then sees the connection end.
+    /// Resets (RST) all open connections on the client side only. The server first receives the
+    /// data in flight or held, and then sees the connection end.
     pub fn reset_clients(&self) -> usize {
         self.control(|control| control.reset_client = true)
     }
 
-    /// Swallows the next reply (pushes pass) on whichever connection it comes; called again, one
-    /// more.
+    /// Swallows the next reply on any connection; pushes pass. Every call swallows one more.
     pub fn swallow_reply(&self, after: After) {
         self.shared.swallows().push(Swallow::new(None, after));
     }
@@ -275,7 +271,7 @@ impl ProxyHandle {
     /// Swallows the reply to the next request that contains `needle`, for example `EVALSHA` or a
     /// key. The request itself is forwarded.
     ///
-    /// Exact on RESP3 connections, where every request but SUBSCRIBE and its kin has one reply.
+    /// Exact on RESP3 connections, where all requests but subscriptions have one reply.
     pub fn swallow_reply_to(&self, needle: &str, after: After) {
         let needle = Some(needle.as_bytes().to_vec());
         self.shared.swallows().push(Swallow::new(needle, after));
@@ -286,17 +282,17 @@ impl ProxyHandle {
         self.rules(|rules| rules.drop_pushes = on);
     }
 
-    /// From now on keeps back what the clients of the open connections send, and returns how many
-    /// connections those are. Connections that are opened later are not touched, and replies flow.
+    /// Holds back the requests of all open connections, and returns the number of connections.
+    /// Later connections are not affected, and replies pass.
     ///
-    /// A client may close its side or be reset ([`ProxyHandle::reset_clients`]) meanwhile: the
-    /// server does not hear of it before [`ProxyHandle::release_held`], which shows it commands
-    /// of a connection that its client has long given up.
+    /// A client may close its side or be reset ([`ProxyHandle::reset_clients`]) meanwhile. The
+    /// server does not notice before [`ProxyHandle::release_held`], and then gets commands of a
+    /// connection that its client has long given up.
     pub fn hold_requests(&self) -> usize {
         self.control(|control| control.held = true)
     }
 
-    /// Forwards what was held, in order, and holds nothing any more.
+    /// Forwards the held requests, in order, and no longer holds any.
     pub fn release_held(&self) -> usize {
         self.control(|control| control.held = false)
     }
@@ -305,7 +301,7 @@ impl ProxyHandle {
     ///
     /// # Panics
     ///
-    /// When a closed port does not open again.
+    /// Panics if a closed port does not open again.
     #[track_caller]
     pub fn heal(&self) {
         self.shared.swallows().clear();
@@ -372,7 +368,7 @@ impl Shared {
     }
 }
 
-/// Accepts connections as long as the rules allow it, until the proxy is dropped.
+/// Accepts connections while the rules allow it, until the proxy is dropped.
 async fn accept(shared: &Arc<Shared>, first: std::net::TcpListener) {
     let mut rules = shared.rules.subscribe();
     let mut first = Some(first);
@@ -384,7 +380,7 @@ async fn accept(shared: &Arc<Shared>, first: std::net::TcpListener) {
         if closing {
             return;
         }
-        // Whoever opened the port again waits for it with a deadline, so this may panic.
+        // The caller that reopens the port waits with a deadline, so a panic here is noticed.
         let listener = match first.take() {
             Some(listener) => listener,
             None => listen(&shared.addr.into()).expect("cannot listen on a reserved port"),
@@ -399,24 +395,23 @@ async fn accept(shared: &Arc<Shared>, first: std::net::TcpListener) {
             };
             match accepted {
                 Ok((client, _)) => drop(tokio::spawn(serve(Arc::clone(shared), client))),
-                // Out of file descriptors: accepting again at once would spin.
+                // Out of file descriptors; accepting again at once would spin.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
-        // Dropping is not enough: a process that is being started by another test has a copy of
-        // the socket until its exec.
+        // Dropping is not enough: a process that starts meanwhile has a copy of the socket until
+        // exec.
         let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
         drop(listener);
         shared.set_listening(false);
     }
 }
 
-/// Binds a free port without listening: it belongs to the proxy also while connections to it are
-/// refused.
+/// Binds a free port without listening, to keep it also while connections are refused.
 fn reserve_port() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-    // Only now: the listener may share the port, but the kernel chose one that nobody has.
+    // Set only now: the listener may share the port, but the kernel must choose an unused one.
     socket.set_reuse_address(true)?;
     Ok(socket)
 }
@@ -430,8 +425,8 @@ fn listen(addr: &SockAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Makes the close of `stream` a reset.
+/// Makes closing `stream` send a reset.
 fn reset_on_close(stream: &TcpStream) {
-    // Fails only on a socket that is dead already.
+    // Fails only on a dead socket.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

@@ -1,39 +1,38 @@
-//! What a proxy is told to do, and what it did.
+//! The switches and counters of a proxy.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Which way data flows.
+/// The direction, or both directions, to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Requests.
     ToServer,
     /// Replies and pushes.
     ToClient,
-    /// Both ways.
+    /// Both directions.
     Both,
 }
 
-/// What becomes of a connection whose reply was swallowed.
+/// The fate of a connection after its reply was swallowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It is reset, so that the client knows that something is missing.
+    /// The connection is reset, so that the client knows that data is missing.
     Reset,
-    /// It stays open, but nothing comes from the server any more.
+    /// The connection stays open, but nothing more arrives from the server.
     Silence,
-    /// Later replies pass. No network does this: a client that counts replies takes the next one
-    /// for the swallowed one.
+    /// Later replies pass. No network does this: a client that counts replies confuses them.
     GoOn,
-    /// The reply is not swallowed: this one precedes it. No network does this, either.
+    /// The reply is not swallowed; this reply precedes it. No network does this, either.
     Inserted(&'static str),
 }
 
-/// What a proxy has done; see [`crate::ProxyHandle::stats`].
+/// The counters of a proxy; see [`crate::ProxyHandle::stats`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyStats {
     /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections open now (one stays open while requests are held for the server).
+    /// Connections open now (a connection stays open while requests are held for the server).
     pub open: usize,
     /// Requests received from clients.
     pub requests: u64,
@@ -41,18 +40,17 @@ pub struct ProxyStats {
     pub bytes_to_server: u64,
     /// Bytes forwarded to clients.
     pub bytes_to_client: u64,
-    /// Bytes swallowed, for whatever reason.
+    /// Bytes swallowed, for any reason.
     pub bytes_dropped: u64,
     /// Pushes of the kind `message` that were forwarded.
     pub pushes_passed: u64,
     /// Pushes swallowed by [`crate::ProxyHandle::drop_pushes`].
     pub pushes_dropped: u64,
-    /// Replies swallowed by [`crate::ProxyHandle::swallow_reply`] and its kin.
+    /// Replies swallowed by [`crate::ProxyHandle::swallow_reply`] and its variants.
     pub replies_swallowed: u64,
     /// Requests that arrived while their connection was held.
     pub requests_held: u64,
-    /// Connections reset because their traffic was not RESP: the proxy was put before something
-    /// else than Redis.
+    /// Connections reset because their traffic was not RESP, as if the server were not Redis.
     pub not_resp: u64,
 }
 
@@ -68,12 +66,12 @@ impl ProxyStats {
 /// The state of all switches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// The connections that all of this is about; every one if it is `None`.
+    /// The connections to which the faults apply; all connections if `None`.
     pub(super) scope: Option<BTreeSet<u64>>,
     pub(super) to_server: Lane,
     pub(super) to_client: Lane,
     pub(super) drop_pushes: bool,
-    /// Of requests on connections that never subscribed.
+    /// Extra delay of requests on connections that have not subscribed.
     pub(super) unsubscribed_delay: Duration,
     pub(super) refuse: bool,
     pub(super) closing: bool,
@@ -105,7 +103,7 @@ pub(super) struct Lane {
 }
 
 impl Rules {
-    /// Whether the faults are about this connection.
+    /// Returns true if the faults apply to this connection.
     pub(super) fn concern(&self, connection: u64) -> bool {
         let scope = self.scope.as_ref();
         scope.is_none_or(|scope| scope.contains(&connection))

@@ -1,4 +1,4 @@
-//! Faults whose absence the tests of distlock would not notice, against a real server.
+//! Tests of faults against a real server. The tests of distlock would not detect a missing fault.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::resp::value_len;
 use crate::{RedisServer, Reply, Resp, eventually};
 
 const LONG: Duration = Duration::from_secs(20);
-/// Long enough for a reply that is on its way; only what must *not* come is waited for this long.
+/// Long enough for a reply in flight; used only to wait for replies that must *not* arrive.
 const SHORT: Duration = Duration::from_millis(60);
 
 fn setup() -> (RedisServer, Proxy, Resp) {
@@ -19,7 +19,7 @@ fn setup() -> (RedisServer, Proxy, Resp) {
     (server, proxy, client)
 }
 
-/// A client whose connection the proxy knows: something has come back on it.
+/// Connects a client, and waits for a reply so that the proxy knows the connection.
 fn connect(proxy: &Proxy) -> Resp {
     let mut client = Resp::connect(proxy.addr()).expect("the proxy listens");
     client.set_timeout(LONG);
@@ -110,7 +110,7 @@ fn a_connection_that_never_subscribed_can_be_slower_than_its_neighbour() {
     proxy.delay_unsubscribed(delay);
     let begin = Instant::now();
     plain.send(&["PING"]).unwrap();
-    // Sent later, and answered while the other is still under way.
+    // Sent later, and answered while the other request is still in flight.
     assert_eq!(subscribed.call("PING"), "+PONG\r\n");
     assert!(begin.elapsed() < delay);
     assert_eq!(plain.read_reply(LONG).unwrap(), pong());
@@ -123,7 +123,7 @@ fn a_connection_that_never_subscribed_can_be_slower_than_its_neighbour() {
 fn the_reply_to_a_certain_request_is_swallowed() {
     let (_server, proxy, _client) = setup();
     let mut raw = Raw::connect(&proxy);
-    // A subscription is confirmed by a push, and pushes come in between: neither is a reply.
+    // Neither a subscription's confirmation nor another push counts as a reply.
     assert!(raw.call("SUBSCRIBE ch").starts_with('>'));
     proxy.swallow_reply_to("wanted", After::GoOn);
     raw.send("ECHO a");
@@ -152,7 +152,7 @@ fn only_published_messages_are_dropped() {
     proxy.drop_pushes(true);
     publish("lost");
     publish("lost");
-    // Replies and pushes of other kinds pass, in order. `resp` shows where values of every type end.
+    // Replies and other pushes pass, in order. The tests of `resp` show where values end.
     assert_eq!(raw.call("PING"), "+PONG\r\n");
     assert!(
         raw.call("PSUBSCRIBE p*")
@@ -181,7 +181,7 @@ fn held_requests_arrive_after_their_client_has_gone() {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
         drop(client);
-        // A later connection is served, and overtakes.
+        // A later connection is served, and overtakes the held request.
         let mut second = connect(&proxy);
         assert_eq!(
             second.cmd(&["SET", "early", "1"]),
@@ -208,7 +208,7 @@ fn faults_can_be_limited_to_one_connection() {
     proxy.stop_reading(Way::Both, true);
     silence(&mut first);
     assert_eq!(second.cmd(&["PING"]), pong());
-    // Those that come later are not concerned either.
+    // Later connections are not affected either.
     assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
     proxy.stop_reading(Way::Both, false);
     proxy.swallow_reply(After::Silence);

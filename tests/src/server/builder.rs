@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The options of a server.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -7,10 +7,10 @@ use crate::server::RedisServer;
 use crate::server::launch::{NotStarted, free_port};
 use crate::skew::Skew;
 
-/// How often a new port is tried when another process was faster.
+/// Number of ports that are tried if another process takes each of them first.
 const PORT_ATTEMPTS: u32 = 20;
 
-/// What a [`RedisServer`] is started with.
+/// The options of a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `.start()`"]
 pub struct RedisServerBuilder {
@@ -25,12 +25,12 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// A configuration directive as an option: `.arg("--maxmemory", "1")`.
+    /// Adds a configuration directive: `.arg("--maxmemory", "1")`.
     pub fn arg(self, name: &str, value: &str) -> Self {
         self.args([name, value])
     }
 
-    /// The same, unless that directive was given before.
+    /// Like [`arg`](RedisServerBuilder::arg), unless the directive was already given.
     pub(crate) fn arg_by_default(self, name: &str, value: &str) -> Self {
         if self.args.iter().any(|given| given == name) {
             return self;
@@ -38,38 +38,39 @@ impl RedisServerBuilder {
         self.arg(name, value)
     }
 
-    /// Directives of any number of words: `.args(["--client-output-buffer-limit", "pubsub", "4kb", "0", "0"])`.
+    /// Adds directives of any number of words:
+    /// `.args(["--client-output-buffer-limit", "pubsub", "4kb", "0", "0"])`.
     pub fn args<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Self {
         self.args.extend(words.into_iter().map(str::to_owned));
         self
     }
 
-    /// This port and no other; without it a free one is found.
+    /// Sets the port. Without it the server gets a free port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// A password for the default user.
+    /// Sets the password of the default user.
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Every write is on disk before it is acknowledged; without it nothing is ever written.
+    /// Writes everything to disk before it is acknowledged. Without it nothing is ever written.
     pub fn append_only(mut self) -> Self {
         self.append_only = true;
         self
     }
 
-    /// A Unix socket beside the port, see [`RedisServer::unix_url`].
+    /// Opens a Unix socket in addition to the port, see [`RedisServer::unix_url`].
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
-    /// A second port that speaks only TLS, with this certificate, and where certificates of these authorities are
-    /// taken; whatever it tells others to connect to is that one.
+    /// Opens a second port that accepts only TLS. It presents this certificate, and accepts
+    /// certificates of these authorities. The server announces this port to others.
     pub fn tls(mut self, authorities: &Path, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
         for (name, path) in [
@@ -83,13 +84,13 @@ impl RedisServerBuilder {
         self.args(["--tls-auth-clients", "no", "--tls-replication", "yes"])
     }
 
-    /// A sentinel, which watches nobody until it is told whom.
+    /// Makes the server a sentinel. It monitors no server before [`watch`](crate::sentinel::watch).
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// A wall clock that [`RedisServer::set_clock`] can step (Linux with glibc).
+    /// Gives the server a wall clock that [`RedisServer::set_clock`] can step (Linux with glibc).
     pub fn own_clock(mut self) -> Self {
         self.clock = true;
         self
@@ -99,11 +100,11 @@ impl RedisServerBuilder {
     ///
     /// # Panics
     ///
-    /// When redis-server is not installed (the message has the command that installs it) or does
-    /// not start (the message has the end of its log).
+    /// Panics if redis-server is not installed (the message has the command that installs it) or
+    /// does not start (the message has the end of its log).
     #[track_caller]
     pub fn start(self) -> RedisServer {
-        // A server that has not started is dropped before the panic, so that its directory is removed.
+        // Dropping the server before the panic removes its directory.
         self.try_start().unwrap_or_else(|reason| panic!("{reason}"))
     }
 

@@ -1,4 +1,4 @@
-//! How a process becomes a server.
+//! Starts a server process and waits until it answers.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::child::Process;
 use crate::client::{Reply, field};
 use crate::server::{DEADLINE, LOG, PREVIOUS_LOG, RedisServer};
 
-/// Why a process did not become a server.
+/// Why a server did not start.
 pub(super) enum NotStarted {
     PortTaken,
     Other(String),
@@ -19,7 +19,7 @@ pub(super) enum NotStarted {
 
 impl RedisServer {
     pub(super) fn spawn(&self) -> Result<Process, NotStarted> {
-        // The log of an earlier run would be taken for this one's.
+        // Otherwise the log of an earlier run would be taken for the log of this run.
         let dir = self.dir.path();
         let _ = fs::rename(dir.join(LOG), dir.join(PREVIOUS_LOG));
         let mut process = Process::spawn(&mut self.command()).map_err(cannot_spawn)?;
@@ -52,7 +52,7 @@ impl RedisServer {
         let mut command = Command::new(program());
         if options.sentinel {
             let config = self.dir.path().join("sentinel.conf");
-            // What it was told, it has written there.
+            // A sentinel stores its state in this file, and a restart keeps it.
             if !config.exists() {
                 fs::write(&config, "").expect("the directory is writable");
             }
@@ -87,8 +87,8 @@ impl RedisServer {
         command
     }
 
-    /// Whether the server answers, and is the one that was just started: another process may
-    /// have taken the port, while ours is about to find out.
+    /// Returns true if the server answers and is the process with this `pid`. Another process may
+    /// have taken the port, and this one may not have failed yet.
     fn is_ready(&self, pid: u32) -> io::Result<bool> {
         let mut client = self.try_client()?;
         match client.try_cmd(&["PING"])? {
@@ -104,12 +104,12 @@ impl RedisServer {
     }
 }
 
-/// A server whose default user may do nothing is ready too.
+/// Returns true if the error comes from a ready server that denies its default user the command.
 fn is_refusal(error: &str) -> bool {
     error.starts_with("NOAUTH") || error.starts_with("NOPERM")
 }
 
-/// `redis-server`, or what `REDIS_SERVER` names, to test against another version.
+/// Returns `redis-server`, or the value of `REDIS_SERVER`, to test against another version.
 fn program() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
@@ -125,7 +125,7 @@ fn cannot_spawn(error: io::Error) -> NotStarted {
     })
 }
 
-/// A port that is free now; somebody else may take it before the server does.
+/// Returns a port that is free now; another process may take it before the server does.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())

@@ -23,7 +23,7 @@ use crate::server::launch::NotStarted;
 use crate::skew::Skew;
 use crate::wait::eventually;
 
-/// How long a start or a clean end may take on a loaded machine.
+/// Upper limit of the time that a start or an orderly shutdown takes on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The server's log, inside its directory.
 const LOG: &str = "redis.log";
@@ -31,9 +31,9 @@ const LOG: &str = "redis.log";
 /// The log of the process before the last restart.
 const PREVIOUS_LOG: &str = "redis.previous.log";
 
-/// A redis-server on a free port of 127.0.0.1 with a directory of its own; dropping it kills the
-/// process by pid and removes the directory. A panicking thread, which is a test that fails, keeps
-/// the directory and prints where the log is.
+/// A redis-server on a free port of 127.0.0.1, with its own directory. Dropping it kills the
+/// process by pid and removes the directory. In a panicking thread, which is a failed test, it
+/// keeps the directory and prints the path of the log.
 ///
 /// All methods take `&self`, so a test can share it among its tasks.
 #[derive(Debug)]
@@ -47,27 +47,27 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// A server without persistence and without a password.
+    /// Starts a server without persistence and without a password.
     ///
     /// # Panics
     ///
-    /// As [`RedisServerBuilder::start`].
+    /// Panics like [`RedisServerBuilder::start`].
     #[track_caller]
     pub fn start() -> RedisServer {
         RedisServer::builder().start()
     }
 
-    /// A server with options.
+    /// Creates a builder for a server with options.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// `redis://127.0.0.1:<port>`, with the password if there is one.
+    /// Returns `redis://127.0.0.1:<port>`, with the password if there is one.
     pub fn url(&self) -> String {
         self.url_at(self.port)
     }
 
-    /// Like [`RedisServer::url`], through a proxy before this server.
+    /// Like [`RedisServer::url`], through a proxy in front of this server.
     pub fn url_via(&self, proxy: &Proxy) -> String {
         self.url_at(proxy.port())
     }
@@ -79,11 +79,11 @@ impl RedisServer {
         }
     }
 
-    /// `redis+unix://<path>`.
+    /// Returns `redis+unix://<path>`.
     ///
     /// # Panics
     ///
-    /// When it was started without [`RedisServerBuilder::unix_socket`].
+    /// Panics if the server was started without [`RedisServerBuilder::unix_socket`].
     #[track_caller]
     pub fn unix_url(&self) -> String {
         let path = self.unix_path();
@@ -93,11 +93,11 @@ impl RedisServer {
         }
     }
 
-    /// The path of the Unix socket.
+    /// Returns the path of the Unix socket.
     ///
     /// # Panics
     ///
-    /// When it was started without [`RedisServerBuilder::unix_socket`].
+    /// Panics if the server was started without [`RedisServerBuilder::unix_socket`].
     #[track_caller]
     pub fn unix_path(&self) -> PathBuf {
         assert!(
@@ -107,53 +107,53 @@ impl RedisServer {
         self.dir.path().join("redis.sock")
     }
 
-    /// The default user's password.
+    /// Returns the default user's password.
     pub fn password(&self) -> Option<&str> {
         self.options.password.as_deref()
     }
 
-    /// The port; a restart keeps it.
+    /// Returns the port; a restart keeps it.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The port that speaks TLS.
+    /// Returns the port that accepts TLS.
     ///
     /// # Panics
     ///
-    /// When it was started without [`RedisServerBuilder::tls`].
+    /// Panics if the server was started without [`RedisServerBuilder::tls`].
     #[track_caller]
     pub fn tls_port(&self) -> u16 {
         self.tls_port.expect("the server was started without TLS")
     }
 
-    /// The port by which other servers know it.
+    /// Returns the port under which other servers know this one.
     pub(crate) fn announced_port(&self) -> u16 {
         self.tls_port.unwrap_or(self.port)
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The directory with the server's files; a restart keeps it.
+    /// Returns the directory with the server's files; a restart keeps it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What the server has logged.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         fs::read(self.dir.path().join(LOG))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// A new, authenticated connection.
+    /// Opens an authenticated connection.
     ///
     /// # Panics
     ///
-    /// When the server does not take it.
+    /// Panics if the server does not accept it.
     #[track_caller]
     pub fn client(&self) -> Resp {
         match self.try_client() {
@@ -162,11 +162,11 @@ impl RedisServer {
         }
     }
 
-    /// The same, for a server that may not take it.
+    /// Opens an authenticated connection to a server that may not accept it.
     ///
     /// # Errors
     ///
-    /// When nobody listens, or the password is not the server's.
+    /// If no server listens, or the password is wrong.
     pub fn try_client(&self) -> io::Result<Resp> {
         let mut client = Resp::connect(self.addr())?;
         if let Some(password) = &self.options.password {
@@ -178,48 +178,48 @@ impl RedisServer {
         Ok(client)
     }
 
-    /// Starts to collect what the server executes.
+    /// Starts to collect the commands that the server executes.
     ///
     /// # Panics
     ///
-    /// When the server does not let us.
+    /// Panics if the server rejects `MONITOR`.
     #[track_caller]
     pub fn monitor(&self) -> Monitor {
         Monitor::start(self)
     }
 
-    /// A fault proxy before this server.
+    /// Starts a fault proxy in front of this server.
     #[track_caller]
     pub fn proxy(&self) -> Proxy {
         Proxy::start(self.addr())
     }
 
-    /// A fault proxy before the port that speaks TLS.
+    /// Starts a fault proxy in front of the port that accepts TLS.
     ///
     /// # Panics
     ///
-    /// As [`RedisServer::tls_port`].
+    /// Panics like [`RedisServer::tls_port`].
     #[track_caller]
     pub fn tls_proxy(&self) -> Proxy {
         Proxy::start_sealed((Ipv4Addr::LOCALHOST, self.tls_port()).into())
     }
 
-    /// The process id.
+    /// Returns the process id.
     ///
     /// # Panics
     ///
-    /// When the server was killed.
+    /// Panics if the server was killed.
     #[track_caller]
     pub fn pid(&self) -> u32 {
         running(&mut self.process()).pid()
     }
 
-    /// Whether the process was not killed; a frozen one runs.
+    /// Returns true unless the process was killed; a frozen process counts as running.
     pub fn is_running(&self) -> bool {
         self.process().is_some()
     }
 
-    /// Whether the process has ended by itself.
+    /// Returns true if the process has ended by itself.
     pub fn has_ended(&self) -> bool {
         let mut process = self.process();
         process
@@ -227,36 +227,36 @@ impl RedisServer {
             .is_some_and(|process| process.exited().is_some())
     }
 
-    /// Freezes the process (SIGSTOP); returns once it stands still.
+    /// Freezes the process (SIGSTOP) and waits until it is stopped.
     ///
     /// # Panics
     ///
-    /// When the server was killed.
+    /// Panics if the server was killed.
     #[track_caller]
     pub fn stop_process(&self) {
         running(&mut self.process()).stop();
     }
 
-    /// Lets a frozen process go on (SIGCONT).
+    /// Resumes a frozen process (SIGCONT).
     ///
     /// # Panics
     ///
-    /// When the server was killed.
+    /// Panics if the server was killed.
     #[track_caller]
     pub fn cont_process(&self) {
         running(&mut self.process()).cont();
     }
 
-    /// Kills the process (SIGKILL) and waits for its end; nothing happens when it is dead already.
+    /// Kills the process (SIGKILL) and waits for its end; does nothing if it was already killed.
     pub fn kill(&self) {
         self.process().take();
     }
 
-    /// Lets the server shut down in order (SIGTERM) and waits for its end.
+    /// Shuts the server down in order (SIGTERM) and waits for its end.
     ///
     /// # Panics
     ///
-    /// When it does not end.
+    /// Panics if it does not end.
     #[track_caller]
     pub fn terminate(&self) {
         if let Some(mut process) = self.process().take() {
@@ -264,12 +264,11 @@ impl RedisServer {
         }
     }
 
-    /// Starts the server again on the same port and directory, after [`RedisServer::kill`] if it
-    /// still runs.
+    /// Starts the server again on the same port and directory; kills it first if it still runs.
     ///
     /// # Panics
     ///
-    /// When it does not start.
+    /// Panics if it does not start.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
@@ -284,7 +283,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// When it was started without [`RedisServerBuilder::own_clock`].
+    /// Panics if the server was started without [`RedisServerBuilder::own_clock`].
     #[track_caller]
     pub fn set_clock(&self, ahead: bool, by: Duration) {
         let skew = self
@@ -294,12 +293,12 @@ impl RedisServer {
         skew.set(ahead, by).expect("cannot set the server's clock");
     }
 
-    /// [`RedisServer::set_clock`], and waits until the server has noticed: some look at the clock only now and then,
-    /// and until then let keys expire by the old one.
+    /// Like [`set_clock`](RedisServer::set_clock), then waits until the server uses the new time.
+    /// Some servers read the clock only occasionally, and until then expire keys by the old time.
     ///
     /// # Panics
     ///
-    /// As `set_clock`, and when the server does not notice.
+    /// Panics like `set_clock`, and if the server does not notice the step.
     #[track_caller]
     pub fn step_clock(&self, ahead: bool, by: Duration) {
         const SCRIPT: &str = "redis.call('SET', KEYS[1], '') \
@@ -309,7 +308,7 @@ impl RedisServer {
         self.set_clock(ahead, by);
         let mut raw = self.client();
         let near = |one: i64, other: i64| (one - other).abs() < 1_000;
-        // Inside of scripts and outside: these are two looks at the clock.
+        // The server reads the clock separately inside and outside of scripts.
         eventually(DEADLINE, || {
             let now = SystemTime::now();
             let stepped = if ahead { now + by } else { now - by };
@@ -331,7 +330,6 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.dir.disable_cleanup(true);
-            // Printed with the output of the test.
             eprintln!("server log: {}", self.dir.path().join(LOG).display());
         }
     }

@@ -7,7 +7,7 @@ use distlock::{BodyState, Error, HeldLock, LockManager};
 
 use crate::seen::block_on;
 
-/// What the values tell when they are dropped.
+/// A record of the drops of its values.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<(Option<HeldLock>, Vec<String>)>>);
 
@@ -19,7 +19,7 @@ impl Log {
         }
     }
 
-    /// From here on, values know the lock that they are dropped under.
+    /// Sets the hold. Each later drop records its state.
     fn watch(&self, held: HeldLock) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(held);
     }
@@ -92,7 +92,7 @@ fn a_call_that_is_dropped_drops_its_body_before_the_release() {
     let log = Log::default();
     on_a_store_of_its_own(async {
         let mut call = Box::pin(endless(&log, log.value("used")));
-        // Until the body runs: it tells its lock first.
+        // Polls until the body runs, because the body records its hold first.
         let running = std::future::poll_fn(|context| {
             assert!(call.as_mut().poll(context).is_pending());
             let body = log.0.lock().unwrap_or_else(PoisonError::into_inner);

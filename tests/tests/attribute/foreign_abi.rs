@@ -1,4 +1,4 @@
-//! Forms for which a plain function would need an `#[allow]`, too.
+//! Forms for which a plain function would also need an `#[allow]`.
 
 use distlock::Error;
 

@@ -1,5 +1,5 @@
-//! Two lists of arguments never share a key, whatever text stands between the values, and no value moves a key to
-//! another slot: the braces of a key are those of its template.
+//! Two lists of arguments never share a key, whatever text separates the values. No value moves a
+//! key to another slot, because the braces of a key are those of its template.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,7 +16,7 @@ type Call<'a> = Pin<Box<dyn Future<Output = Result<String, Error>> + 'a>>;
 
 /// A template with the function that it annotates; the function returns its key.
 struct Case {
-    /// Before, between and behind the two values.
+    /// The texts before, between and behind the two values.
     texts: [&'static str; 3],
     call: for<'a> fn(&'a str, &'a str) -> Call<'a>,
 }
@@ -61,8 +61,8 @@ fn key(case: &Case, [a, b]: &[String; 2]) -> String {
     .expect("a legal key")
 }
 
-/// The arguments that a key was made of. An escape is one unit: the hexadecimal digits in it end no
-/// value.
+/// Returns the arguments from which a key was made. An escape is one unit: the hexadecimal digits
+/// in it end no value.
 fn read_back(case: &Case, key: &str) -> Option<[String; 2]> {
     let [before, between, behind] = case.texts;
     let rest = key.strip_prefix(before)?.strip_suffix(behind)?;
@@ -92,7 +92,7 @@ fn unescaped(text: &str) -> Option<String> {
 
 #[test]
 fn the_arguments_can_be_read_back_from_the_key() {
-    // What the texts above are made of, and what imitates escapes of it.
+    // The characters of the texts above, and texts that imitate their escapes.
     let piece = select(vec![
         "-", ":", "to", "t", "o", "A", "1", "0", "2", "D", "F", "3", "é", "\u{301}", "e", "日",
         "本", "/", "%", "%2D", "%25", "2D", "%C3", "<", ">", "{", "}", " ", "x", "🔒",
@@ -104,7 +104,7 @@ fn the_arguments_can_be_read_back_from_the_key() {
     let word = prop::collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat());
     let list = [word.clone(), word];
     for case in CASES {
-        // It counts its runs, so there is one for each case.
+        // A runner counts its runs, so every case has its own.
         let mut runner = TestRunner::new(ProptestConfig {
             cases: 200,
             failure_persistence: None,
@@ -124,7 +124,7 @@ fn the_arguments_can_be_read_back_from_the_key() {
 fn what_is_cut_elsewhere_has_another_key() {
     for case in CASES {
         let between = case.texts[1];
-        // The same letters, cut at each place where the text between the values stands.
+        // The same letters, cut at every occurrence of the text between the values.
         let whole = ["x", "y", "z"].join(between);
         let cuts = whole.match_indices(between).map(|(at, _)| at);
         let mut seen = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Every form of function that `#[distributed_lock]` takes, called under its lock.
 //!
-//! Strict lints, because nobody may have to allow anything for an annotated function. Most modules
-//! are compiled again with them forbidden (`attribute_forbid.rs`), and by a caller of edition 2021
-//! that renames the crate (`edition2021`).
+//! The lints are strict, because an annotated function must not require an `#[allow]`. Most modules
+//! are compiled again with these lints forbidden (`attribute_forbid.rs`), and by a caller of
+//! edition 2021 that renames the crate (`edition2021`).
 
 #![deny(warnings, clippy::all, clippy::pedantic)]
 

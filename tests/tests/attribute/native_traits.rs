@@ -1,4 +1,4 @@
-//! `async fn` in traits, as the language has them.
+//! `async fn` in traits, without `async_trait`.
 
 use distlock::Error;
 

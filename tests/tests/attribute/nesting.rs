@@ -1,5 +1,5 @@
-//! How deep annotated functions nest at the default `recursion_limit`: as deep as a bare wrapper around
-//! `async move`, and deeper behind a box. It shows in the outermost future, which must be `Send`.
+//! Annotated functions nest as deep as bare wrappers around `async move` at the default
+//! `recursion_limit`, which applies if the outermost future must be `Send`. A box allows more.
 
 use std::future::Future;
 
@@ -7,8 +7,8 @@ use distlock::{Error, LockManager};
 
 use crate::seen::block_on;
 
-/// Functions that call each other under a lock each, with attributes above and below that of the lock;
-/// the last one calls `$end`.
+/// Defines functions that call each other, each under a lock, with attributes above and below that
+/// of the lock. The last one calls `$end`.
 macro_rules! chain {
     ([$($above:tt)*] [$($below:tt)*] $last:ident => $end:path) => {
         $($above)*
@@ -51,7 +51,7 @@ async fn end(n: u64) -> Result<u64, Error> {
     Ok(n)
 }
 
-/// The documented remedy.
+/// The remedy that the documentation names.
 async fn boxed(n: u64) -> Result<u64, Error> {
     let next: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(fourteen::f1(n + 1));
     next.await

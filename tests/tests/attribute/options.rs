@@ -1,4 +1,4 @@
-//! What each argument does.
+//! The effect of each argument.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -135,7 +135,7 @@ async fn without_replicas() -> Outcome {
 fn min_replicas_reaches_the_lock() {
     block_on(async {
         let (manager, _other) = two_clients("options-min-replicas").await;
-        // The memory store has none.
+        // The memory store has no replicas.
         let error = distlock::with_manager(manager.clone(), with_min_replicas()).await;
         let error = error.expect_err("no replicas");
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
@@ -200,7 +200,7 @@ async fn value(locks: &LockManager) -> Result<(), Error> {
     Ok(())
 }
 
-/// The state of an application.
+/// Application state that contains the manager.
 struct AppState {
     locks: LockManager,
 }
@@ -231,7 +231,7 @@ async fn boxed_state(state: Box<dyn AsLockManager>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A manager whose locks the observer of [`locked`] sees.
+/// Returns a manager of the store that the observer of [`locked`] reads.
 fn manager_of(key: &str) -> LockManager {
     block_on(two_clients(key)).0
 }
@@ -247,7 +247,7 @@ fn app_state_of(key: &str) -> AppState {
     AppState { locks }
 }
 
-/// `locked` installs a manager of its own for the task; this makes sure that it is not the one.
+/// Runs `locked` with another manager for the task, which the call must not use.
 fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
     locked(key, distlock::with_manager(LockManager::in_memory(), call))
 }
@@ -280,7 +280,7 @@ fn manager_names_an_application_state() {
     locked_elsewhere(key, boxed_state(Box::new(app_state_of(key)))).expect("no failure");
 }
 
-/// Lets the lock of the running body be lost.
+/// Ends the lock of the running body.
 async fn lose(locks: &LockManager) -> Error {
     let locks = locks.clone();
     // Not awaited: a shutdown waits for the bodies.

@@ -1,4 +1,4 @@
-//! Attributes that rewrite the function, too.
+//! Other attributes that also rewrite the function.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -7,9 +7,9 @@ use tracing_subscriber::Registry;
 
 use crate::seen::{block_on, held, returns, two_clients};
 
-/// Two clients of one store, for functions that bring a runtime of their own.
+/// Two clients of one store, for functions that start their own runtime.
 static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
-    // Not here, where another runtime may be running already.
+    // On a thread, because this one may already be in a runtime.
     let thread = std::thread::spawn(|| block_on(two_clients("other-attributes")));
     thread.join().expect("two clients")
 });
@@ -19,7 +19,7 @@ async fn is_taken(key: &str) -> bool {
     state.expect("an inspection").holders.len() == 1
 }
 
-/// Asserts, in a body, that the observing client sees the lock.
+/// Asserts, in a body, that the second client sees the lock.
 async fn held_by_the_first_client(key: &str) {
     assert_eq!(distlock::current().key(), key);
     assert!(is_taken(key).await);
@@ -61,7 +61,7 @@ async fn stacked() -> Result<String, Error> {
     Ok(distlock::current().key().to_owned())
 }
 
-/// The key that `stacked` finds taken when somebody holds `key`, and whether it got the other one.
+/// Returns the key that `stacked` found taken, and whether it had acquired `other_key`.
 async fn stacked_against(key: &str, other_key: &str) -> (Option<String>, bool) {
     let (manager, other) = two_clients(&format!("stacked-{key}")).await;
     let guard = other.lock(key).acquire().await.expect("a free key");
@@ -89,7 +89,7 @@ fn of_two_locks_the_lower_one_is_the_outer() {
     });
 }
 
-/// The spans in which the locks were asked for.
+/// The spans in which the locks were acquired.
 static ASKED_IN: Mutex<Vec<Option<&'static str>>> = Mutex::new(Vec::new());
 
 fn span() -> Option<&'static str> {
@@ -114,7 +114,7 @@ async fn instrument_above(locks: &LockManager, n: u8) -> Result<(&LockManager, u
 #[distlock::distributed_lock(key = "other:instrument-below:<n>", manager = asked(locks))]
 #[tracing::instrument(skip_all, err(Debug))]
 async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
-    // The span of the lock is in it, and the body is in that.
+    // The span of the attribute contains the span of the lock, which contains the body.
     assert_eq!(span(), Some("distlock.run"));
     Ok((locks, n))
 }
@@ -122,8 +122,8 @@ async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u
 #[test]
 fn only_below_the_span_of_instrument_covers_the_waiting() {
     let locks = LockManager::in_memory();
-    // For all threads: while one of them has a subscriber of its own, a span that another thread
-    // meets for the first time can be off for both.
+    // Set for all threads. Otherwise both of two threads can lose a span, if one has its own
+    // subscriber when the other first reaches that span.
     tracing::subscriber::set_global_default(Registry::default()).expect("it is set once");
     block_on(async {
         assert_eq!(instrument_above(&locks, 1).await.expect("it").1, 1);

@@ -1,4 +1,4 @@
-//! What a body may return, and how.
+//! The forms of a body's result.
 
 use std::cell::Cell;
 use std::error::Error as StdError;
@@ -131,7 +131,6 @@ async fn never() -> ! {
     }
 }
 
-/// The message of the panic.
 fn panic_of<T>(outcome: std::thread::Result<T>) -> String {
     let Err(panic) = outcome else {
         return "no panic".to_owned();

@@ -1,4 +1,4 @@
-//! Parameters that are more than a name, and what may stand around them.
+//! Parameters that are more than a name, and attributes around them.
 
 use distlock::Error;
 

@@ -1,4 +1,4 @@
-//! Sees that a body runs under its lock, with the eyes of another client.
+//! Checks from another client that a body runs under its lock.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use distlock::LockManager;
 
-/// What is known of a key under test; no two tests share a key.
+/// The state of a key under test. No two tests share a key.
 struct Watched {
     observer: LockManager,
     bodies: u32,
@@ -15,8 +15,8 @@ struct Watched {
 
 static WATCHED: Mutex<BTreeMap<String, Watched>> = Mutex::new(BTreeMap::new());
 
-/// Runs an annotated function on a store of its own. Its body must call [`held`], once, while it
-/// holds `key`; when the function has returned, the key must be free.
+/// Runs an annotated function on its own store. The body must call [`held`] once while it holds
+/// `key`. The key must be free when the function has returned.
 pub(crate) fn locked<F: Future>(key: &str, call: F) -> F::Output {
     block_on(async {
         let (manager, observer) = two_clients(key).await;
@@ -29,7 +29,7 @@ pub(crate) fn locked<F: Future>(key: &str, call: F) -> F::Output {
     })
 }
 
-/// Runs an annotated function like [`locked`], and asserts what it returns.
+/// Runs an annotated function like [`locked`], and asserts its result.
 #[track_caller]
 pub(crate) fn returns<T, E, U>(key: &str, call: impl Future<Output = Result<T, E>>, expected: &U)
 where
@@ -41,7 +41,7 @@ where
     assert_eq!(returned, *expected, "under `{key}`");
 }
 
-/// Like [`locked`], for a body that does not run to its end: the release need not be awaited then.
+/// Like [`locked`], for a body that does not run to its end. The release need not be awaited then.
 pub(crate) fn locked_and_stopped<F: Future>(key: &str, call: F) -> F::Output {
     block_on(async {
         let (manager, observer) = two_clients(key).await;
@@ -54,7 +54,7 @@ pub(crate) fn locked_and_stopped<F: Future>(key: &str, call: F) -> F::Output {
     })
 }
 
-/// Inside of a body: asserts that nobody else can have the lock now.
+/// Asserts, inside a body, that no other client can acquire the lock now.
 pub(crate) async fn held() {
     let key = distlock::current().key().to_owned();
     let observer = {
@@ -66,20 +66,20 @@ pub(crate) async fn held() {
     };
     let state = observer.inspect(&key).await.expect("an inspection");
     assert!(state.holders.len() == 1, "nobody holds `{key}`: {state:?}");
-    // A task of its own: this one holds the lock already, and would re-enter it.
+    // In its own task, because this one holds the lock and would re-enter it.
     let other = tokio::spawn(async move { observer.lock(key).try_acquire().await });
     let other = other.await.expect("no panic").expect("a working store");
     assert!(other.is_none(), "somebody else got the lock: {other:?}");
 }
 
-/// A runtime of this test alone.
+/// Runs a future on a runtime of its own.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().expect("a runtime");
     runtime.block_on(future)
 }
 
-/// Two clients of one store.
+/// Returns two clients of one store.
 pub(crate) async fn two_clients(store: &str) -> (LockManager, LockManager) {
     let url = format!("memory:{store}");
     let first = LockManager::connect(&url).await.expect("a client");

@@ -1,8 +1,8 @@
-//! Names of the generated code against names of the user's.
+//! Names of the generated code against names in the user's code.
 
 use crate::seen::{locked, returns};
 
-/// Whatever the prelude and the standard library call something, here it is something else.
+/// Redefines names of the prelude and the standard library.
 mod other_prelude {
     #[derive(Debug)]
     pub(super) struct Result;
@@ -182,7 +182,7 @@ async fn run() -> Result<u8, distlock::Error> {
     Ok(1)
 }
 
-/// Methods of every type, with the names that generated code calls or could probe a success by.
+/// Methods of every type, with names that generated code calls or could use to detect a success.
 trait Meddler: Sized {
     fn display(&self) -> &'static str {
         "meddler"

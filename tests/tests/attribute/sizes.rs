@@ -1,8 +1,8 @@
-//! The lock adds little to a future, and the body nothing: it is in a box.
+//! The lock adds little to a future, and the body nothing, because the body is boxed.
 
 use distlock::Error;
 
-/// What the lock may cost, in bytes.
+/// Upper limit of the lock's share of the size, in bytes.
 const LIMIT: usize = 512;
 
 async fn tiny(id: u64) -> Result<u64, Error> {

@@ -1,4 +1,4 @@
-//! The key that a template makes of its values.
+//! The key that a template and its values produce.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -211,7 +211,6 @@ fn an_empty_value_is_an_error_that_names_placeholder_and_template() {
     }
 }
 
-/// Counts how often it is asked.
 struct Counted(std::cell::Cell<u32>);
 
 impl Counted {
@@ -241,7 +240,7 @@ fn every_placeholder() {
     let nine = &&NonZeroU8::new(9).expect("nine");
     let call = displayed(-7, 'c', true, 0.5, "s".to_owned(), "cow".into(), nine);
     returns("templates:-7:c:true:0.5:s:cow:9", call, &());
-    // Evaluated once, and before the body.
+    // Evaluated once, before the body.
     let counted = Counted(std::cell::Cell::new(0));
     returns("templates:counted", evaluated(&counted), &1);
 }

@@ -1,4 +1,4 @@
-//! Annotated functions: the same locks, written as an attribute.
+//! The same locks, acquired by the attribute.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use distlock::{Error, FencingToken, LockManager, distributed_lock, with_manager}
 use crate::exclusion::Room;
 use crate::fixture::{Fixture, SOON};
 
-/// A service with a manager of its own, as most have.
+/// A service that contains its manager, as most services do.
 struct Shop {
     locks: LockManager,
     room: Room,
@@ -36,7 +36,7 @@ impl Shop {
         Ok(distlock::current().key().to_owned())
     }
 
-    /// Calls itself: a call that no proxy or aspect can overlook.
+    /// Calls itself. A proxy or an aspect would miss such a call.
     #[distributed_lock(key = "depth", wait = "1s", manager = self.locks)]
     async fn descend(&self, left: u32) -> Result<FencingToken, Error> {
         if left == 0 {
@@ -56,7 +56,7 @@ async fn token() -> Result<FencingToken, Error> {
 #[distributed_lock(key = "outer", wait = "1s")]
 async fn outer() -> Result<(FencingToken, FencingToken), Error> {
     let first = distlock::current().fencing_token();
-    // Another function with another key, and the same key through another function.
+    // Another function with another key, then another function with the same key.
     assert!(token().await? != first);
     Ok((first, inner().await?))
 }
@@ -75,7 +75,7 @@ for_each_store! {
                 let (locks, shop) = (locks.clone(), shop.clone());
                 tasks.push(tokio::spawn(async move {
                     for by in 0..10 {
-                        // The attribute's own manager rules; this one is a decoy.
+                        // The attribute names its manager, so the one installed here is not used.
                         let call = with_manager(locks.clone(), shop.reduce(7, by));
                         assert_eq!(call.await.unwrap(), by);
                     }
@@ -112,7 +112,7 @@ for_each_store! {
     async fn with_manager_is_for_one_future_and_all_it_awaits(store) {
         let (first, second) = (store.manager().await, LockManager::in_memory());
         let guard = first.lock("token").acquire().await.unwrap();
-        // The innermost decides.
+        // The innermost manager applies.
         let nested = with_manager(first.clone(), with_manager(second.clone(), token()));
         nested.await.unwrap();
         let through_first = with_manager(first.clone(), async {
@@ -122,11 +122,11 @@ for_each_store! {
         let (inside, after) = through_first.await;
         assert!(inside, "the inner one did not rule");
         assert!(after.unwrap_err().is_busy(), "the outer one did not come back");
-        // A spawned task is outside.
+        // A spawned task does not inherit the manager.
         let spawned = with_manager(first.clone(), async { tokio::spawn(token()).await.unwrap() });
         assert!(matches!(spawned.await, Err(Error::NotInstalled)));
         assert!(matches!(token().await, Err(Error::NotInstalled)), "it leaked");
-        // Tasks next to each other have one each.
+        // Concurrent futures of one task each have their own manager.
         let (one, two) = tokio::join!(with_manager(first, token()), with_manager(second, token()));
         assert!(one.unwrap_err().is_busy());
         two.unwrap();

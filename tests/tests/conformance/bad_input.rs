@@ -1,4 +1,4 @@
-//! Keys and durations that cannot work are refused before anything is asked of the store.
+//! Keys and durations that cannot work are rejected before any command is sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::fixture::{SOON, ms, take};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The error of each way to use a lock; none of them may run the body.
+/// Returns the error of each way to use a lock. None of them may run the body.
 async fn refusals(lock: &Lock) -> [Error; 3] {
     let ran = AtomicBool::new(false);
     let run = lock
@@ -99,7 +99,7 @@ for_each_store! {
             assert!(store.seen(key).await.holders.len() == 1);
             guards.push(guard);
         }
-        // Their hand-off names them rightly too.
+        // A hand-off names such a key correctly too.
         for (key, guard) in tricky.into_iter().zip(guards) {
             let waiter = store.waiter(key).await;
             guard.release().await.unwrap();
@@ -143,7 +143,7 @@ for_each_store! {
             take(lock.clone()).await;
             store.until_free(lock.key(), SOON).await;
         }
-        // A minimum is kept to the millisecond above, never rounded to nothing.
+        // `min_hold` is rounded up to a millisecond, never down to zero.
         take(manager.lock("short").min_hold(Duration::from_nanos(1))).await;
         store.until_free("short", SOON).await;
     }
@@ -164,7 +164,7 @@ for_each_store! {
             (store.builder().fence_ttl(Duration::from_secs(366 * 86_400 + 1)), "fence ttl"),
             (store.builder().fence_ttl(Duration::MAX), "fence ttl"),
         ];
-        // What else is no URL, `tests/inside/urls.rs` knows.
+        // `tests/inside/urls.rs` tests all other invalid URLs.
         let nowhere = [("memory", store.builder(), "redis://")];
         let bad = bad.map(|(builder, what)| (&*store.url, builder, what));
         for (url, builder, what) in bad.into_iter().chain(nowhere) {
@@ -172,7 +172,7 @@ for_each_store! {
             assert!(matches!(error, Error::Config { .. }), "{error:?}");
             assert!(error.to_string().contains(what), "{error}");
         }
-        // A name may have spaces: it is the last field everywhere it is written.
+        // A client name may contain spaces, because it is the last field everywhere.
         let odd = store.named("checkout 3 (blue) %s").await;
         let guard = odd.lock("k").acquire().await.unwrap();
         let seen = store.seen("k").await;

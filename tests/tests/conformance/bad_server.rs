@@ -1,4 +1,4 @@
-//! Servers that refuse to work, each told apart, and how long that takes.
+//! Servers that reject commands: the error of each kind, and how long it takes.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use distlock::Outage;
 use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, until_renewed_twice};
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
-    // Lazily, for a replica is no server to connect to.
+    // Lazily, because connecting to a replica fails.
     let manager = fixture.builder().connect_lazy(&fixture.url).unwrap();
     let started = Instant::now();
     let wait = ms(3_000);
@@ -32,7 +32,7 @@ async fn a_read_only_replica() {
     let fixture = Fixture::own_redis().await;
     fixture.raw().cmd(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "primary"]).await;
-    // It becomes a master while a call waits for it.
+    // The replica becomes a primary while a call waits for it.
     let manager = fixture.builder().connect_lazy(&fixture.url).unwrap();
     let waiting = tokio::spawn(async move { manager.lock("k").wait(PATIENCE).acquire().await });
     fixture.raw().cmd(&["REPLICAOF", "NO", "ONE"]);
@@ -50,7 +50,7 @@ async fn a_server_without_memory() {
         "half of it was written"
     );
     fixture.raw().cmd(&["CONFIG", "SET", "maxmemory", "0"]);
-    // What is held lives on without memory, and can be released.
+    // A hold is renewed and released although the server is out of memory.
     let manager = fixture.manager().await;
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     fixture.raw().cmd(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -1,4 +1,4 @@
-//! What can be sent, shared and kept. That this compiles is the test. `tests/public-api.txt` lists the other traits.
+//! Traits of public types, tested by compiling. `tests/public-api.txt` lists the other traits.
 
 use std::fmt::Debug;
 

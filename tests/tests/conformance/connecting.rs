@@ -1,4 +1,4 @@
-//! Connecting: what cannot work is told apart, at once or after two seconds.
+//! Connecting: each obstacle has its own error, at once or after two seconds.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use distlock_tests::RedisServer;
 
 use crate::fixture::{PATIENCE, assert_outage, ms};
 
-/// The limit of a connect, and what a loaded machine adds to it.
+/// The timeout of a connect, with the delay of a loaded machine.
 const CONNECT: Duration = ms(2_000 + 4_000);
 
 async fn connect_error(url: &str) -> Error {
@@ -34,7 +34,7 @@ async fn nobody_listens() {
     assert!(message.contains(&server.port().to_string()), "{message}");
 }
 
-/// Somebody takes the connection and says nothing.
+/// The server accepts the connection and sends nothing.
 #[tokio::test]
 async fn nobody_answers() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -73,7 +73,7 @@ async fn a_server_that_starts_later_is_waited_for() {
     let connecting = LockManager::builder().connect_timeout(PATIENCE);
     let url = server.url();
     let connecting = tokio::spawn(async move { connecting.connect(&url).await });
-    // It has been refused by now.
+    // By now the server has refused at least one attempt.
     tokio::time::sleep(ms(300)).await;
     assert!(!connecting.is_finished(), "it gave up at once");
     server.restart();
@@ -89,7 +89,7 @@ async fn a_server_that_starts_later_is_waited_for() {
 async fn a_lazy_manager_never_waits_and_its_calls_do() {
     let server = RedisServer::start();
     server.kill();
-    // Also outside of a runtime.
+    // Also outside a runtime.
     let url = server.url();
     let manager = std::thread::spawn(move || LockManager::connect_lazy(&url).unwrap());
     let manager = manager.join().unwrap();
@@ -133,7 +133,7 @@ async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
 }
 
-/// Its rights to CLIENT are useful only, and so is the command.
+/// Locks work without the CLIENT command, as without the right to it.
 #[tokio::test]
 async fn a_server_without_client_commands() {
     let server = RedisServer::builder()

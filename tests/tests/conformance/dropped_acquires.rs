@@ -1,4 +1,4 @@
-//! A call that is dropped at any await leaves neither a lock nor a place in the queue.
+//! A call that is dropped at any await leaves neither a lock nor a queue entry.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 /// Grant lease (at most 1 s) + grace (250 ms) + 1 s.
 const CLEAN: Duration = SOON;
 
-/// Polls a future at most so many times, each time when it asks for it, and drops it.
+/// Polls a future up to `times` times, each time that it is woken, and drops it.
 async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -29,17 +29,17 @@ async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     .await
 }
 
-/// What stands in the way of the call that is dropped.
+/// The obstacle that the dropped call meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Nothing,
-    /// Somebody holds the lock all the time.
+    /// Another client holds the lock all the time.
     Holder,
-    /// Somebody holds the lock and releases it once the call stands in the queue.
+    /// Another client holds the lock, and releases it once the call is queued.
     Release,
 }
 
-/// Drops a call after `polls` polls; says whether it had come to its end.
+/// Drops a call after `polls` polls, and returns whether it had completed.
 async fn drop_after(
     fixture: &Fixture,
     manager: &LockManager,
@@ -64,7 +64,7 @@ async fn drop_after(
     };
     let ended = if obstacle == Obstacle::Release {
         let release = async {
-            // The call may be gone before it ever queued.
+            // The call may be dropped before it is queued.
             let _ = tokio::time::timeout(ms(100), fixture.until_waiting(&key, 1)).await;
             if let Some(holder) = holder {
                 holder.release().await.unwrap();
@@ -74,7 +74,7 @@ async fn drop_after(
     } else {
         let ended = call.await;
         if let Some(holder) = holder {
-            // With the holder still there, nobody must stand in the queue.
+            // The queue must become empty although the lock is still held.
             let gone = async || fixture.seen(&key).await.queue_length == 0;
             eventually_async(CLEAN, gone).await;
             holder.release().await.unwrap();
@@ -85,9 +85,9 @@ async fn drop_after(
     ended
 }
 
-/// Drops a call after one poll, another one after two, and so on, until one comes to its end. Where the
-/// machine is busy the answer may be there before the first poll is over: then it starts again, for
-/// nothing was dropped.
+/// Drops a call after one poll, another after two, and so on, until one completes. On a busy
+/// machine, the first poll may already find the reply. The series then starts again, because no
+/// call was dropped.
 async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
     let manager = fixture.manager().await;
     for series in 0..100 {
@@ -109,8 +109,8 @@ async fn nothing_left(fixture: &Fixture) {
     }
 }
 
-/// Between nothing and `most`, another time at each call, and finer than the milliseconds of timers:
-/// so every state of a call is met.
+/// Waits for a time between zero and `most`. The time differs at each call, and is finer than the
+/// milliseconds of timers, so that calls are dropped in every state.
 async fn some_time(most: Duration) {
     static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
     let mut x = STATE.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ async fn some_time(most: Duration) {
     }
 }
 
-/// Waits for a lock for some time, and leaves it at once if it came. Says whether it did.
+/// Waits for a lock for some time, and drops it at once if acquired. Returns true if it was.
 async fn wants_for_some_time(lock: &Lock, most: Duration) -> bool {
     tokio::select! {
         biased;
@@ -160,7 +160,7 @@ for_each_store! {
         nothing_left(store).await;
     }
 
-    /// The lock is released at about the moment at which the next in the queue gives up.
+    /// The lock is released at about the time at which the next waiter gives up.
     async fn after_any_time_while_it_is_handed_over(store) {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let (held, wanted) = (holder.lock("k"), waiter.lock("k").wait(PATIENCE));
@@ -179,7 +179,7 @@ for_each_store! {
         nothing_left(store).await;
     }
 
-    /// The same with more of them, whose tasks are aborted from outside.
+    /// The same with more waiters. Their tasks are aborted.
     async fn a_crowd_that_leaves_is_gone(store) {
         let managers = store.managers(3).await;
         let holder = store.hold("k").await;
@@ -213,7 +213,7 @@ Ok::<_, Error>(())
         nothing_left(store).await;
     }
 
-    /// A release that is dropped goes on.
+    /// A release continues after its future is dropped.
     async fn a_release_that_is_dropped_goes_on(store) {
         let manager = store.manager().await;
         for round in 0..20 {

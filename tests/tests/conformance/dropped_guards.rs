@@ -1,4 +1,4 @@
-//! A guard releases wherever and however it is dropped.
+//! A guard releases its lock wherever and however it is dropped.
 
 use std::thread;
 
@@ -15,7 +15,7 @@ for_each_store! {
         waiter.guard().await.release().await.unwrap();
     }
 
-    /// A task owns it, another waits for it, and a body runs: their runtime goes away.
+    /// The runtime of the guard's task is dropped while a waiter is queued and a body runs.
     async fn with_the_runtime_of_its_task(store) {
         let manager = store.manager().await;
         let (lock, running) = (manager.lock("k").wait(PATIENCE), manager.lock("running"));
@@ -46,13 +46,13 @@ Ok::<_, Error>(())
         drop(manager);
     }
 
-    /// It is the last that knows its manager, and its process goes on.
+    /// The guard is the last reference to its manager, and the process continues.
     async fn with_its_manager(store) {
         let guard = {
             let manager = store.manager().await;
             manager.lock("k").lease(HELD).acquire().await.unwrap()
         };
-        // The manager lives as long as its guards: it still renews.
+        // The manager lives as long as its guards, so it still renews.
         until_renewed_twice(&guard).await;
         drop(guard);
         store.until_free("k", SOON).await;
@@ -68,7 +68,7 @@ Ok::<_, Error>(())
         store.until_free("k", SOON).await;
     }
 
-    /// Managers that were dropped with releases under way still finish them.
+    /// Managers that are dropped with releases in flight still complete them.
     async fn together_with_ten_managers(store) {
         for number in 0..10 {
             let manager = store.manager().await;

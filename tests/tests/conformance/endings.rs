@@ -1,5 +1,5 @@
-//! Ends that come at an awkward moment: before a body has started, twice, to several bodies, to a manager
-//! without a thread.
+//! Holds and managers that end at an awkward time: before a body has started, twice, with several
+//! bodies, or without a thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ async fn is_cancelled(locks: &LockManager) -> Result<bool, Error> {
     Ok(distlock::current().is_held())
 }
 
-/// The lock is granted, and over, before its caller is polled again.
+/// Runs a call, and lets its grant expire before the call is polled again.
 async fn over_before_its_next_poll(
     manager: &LockManager,
     call: impl Future<Output = Result<bool, Error>>,
@@ -37,7 +37,7 @@ async fn over_before_its_next_poll(
     call.await
 }
 
-/// It asks again.
+/// The call acquires the lock again.
 #[tokio::test(start_paused = true)]
 async fn a_body_never_starts_after_its_lock_is_over() {
     let manager = LockManager::builder()
@@ -70,7 +70,7 @@ for_each_store! {
         let plain = manager.lock("plain").lease(lease).acquire().await.unwrap();
         let began = Instant::now();
         let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
-        // A guard without a body does not wait for the others' bodies.
+        // A guard without a body does not wait for the bodies of other guards.
         eventually_async(PATIENCE, async || store.seen("plain").await.holders.is_empty()).await;
         assert!(began.elapsed() < lease, "{:?}", began.elapsed());
         within(PATIENCE, ending).await.unwrap();
@@ -101,7 +101,7 @@ Ok::<_, Error>(())
         });
         told.await.unwrap();
         let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
-        // Past the moment at which the watchdog forgets what was ended.
+        // After the watchdog has removed the holds that ended.
         tokio::time::sleep(lease * 2 / 5).await;
         within(PATIENCE, manager.shutdown()).await;
         assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");

@@ -1,4 +1,4 @@
-//! Never two at once, and first come, first served.
+//! Mutual exclusion, and first come, first served.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::fixture::{PATIENCE, SOON, ms};
 use distlock::Error;
 
-/// What tasks do while they hold the lock; tells whether they were alone.
+/// A critical section that detects overlapping visits.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     occupied: AtomicBool,
@@ -14,7 +14,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Reads, lets others run, writes: an overlap loses an update, and is seen.
+    /// Reads, yields, and writes, so that an overlap loses an update.
     pub(crate) async fn visit(&self) {
         assert!(!self.occupied.swap(true, Ordering::SeqCst), "two at once");
         let before = self.visits.load(Ordering::SeqCst);
@@ -29,7 +29,7 @@ impl Room {
 }
 
 for_each_store! {
-    /// Bodies under `run`, dropped guards, tries and short waits, all at once.
+    /// `run`, dropped guards, tries and short waits, concurrently.
     async fn every_way_in_excludes_every_other(store) {
         let turns = store.hand_offs(30, 3);
         let room = Arc::new(Room::default());
@@ -40,7 +40,7 @@ for_each_store! {
                 let (room, expected) = (room.clone(), expected.clone());
                 let lock = manager.lock("k").wait(PATIENCE);
                 tasks.push(tokio::spawn(async move {
-                    // Counted inside: a call may fail after its body, for its release was not answered.
+                    // Counted inside, because a release without a reply can fail the call.
                     let visit = async || {
                         room.visit().await;
                         expected.fetch_add(1, Ordering::SeqCst);
@@ -58,7 +58,7 @@ for_each_store! {
                                     let _ = guard.release().await;
                                 }
                                 Ok(None) => {}
-                                // The machine was too slow to answer.
+                                // The machine was too slow to reply.
                                 Err(error) => assert!(error.is_unavailable(), "{error:?}"),
                             },
                             _ => {
@@ -75,12 +75,12 @@ for_each_store! {
             task.await.unwrap();
         }
         assert_eq!(room.visits(), expected.load(Ordering::SeqCst));
-        // The patient ones always got in.
+        // The calls with a long wait always acquired it.
         assert!(room.visits() >= 3 * 2 * turns);
         store.until_free("k", SOON).await;
     }
 
-    /// Braces only say where a key lies in a Redis Cluster.
+    /// Braces only determine the slot in a Redis Cluster.
     async fn a_hash_tag_around_the_whole_key_is_the_same_lock(store) {
         let guard = store.hold("a").await;
         let other = store.manager().await;
@@ -99,7 +99,7 @@ for_each_store! {
         assert!(second.is_some_and(|second| second.is_held()));
     }
 
-    /// And one that left keeps nobody behind it from being served, in order.
+    /// Waiters are served in order, also those behind a waiter that left.
     async fn who_asks_first_is_served_first(store) {
         const WAITERS: usize = 12;
         const LEAVING: [usize; 2] = [0, 5];
@@ -113,7 +113,7 @@ for_each_store! {
             tasks.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 order.lock().unwrap().push(place);
-                // Later ones could not pass even if they were faster.
+                // A later waiter must not pass even if it is faster.
                 tokio::task::yield_now().await;
                 guard.release().await.unwrap();
             }));

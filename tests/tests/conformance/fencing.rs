@@ -76,7 +76,7 @@ for_each_store! {
         let before = micros_since_epoch();
         let token = next_token(&store.manager().await).await;
         let after = micros_since_epoch();
-        // A second for clocks that are read in different ways.
+        // A second for the difference between ways to read the clock.
         assert!(u128::from(token.get()) + 1_000_000 > before, "{token}");
         assert!(u128::from(token.get()) < after + 1_000_000, "{token}");
         assert_eq!(u64::from(token), token.get());
@@ -90,7 +90,7 @@ for_each_store! {
 }
 
 for_redis! {
-    /// The kept token is ahead of the server's clock: it decides, in each way to get the lock.
+    /// On each way to acquire, the token exceeds a stored one that is ahead of the server's clock.
     async fn they_rise_above_a_kept_token_that_is_ahead(fixture) {
         let managers = fixture.managers(2).await;
         let ahead = micros_since_epoch() + HOUR.as_micros();
@@ -98,7 +98,7 @@ for_redis! {
         fixture.raw().cmd(&["SET", &fence, &ahead.to_string(), "PX", "100000"]);
         let guard = managers[0].lock("k").acquire().await.unwrap();
         assert_eq!(u128::from(guard.fencing_token().get()), ahead + 1);
-        // It must outlive the moment when the server's time has caught up.
+        // The fence must outlive the time at which the server's clock reaches the token.
         assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
         let waiter = fixture.queued(managers[1].lock("k")).await;
         guard.release().await.unwrap();
@@ -108,7 +108,7 @@ for_redis! {
         guard.release().await.unwrap();
     }
 
-    /// Whoever makes a token, in each way to get the lock, has it remembered for as long as its manager says.
+    /// Each way to create a token stores it for the `fence_ttl` of the client that creates it.
     async fn they_are_remembered_for_the_fence_ttl(fixture) {
         let ttl = 72 * HOUR;
         let mut managers = Vec::new();
@@ -129,7 +129,7 @@ for_redis! {
         let second = waiter.guard().await;
         check("a release");
         let waiter = fixture.queued(managers[1].lock("k")).await;
-        // As if its holder had died.
+        // As after the death of the holder.
         fixture.raw().cmd(&["DEL", &fence, &fixture.name("lock", "k")]);
         let third = waiter.guard().await;
         check("a look");
@@ -137,7 +137,7 @@ for_redis! {
         third.release().await.unwrap();
     }
 
-    /// Nothing that distlock writes lives for ever, at any moment.
+    /// Every key that distlock writes has a TTL, at any time.
     async fn no_key_lives_for_ever(fixture) {
         let managers = fixture.managers(3).await;
         let check = |keys_at_least: usize| {
@@ -146,7 +146,7 @@ for_redis! {
             let mut raw = fixture.raw();
             for key in keys {
                 let left = raw.pttl(&key);
-                // -2 is a key that has gone meanwhile.
+                // -2 is a key that was removed in the meantime.
                 assert!(left > 0 || left == -2, "{key} lives for ever ({left})");
             }
         };
@@ -171,7 +171,7 @@ for_redis! {
         take(managers[0].lock("min").min_hold(PATIENCE)).await;
         assert!(managers[1].lock("try").try_acquire().await.unwrap().is_some());
         check(4);
-        // Unless told otherwise, the fence lives for two hours.
+        // By default, the fence lives for two hours.
         let left = fixture.raw().pttl(&fixture.name("fence", "k"));
         assert!(left > 3_600_000 && left <= 2 * 3_600_000 + 1_000, "{left}");
     }
@@ -189,14 +189,14 @@ async fn they_rise_over_a_flush_and_over_a_restart_that_forgets_everything() {
             fixture.raw().cmd(&["FLUSHALL"]);
         }
         assert_eq!(fixture.keys(), Vec::<String>::new(), "it remembers");
-        // The same manager comes back, and a new one agrees with it.
+        // The same manager resumes, and a new one continues from its tokens.
         tokens.push(next_token(&manager).await);
         tokens.push(next_token(&fixture.manager().await).await);
     }
     assert_rising(&tokens);
 }
 
-/// Also over the hour in which the clock comes back to where it was.
+/// Also during the hour in which the clock returns to its earlier time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
     let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
@@ -218,8 +218,8 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
     assert_rising(&tokens);
 }
 
-/// The limit of the promise, and the setting that moves it: a clock that is ahead, a key that nobody uses for
-/// longer than its token is remembered, and then the right time.
+/// The limit of the promise, and the setting that moves it. The clock is ahead, the key is unused
+/// for longer than its token is stored, and the clock is then corrected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remembered() {
     for (fence_ttl, rises) in [(2 * HOUR, false), (72 * HOUR, true)] {
@@ -230,7 +230,7 @@ async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remember
         let ahead = next_token(&manager).await;
         fixture.server().step_clock(true, 26 * HOUR + HOUR / 60);
         let fence = fixture.name("fence", "k");
-        // Some servers still have what has expired, and would know it again when the clock is right.
+        // Some servers still have an expired key, and would return it once the clock is corrected.
         eventually_async(PATIENCE, async || {
             let keys = fixture.raw().cmd(&["DBSIZE"]).int();
             fixture.raw().exists(&fence) == rises && keys == i64::from(rises)
@@ -243,7 +243,7 @@ async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remember
             rises,
             "{fence_ttl:?}: {corrected} after {ahead}"
         );
-        // From here on they rise again in any case.
+        // After the correction, tokens rise again in either case.
         assert_rising(&[corrected, next_token(&manager).await]);
     }
 }

@@ -1,4 +1,4 @@
-//! A store, managers of it, and what tests ask of it from outside.
+//! Stores, their managers, and the checks of tests from outside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,63 +14,62 @@ use distlock_tests::{
 };
 use tokio::task::JoinHandle;
 
-/// Far more than anything here takes, on a machine that does other things too.
+/// A limit far above the time of any step, also on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A lease that such a machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they still succeed.
+/// A lease that a loaded machine renews in time: every 1.7 s, and up to 3.3 s late.
 pub(crate) const HELD: Duration = Duration::from_secs(5);
 
-/// How late an answer may be on such a machine.
+/// The delay of a reply on a loaded machine.
 pub(crate) const LATE: Duration = Duration::from_secs(4);
 
-/// What is released is free within this, long before its lease ends.
+/// A released lock is free within this time, long before its lease ends.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
 
-/// No lease is longer.
+/// The longest lease.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
-/// No test takes longer.
+/// The limit of every test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The published library, which these tests run against as well, opens lanes when it sees fit.
+/// Changes nothing with the published library, against which these tests also run.
 #[cfg(not(distlock_inside))]
 fn lanes_at_once(builder: LockManagerBuilder) -> LockManagerBuilder {
     builder
 }
 
-/// Where locks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Memory,
     Redis,
     Cluster,
-    /// The server of `Redis`, behind a proxy that passes on no messages.
+    /// The server of `Redis`, behind a proxy that forwards no pushes.
     Proxied,
-    /// Most of three servers.
+    /// A quorum of three servers.
     Quorum,
 }
 
-/// The servers of a fixture, which end with the last fixture that uses them.
+/// The servers of a fixture. They stop with the last fixture that uses them.
 #[derive(Debug, Default)]
 struct Servers {
-    /// Ends before its server: who starts meanwhile must not find one that leads nowhere.
+    /// Dropped before its server, so that no new test finds a proxy without a server.
     proxy: Option<Arc<Middleman>>,
     redis: Option<Arc<RedisServer>>,
     cluster: Option<Arc<RedisCluster>>,
     quorum: Option<Arc<RedisQuorum>>,
 }
 
-/// A store as one test sees it: nobody else uses its keys.
+/// A store with keys that only one test uses.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) url: String,
     namespace: String,
     servers: Servers,
-    /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
+    /// Inspects the locks, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
 
@@ -90,7 +89,7 @@ impl Fixture {
         Self::over(url, servers).await
     }
 
-    /// A server that nobody else uses: for tests that break it, or count what it does.
+    /// Starts a server for one test, which may break it or count its commands.
     pub(crate) async fn own_redis() -> Self {
         Self::on(RedisServer::start()).await
     }
@@ -121,7 +120,7 @@ impl Fixture {
         }
     }
 
-    /// Another namespace of the same store, which its servers have known for long.
+    /// Returns another namespace of the store, for which the servers of a quorum vote at once.
     pub(crate) fn another_namespace(&self) -> String {
         let namespace = format!("{}-another", self.namespace);
         if let Some(quorum) = &self.servers.quorum {
@@ -130,7 +129,7 @@ impl Fixture {
         namespace
     }
 
-    /// How many hand-offs a test makes: fewer where each is found by a look, after half a second at most.
+    /// Returns `few` where each hand-off waits for a queue check, which takes up to half a second.
     pub(crate) fn hand_offs(&self, many: u64, few: u64) -> u64 {
         if self.is_proxied() { few } else { many }
     }
@@ -152,14 +151,14 @@ impl Fixture {
         self.servers.redis.as_deref().expect("a test of Redis only")
     }
 
-    /// How many connections there are to a server that nobody else uses.
+    /// Returns the number of connections to a server that only this test uses.
     pub(crate) fn connections(&self) -> usize {
         let list = self.raw().cmd(&["CLIENT", "LIST"]);
-        // One of them is that which asks.
+        // Without the connection of this command.
         list.text().map_or(0, |list| list.lines().count() - 1)
     }
 
-    /// A client that shares no code with distlock.
+    /// Returns a client that shares no code with distlock.
     #[track_caller]
     pub(crate) fn raw(&self) -> Resp {
         self.server().client()
@@ -194,17 +193,17 @@ impl Fixture {
         managers
     }
 
-    /// Takes a lock for somebody else.
+    /// Acquires a lock for another client.
     pub(crate) async fn hold(&self, key: &str) -> LockGuard {
         self.manager().await.lock(key).acquire().await.unwrap()
     }
 
-    /// Lets a call of somebody else wait for a lock, and returns once it stands in the queue.
+    /// Starts a call of another client, and returns once it is queued.
     pub(crate) async fn waiter(&self, key: &str) -> Waiter {
         self.queued(self.manager().await.lock(key)).await
     }
 
-    /// Lets a call for this lock wait, and returns once it stands in the queue.
+    /// Starts a call for this lock, and returns once it is queued.
     pub(crate) async fn queued(&self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
         let before = self.seen(&key).await.queue_length;
@@ -224,13 +223,13 @@ impl Fixture {
         panic!("{key}: no look was answered");
     }
 
-    /// Waits until exactly so many calls stand in a lock's queue.
+    /// Waits until exactly `waiters` calls are queued for a lock.
     pub(crate) async fn until_waiting(&self, key: &str, waiters: u64) {
         let arrived = async || self.seen(key).await.queue_length == waiters;
         eventually_async(PATIENCE, arrived).await;
     }
 
-    /// Waits until nobody holds a lock and nobody waits for it.
+    /// Waits until a lock has neither a holder nor waiters.
     #[track_caller]
     pub(crate) fn until_free(&self, key: &str, within: Duration) -> impl Future<Output = ()> {
         eventually_async(within, async move || {
@@ -239,13 +238,12 @@ impl Fixture {
         })
     }
 
-    /// All keys of this fixture in Redis.
     #[track_caller]
     pub(crate) fn keys(&self) -> Vec<String> {
         self.raw().keys(&format!("{}:*", self.namespace))
     }
 
-    /// What is left in Redis beside fences, which remember tokens for hours.
+    /// Returns the remaining keys in Redis except fences, which store tokens for hours.
     #[track_caller]
     pub(crate) fn left_over(&self) -> Vec<String> {
         let fence = self.name("fence", "");
@@ -255,7 +253,7 @@ impl Fixture {
         keys
     }
 
-    /// The name in Redis of a lock's `lock`, `queue`, `entry` or `fence` key.
+    /// Returns the name in Redis of a lock's `lock`, `queue`, `entry` or `fence` key.
     pub(crate) fn name(&self, kind: &str, key: &str) -> String {
         format!("{}:{kind}:{{{key}}}", self.namespace)
     }
@@ -271,7 +269,7 @@ impl Fixture {
         assert_eq!(reply.text(), Some("OK"), "somebody holds it");
     }
 
-    /// Lets a holder vanish: the key stays taken for so long, and nobody frees it then.
+    /// Leaves a lock that stays taken for `lasts` and then expires without a release.
     pub(crate) async fn vanished_holder(&self, key: &str, lasts: Duration) {
         for _ in 0..20 {
             let manager = self.manager().await;
@@ -281,12 +279,12 @@ impl Fixture {
             if self.seen(key).await.holders.len() == 1 {
                 return;
             }
-            // The machine was slower than that.
+            // The machine took longer than `lasts`.
         }
         panic!("{key}: nothing is kept for {lasts:?}");
     }
 
-    /// Tries once, and again where the machine was too slow to answer a try: that says nothing of the lock.
+    /// Tries until a try gets a reply, because a timeout says nothing about the lock.
     pub(crate) async fn tried(&self, lock: &Lock) -> Option<LockGuard> {
         for _ in 0..20 {
             match lock.try_acquire().await {
@@ -298,7 +296,7 @@ impl Fixture {
     }
 }
 
-/// A call that stood in a queue.
+/// A call that has been queued.
 #[derive(Debug)]
 pub(crate) struct Waiter(pub(crate) JoinHandle<Result<LockGuard, Error>>);
 
@@ -308,13 +306,13 @@ impl Waiter {
         within(PATIENCE, self.0).await.unwrap()
     }
 
-    /// Waits until the call has the lock.
+    /// Waits until the call has acquired the lock.
     pub(crate) async fn guard(self) -> LockGuard {
         self.result().await.unwrap()
     }
 }
 
-/// Takes a lock and releases it.
+/// Acquires a lock and releases it.
 pub(crate) async fn take(lock: Lock) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
@@ -328,12 +326,12 @@ pub(crate) fn assert_outage(error: &Error, expected: Outage) {
     assert_eq!(outage, Some(expected), "{error:?}");
 }
 
-/// `Lock::run` of a lock that nobody else needs.
+/// Calls `Lock::run` for a lock without contention.
 pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(HeldLock) -> T) -> Result<T, Error> {
     lock.run(async |held| Ok(body(held).await)).await
 }
 
-/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the lease.
+/// Waits until two renewals have succeeded, so that the hold does not rely on its first lease.
 pub(crate) async fn until_renewed_twice(guard: &LockGuard) {
     for _ in 0..2 {
         let mut left = guard.remaining();
@@ -356,7 +354,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One of these for all tests that do it no harm; it ends with the last of them.
+/// Returns an instance for all tests that do not break it. The last one drops it.
 fn shared<T>(place: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
     let mut shared = place.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
@@ -381,13 +379,12 @@ fn shared_quorum() -> Arc<RedisQuorum> {
     shared(&SHARED, || RedisQuorum::start(3))
 }
 
-/// A proxy before that server.
 fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
     static SHARED: Mutex<Weak<Middleman>> = Mutex::new(Weak::new());
     shared(&SHARED, || Middleman::before(&[server]))
 }
 
-/// Makes a `memory::name`, a `redis::name`, a `cluster::name`, a `proxied::name` and a `quorum::name` test of each function.
+/// Makes a test of each function for every [`Store`], such as `memory::name`.
 macro_rules! for_each_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
         $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
@@ -419,7 +416,7 @@ macro_rules! tests_on {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
-                    // Redis 6.2 has no cluster that can be used.
+                    // Redis 6.2 has no usable cluster.
                     if Store::$store == Store::Cluster && !RedisCluster::is_possible() {
                         return;
                     }

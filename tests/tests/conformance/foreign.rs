@@ -1,4 +1,4 @@
-//! Values that distlock did not write: told, and left as they are.
+//! Values that distlock did not write are reported, and left unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use distlock_tests::Resp;
 
 use crate::fixture::{PATIENCE, SOON, take};
 
-/// How a key of a lock is spoiled, and how it looks afterwards.
+/// Writes a foreign value to a key of a lock, and returns a dump of it.
 fn spoil(raw: &mut Resp, name: &str, value: &[&str]) -> String {
     let mut words = vec![value[0], name];
     words.extend(&value[1..]);
@@ -40,7 +40,7 @@ async fn assert_foreign(manager: &LockManager, waits: bool) {
     assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
     assert_eq!(error.key(), Some("k"));
     let message = error.to_string();
-    // The lock, the keys in Redis to look at, and what to do.
+    // The lock, the keys in Redis to check, and the remedy.
     for words in [
         "lock `k`",
         ":lock:{k}`",
@@ -76,7 +76,7 @@ for_redis! {
             assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
             let mut after = dump(&mut raw, &name);
             if value.len() == 4 {
-                // Only time may have passed.
+                // Only the remaining TTL may differ.
                 before.truncate(before.len() - 8);
                 after.truncate(before.len());
             }
@@ -87,7 +87,7 @@ for_redis! {
         take(manager.lock("k")).await;
     }
 
-    /// It comes while calls wait: they are told, and do not wait for ever.
+    /// A foreign value that appears while calls wait ends their waits with an error.
     async fn a_foreign_value_that_comes_while_calls_wait(fixture) {
         let name = fixture.name("lock", "k");
         for value in [["SET", "somebody's"], ["RPUSH", "somebody's"]] {
@@ -95,7 +95,7 @@ for_redis! {
             let waiter = fixture.waiter("k").await;
             let mut raw = fixture.raw();
             raw.cmd(&["DEL", &name]);
-            // The waiter may be faster than the foreign value; then there is nothing to test.
+            // If the waiter acquires the lock first, there is nothing to test.
             if raw.cmd(&["EXISTS", &name]).int() == 0 {
                 raw.cmd(&["MULTI"]);
                 raw.cmd(&["DEL", &name]);
@@ -132,7 +132,7 @@ for_redis! {
         }
     }
 
-    /// The entries are only needed by those who wait.
+    /// The entries are read only for waiters.
     async fn a_wrong_type_at_the_entries(fixture) {
         let manager = fixture.manager().await;
         let mut raw = fixture.raw();

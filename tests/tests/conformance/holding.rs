@@ -1,4 +1,4 @@
-//! How long a lock is held: renewal, `max_hold`, `min_hold`.
+//! The duration of a hold: renewal, `max_hold`, `min_hold`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -8,7 +8,7 @@ use distlock_tests::within;
 
 use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take, until_renewed_twice};
 
-/// Sets a flag when the body that owns it is dropped.
+/// A guard that sets a flag when the body that owns it is dropped.
 pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Dropped<'_> {
@@ -18,7 +18,7 @@ impl Drop for Dropped<'_> {
 }
 
 for_each_store! {
-    /// Nobody else gets it in all that time, however often they try.
+    /// No other client acquires the lock in that time, however often it tries.
     async fn a_lock_is_renewed_far_beyond_its_lease(store) {
         let lock = store.manager().await.lock("k").lease(HELD);
         let other = store.manager().await.lock("k").lease(HELD).wait(ms(100));
@@ -33,8 +33,8 @@ for_each_store! {
         take(other.wait(PATIENCE)).await;
     }
 
-    /// A lock that was handed over is granted for a moment, then confirmed and renewed like any
-    /// other. Its new holder is no waiter.
+    /// A lock that was handed off has a short grant, which is confirmed and then renewed like any
+    /// other hold. Its new holder is no longer a waiter.
     async fn a_lock_that_was_handed_over_is_renewed_too(store) {
         let first = store.hold("k").await;
         let waiter = store.queued(store.manager().await.lock("k").lease(HELD)).await;
@@ -48,7 +48,7 @@ for_each_store! {
         guard.release().await.unwrap();
     }
 
-    /// A free lock, then a hand-off and a nested call, all with default options.
+    /// A free lock, a hand-off and a nested call, all with default options.
     async fn a_confirmed_lock_has_more_than_half_of_its_lease(store) {
         let half = ms(15_000);
         let first = store.hold("k").await;
@@ -97,7 +97,7 @@ Ok::<_, Error>(held)
             other => panic!("{other:?}"),
         }
         assert!(!guard.is_held() && guard.remaining().is_zero());
-        // Renewals have stopped: it is free after its lease, though the guard still exists.
+        // Renewals have stopped, so the lock expires although the guard still exists.
         let other = store.manager().await.lock("k").wait(ms(3_000 + 300 + 500) + LATE);
         take(other).await;
         let late = guard.release().await.unwrap_err();
@@ -122,11 +122,11 @@ Ok::<_, Error>(())
             matches!(result, Err(Error::MaxHoldExceeded { body: BodyState::Stopped, .. })),
             "{result:?}"
         );
-        // It was given back, not left to expire.
+        // The lock was released, and did not have to expire.
         store.until_free("k", SOON).await;
     }
 
-    /// It does not await, so it cannot be stopped; but its result is not trusted.
+    /// A body that does not await cannot be stopped. Its result is not returned.
     async fn a_body_that_ends_after_its_max_hold_is_told_so(store) {
         let lock = store.manager().await.lock("k").max_hold(ms(100));
         let result = lock.run(async |_| Ok::<_, Error>(std::thread::sleep(ms(250)))).await;
@@ -143,7 +143,7 @@ Ok::<_, Error>(())
         let guard = manager.lock("k").min_hold(ms(4_000)).acquire().await.unwrap();
         let waiter = store.waiter("k").await;
         guard.release().await.unwrap();
-        // The holder itself does not get it back sooner either.
+        // The holder itself cannot acquire the lock sooner either.
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
         let guard = waiter.guard().await;
         let elapsed = started.elapsed();
@@ -177,7 +177,7 @@ Ok::<_, Error>(())
         assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
     }
 
-    /// A failure is retried at once, so only a success is kept.
+    /// A failure is retried at once, so `min_hold` applies only to a success.
     async fn only_a_success_has_its_min_hold(store) {
         let lock = store.manager().await.lock("k").min_hold(PATIENCE);
         drop(lock.acquire().await.unwrap());

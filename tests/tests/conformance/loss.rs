@@ -1,4 +1,4 @@
-//! A lock that is gone: the holder is told, its body stops, and nobody else is disturbed.
+//! A lost lock: the holder is notified, its body stops, and no other client is affected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ for_redis! {
         delete(fixture);
         let started = Instant::now();
         let error = within(PATIENCE, guard.lost()).await;
-        // At the next renewal, long before a lease and its grace would have ended.
+        // At the next renewal, long before the end of the lease and grace period.
         assert!(started.elapsed() < LEASE, "after {:?}", started.elapsed());
         assert_gone(&error, false);
         match error {
@@ -74,7 +74,7 @@ Ok::<_, Error>(())
         assert_gone(&error, false);
     }
 
-    /// Whoever was served meanwhile keeps the lock, whatever the one that lost it does.
+    /// A client that acquired the lock in the meantime keeps it, however the old holder releases.
     async fn a_release_after_the_loss_touches_nobody_else(fixture) {
         for dropping in [true, false] {
             let loser = short(fixture).await;
@@ -87,7 +87,7 @@ Ok::<_, Error>(())
             } else {
                 assert_gone(&loser.release().await.unwrap_err(), true);
             }
-            // A release that was dropped is under way: a second command of the same client is behind it.
+            // A dropped release is still in flight: the winner must keep the lock.
             let seen = fixture.seen("k").await;
             assert_eq!(seen.holders[0].client, "winner");
             let third = fixture.manager().await.lock("k").wait(ms(300));
@@ -97,7 +97,7 @@ Ok::<_, Error>(())
         }
     }
 
-    /// A guard that is released before it knew: what is there now is not its own, and it is told.
+    /// A release before the loss is known returns the loss, and leaves the next holder its lock.
     async fn a_release_before_the_loss_is_known_touches_nobody_else(fixture) {
         let loser = fixture.hold("k").await;
         delete(fixture);
@@ -126,7 +126,7 @@ Ok::<_, Error>(())
         }
     }
 
-    /// A renewal extends what is there, it does not make a new key.
+    /// A renewal extends an existing key, and creates none.
     async fn a_renewal_never_brings_a_key_back(fixture) {
         let guard = short(fixture).await;
         delete(fixture);

@@ -1,4 +1,4 @@
-//! One suite for every store: what a lock promises, against memory and against real Redis servers.
+//! One suite for every store: the promises of a lock, in memory and on real Redis servers.
 //!
 //! Faults of servers, networks and processes have a suite of their own, `tests/faults`.
 

@@ -1,4 +1,4 @@
-//! The memory store on the caller's runtime: under paused time everything is exact, and takes none.
+//! The memory store on the caller's runtime, where paused time is exact and takes none.
 
 use std::time::Duration;
 
@@ -41,11 +41,11 @@ async fn a_hold_is_renewed_for_a_night() {
     assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-    // Next to nothing of the time that it says has passed.
+    // The wait took almost no real time.
     assert!(started.elapsed() < HOUR, "{:?}", started.elapsed());
 }
 
-/// Time jumps and the watchdog has no chance to run: a suspend. The hold is lost, and knows it at once.
+/// After a jump of time, as by a suspend, a hold reports its loss before the watchdog runs.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_slept_too_long_is_lost() {
     let manager = manager();
@@ -58,7 +58,7 @@ async fn a_hold_that_slept_too_long_is_lost() {
         panic!("{error:?}")
     };
     assert!(matches!(reason, LossReason::NotRenewed { .. }));
-    // It has expired in the store too.
+    // The hold has expired in the store too.
     let other = lock.try_acquire().await.unwrap().expect("it has expired");
     assert!(guard.release().await.is_err());
     assert!(other.is_held());
@@ -84,7 +84,7 @@ async fn a_lock_that_is_lost_before_it_is_confirmed_says_so() {
     assert_eq!(reason, LossReason::ShutDown);
 }
 
-/// A hundredth of the lease and 2 ms before its end nobody believes in a hold any more.
+/// A hold counts as lost a hundredth of its lease and 2 ms before the lease ends.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_believed_for_less_than_its_lease() {
     for (lease, believed) in [
@@ -132,7 +132,7 @@ async fn a_min_hold_ends_to_the_millisecond() {
     guard.release().await.unwrap();
 }
 
-/// Wall time follows too: tokens rise with it.
+/// Wall time also advances, and tokens rise with it.
 #[tokio::test(start_paused = true)]
 async fn tokens_follow_the_clock() {
     let manager = manager();

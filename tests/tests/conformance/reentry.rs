@@ -1,4 +1,4 @@
-//! A call tree that holds a lock re-enters it; everybody else waits.
+//! A call tree that holds a lock re-enters it, while all other callers wait.
 
 use std::panic::catch_unwind;
 
@@ -55,7 +55,7 @@ Ok::<_, Error>(outer.is_held())
                 assert_ne!(a.fencing_token(), b.fencing_token());
                 assert!(store.seen("a").await.holders.len() == 1);
                 assert!(store.seen("b").await.holders.len() == 1, "it was not taken in the store");
-                // Under `b` the lock `a` is still ours.
+                // Under `b`, the call tree still holds `a`.
                 run(manager.lock("a"), async |again| again.fencing_token()).await.unwrap()
             });
             assert_eq!(inner.await.unwrap(), a.fencing_token());
@@ -65,7 +65,7 @@ Ok::<_, Error>(outer.is_held())
         body.await.unwrap();
     }
 
-    /// The call tree holds it, not the manager; and braces only say where a key lies in a cluster.
+    /// The call tree has the hold, not the manager. Braces only determine the slot in a cluster.
     async fn through_another_manager_or_with_braces_it_is_the_same_lock(store) {
         let (first, second) = (store.manager().await, store.manager().await);
         let body = run(first.lock("k"), async |outer| {
@@ -77,7 +77,7 @@ Ok::<_, Error>(outer.is_held())
         body.await.unwrap();
     }
 
-    /// Each store has its own locks, whatever their names.
+    /// Stores have separate locks, even with equal keys.
     async fn not_in_another_store(store) {
         let (here, elsewhere) = (store.manager().await, distlock::LockManager::in_memory());
         let body = run(here.lock("k"), async |outer| {
@@ -146,7 +146,7 @@ Ok::<_, Error>(outer.is_held())
             .await;
     }
 
-    /// Whoever waits for a turn inside of a hold does not wait for a hold that is gone.
+    /// A caller that waits for its turn within a hold stops waiting when the hold ends.
     async fn waiting_for_a_turn_ends_with_the_hold(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").lease(HELD).max_hold(ms(3_000)).acquire().await.unwrap();
@@ -160,7 +160,7 @@ Ok::<_, Error>(outer.is_held())
             .await;
     }
 
-    /// What a body owns may still ask for its lock while it is dropped.
+    /// A value in the body can still find the lock when it is dropped.
     async fn a_body_is_dropped_inside_of_its_scope(store) {
         struct AsksWhenDropped<'a>(&'a std::sync::Mutex<Option<bool>>);
         impl Drop for AsksWhenDropped<'_> {
@@ -183,7 +183,7 @@ Ok::<_, Error>(())
 }
 
 for_redis! {
-    /// No command is sent for it.
+    /// Re-entry sends no command.
     async fn re_entry_does_not_touch_the_store(fixture) {
         let lock = fixture.manager().await.lock("k").wait(PATIENCE);
         let inner = lock.clone();

@@ -1,4 +1,4 @@
-//! One manager, many runtimes; and code that blocks the runtime it runs on.
+//! One manager on many runtimes, and code that blocks its runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ fn current_thread() -> Runtime {
 }
 
 for_each_store! {
-    /// As many `#[tokio::test]`s do that share a manager in a `static`: the first one connects it.
+    /// As when `#[tokio::test]`s share a manager in a `static`: the first runtime connects it.
     async fn one_manager_serves_twenty_runtimes(store) {
         let (builder, url) = (store.builder(), store.url.clone());
         thread::spawn(move || {
@@ -27,7 +27,7 @@ for_each_store! {
                     let token = lock.run(async |held| Ok::<_, Error>(held.fencing_token())).await.unwrap();
                     let guard = lock.acquire().await.unwrap();
                     if round % 2 == 0 {
-                        // Left to a task that ends with its runtime.
+                        // The guard is left to a task that ends with its runtime.
                         tokio::spawn(async move {
                             let _guard = guard;
                             std::future::pending::<()>().await;
@@ -46,7 +46,7 @@ for_each_store! {
         .unwrap();
     }
 
-    /// More than a lease without an await, on the only thread of the runtime that also connected.
+    /// Blocks for more than a lease on the only thread of the runtime that connected the manager.
     async fn a_blocked_runtime_keeps_its_lock(store) {
         let (builder, url) = (store.builder(), store.url.clone());
         let ended = Arc::new(AtomicBool::new(false));
@@ -74,7 +74,7 @@ Ok::<_, Error>(held.is_held())
         store.until_free("k", SOON).await;
     }
 
-    /// Without a runtime there is no timer of the caller's; the manager's own bounds hold.
+    /// Without a runtime, the caller has no timer, but the manager's limits apply.
     async fn calls_work_without_any_runtime(store) {
         let manager = store.manager().await;
         let holder = store.hold("taken").await;
@@ -87,7 +87,7 @@ Ok::<_, Error>(held.is_held())
                 let lock = manager.lock("k").wait(ms(1_000));
                 let body = lock.run(async |_| {
                     let nested = lock.acquire().await.unwrap();
-                    // A sibling of the nested call: its turn does not come.
+                    // Another branch besides the nested call does not get its turn.
                     let busy = lock.acquire().await.unwrap_err();
                     nested.release().await.unwrap();
 Ok::<_, Error>(busy)

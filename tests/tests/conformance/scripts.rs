@@ -1,4 +1,4 @@
-//! A server that forgets its scripts costs nothing but a longer command.
+//! A server that forgets its scripts only makes a command take longer.
 
 use distlock_tests::{eventually_async, within};
 
@@ -17,7 +17,7 @@ async fn before_each_command() {
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     flush(&fixture);
     assert!(fixture.seen("k").await.holders.len() == 1, "inspect");
-    // Renewals: each of several meets a server that knows nothing.
+    // Each of several renewals reaches a server that does not know the scripts.
     for _ in 0..2 {
         flush(&fixture);
         until_renewed_twice(&guard).await;
@@ -27,7 +27,7 @@ async fn before_each_command() {
     let waiter = fixture.queued(other.lock("k")).await;
     flush(&fixture);
     guard.release().await.unwrap();
-    // The confirmation of what was handed over.
+    // The confirmation of a hand-off.
     flush(&fixture);
     let guard = waiter.guard().await;
     let third = manager.lock("k").wait(ms(1_500));
@@ -35,11 +35,11 @@ async fn before_each_command() {
     assert!(guard.is_held());
     flush(&fixture);
     guard.release().await.unwrap();
-    // What was given up is undone in the background, and so is a release that gets no answer in its time.
+    // Cancels continue in the background, as do releases without a timely reply.
     eventually_async(PATIENCE, async || fixture.left_over().is_empty()).await;
 }
 
-/// Looking is what finds a lock that nobody released.
+/// Only a queue check finds a lock that expired without a release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_a_look() {
     let fixture = Fixture::own_redis().await;

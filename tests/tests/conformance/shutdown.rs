@@ -1,4 +1,4 @@
-//! What `LockManager::shutdown` ends, and what it leaves: nothing.
+//! `LockManager::shutdown` ends all holds and calls, and leaves nothing in the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ for_each_store! {
             guards.push(manager.lock(format!("k{number}")).acquire().await.unwrap());
         }
         within(PATIENCE, manager.shutdown()).await;
-        // At once, not some time later.
+        // The locks are free at once.
         for number in 0..20 {
             assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
         }
@@ -68,7 +68,7 @@ Ok::<_, Error>(())
         waiting.await.unwrap().release().await.unwrap();
     }
 
-    /// A body that does not await goes on, so its lock is kept for as long.
+    /// A body that does not await continues, so its lock is kept until it ends.
     async fn a_body_that_does_not_await_keeps_its_lock(store) {
         let manager = store.manager().await;
         let lock = manager.lock("k");
@@ -122,9 +122,9 @@ Ok::<_, Error>(())
         assert_shut_down(&lock.run(async |_| -> Result<(), Error> { panic!("unlocked") }).await.unwrap_err());
         assert_shut_down(&clone.lock("k").acquire().await.unwrap_err());
         assert_shut_down(&clone.inspect("k").await.unwrap_err());
-        // Again is harmless.
+        // A second shutdown has no effect.
         within(PATIENCE, clone.shutdown()).await;
-        // Another manager is none of its business.
+        // Another manager is not affected.
         take(store.manager().await.lock("k")).await;
     }
 
@@ -141,7 +141,7 @@ Ok::<_, Error>(())
         }
     }
 
-    /// Calls at every stage of their way while the manager goes: no lock stays behind.
+    /// Shutdown while calls are at every stage leaves no lock.
     async fn calls_under_way_leave_nothing(store) {
         for round in 0..20_u64 {
             let manager = store.manager().await;
@@ -159,13 +159,13 @@ Ok::<_, Error>(())
             }
             for number in 0..10 {
                 let key = format!("k{round}-{number}");
-                // Before a lease of 30 s could end it.
+                // Before a lease of 30 s could expire.
                 store.until_free(&key, SOON).await;
             }
         }
     }
 
-    /// The handle of the call that shuts down may be dropped.
+    /// A shutdown continues after its future is dropped.
     async fn a_shutdown_that_is_dropped_goes_on(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").acquire().await.unwrap();

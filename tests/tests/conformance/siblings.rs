@@ -47,7 +47,7 @@ for_each_store! {
         }
     }
 
-    /// The branch that loses is dropped inside, and the one that waits is dropped too: turns go on.
+    /// One branch is dropped while it holds its turn, another while it waits. The turns continue.
     async fn selected_branches_take_turns_and_leave_none_behind(store) {
         let manager = store.manager().await;
         let room = Room::default();
@@ -92,7 +92,7 @@ for_each_store! {
         assert_eq!(room.visits(), 4);
     }
 
-    /// Guards of siblings, held across awaits, with a scope of their own.
+    /// Guards of concurrent branches, held across awaits, each with its own scope.
     async fn guards_of_siblings_exclude_each_other(store) {
         let manager = store.manager().await;
         let room = Room::default();

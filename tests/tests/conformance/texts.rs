@@ -1,10 +1,10 @@
-//! What errors say to somebody who reads them at night: what happened, to which key, and what to do.
+//! The texts of errors: what happened, to which key, and the remedy.
 
 use distlock::LockManager;
 
 use crate::fixture::{PATIENCE, ms};
 
-/// A process that holds what it waits for may wait for itself, and no wait is long enough for that.
+/// If a process waits for its own hold, the error names the possible self-deadlock.
 #[tokio::test]
 async fn who_may_wait_for_itself_is_told() {
     let manager = LockManager::in_memory();
@@ -23,7 +23,7 @@ async fn who_may_wait_for_itself_is_told() {
     assert!(!message.contains("longer wait"), "{message}");
 }
 
-/// Nothing stops the code that has a guard.
+/// The code that uses a guard cannot be stopped.
 #[tokio::test]
 async fn a_guards_loss_claims_no_stopped_body() {
     let manager = LockManager::in_memory();
@@ -40,7 +40,7 @@ async fn a_guards_loss_claims_no_stopped_body() {
     }
 }
 
-/// A call waits by the manager's clock, which goes on.
+/// A call waits by the manager's clock, which is not paused.
 #[tokio::test]
 async fn paused_time_ends_no_wait() {
     let manager = LockManager::in_memory();

@@ -1,4 +1,4 @@
-//! What operators do: they see who holds and who waits, and take a lock away, without two ever holding it.
+//! Operators list holders and waiters, and revoke a lock without two holders at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ fn assert_revoked(error: &Error) {
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
-/// A lease that is renewed soon: where no message comes, that is when its holder is told.
+/// A lease with an early renewal, at which the holder learns of the revocation if no push arrives.
 const LEASE: Duration = ms(6_000);
 
 for_each_store! {
@@ -57,7 +57,7 @@ for_each_store! {
         assert_eq!(listed("").await, Vec::<String>::new());
     }
 
-    /// More than one step of a scan looks at.
+    /// More locks than one step of a scan returns.
     async fn many_are_listed(store) {
         if store.is_proxied() {
             return;
@@ -69,7 +69,7 @@ for_each_store! {
             guards.push(lock.acquire().await.unwrap());
         }
         let expected: Vec<_> = (0..1_200).map(|number| format!("k{number:04}")).collect();
-        // Over a quorum a server that was slow learns of the last locks a little later.
+        // In a quorum, a slow server may learn of the last locks a little later.
         eventually_async(PATIENCE, async || {
             let locks = manager.list("k").await.unwrap();
             locks.iter().map(|lock| &lock.key).eq(&expected)
@@ -88,7 +88,7 @@ for_each_store! {
         let names: Vec<_> = seen.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(names, ["first", "second client", "third"]);
         for waiter in &seen.waiters {
-            // The servers run here, so their clock is ours, but for what it is set ahead by in a quorum.
+            // The servers share this machine's clock, except for the offsets in a quorum.
             let since = waiter.waiting_since.duration_since(began - ms(1_000));
             assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
             assert!(waiter.this_process);
@@ -102,7 +102,7 @@ for_each_store! {
         assert_eq!((seen.expires_in, seen.waiters), (None, vec![]));
     }
 
-    /// Its body is stopped, and only then has the next one the lock, with a newer token than that of the old one.
+    /// The body is stopped before the next waiter has the lock, with a higher token.
     async fn a_body_is_stopped_when_its_lock_is_taken_away(store) {
         let lock = store.named("holder").await.lock("k").lease(LEASE);
         let gone = Arc::new(AtomicBool::new(false));
@@ -135,13 +135,13 @@ Ok::<_, Error>(())
         let after = guard.fencing_token();
         match revocation.fencing_token {
             Some(newest) => assert!(newest > token && after > newest, "{token}, {newest}, {after}"),
-            // Over a quorum it may be released before enough servers could mark it.
+            // In a quorum, the lock may be released before enough servers have marked it.
             None => assert!(store.is_quorum() && after > token, "{token}, {after}"),
         }
         guard.release().await.unwrap();
     }
 
-    /// Nothing stops the code that has a guard, but it is told, and the lock is another's after the lease, not before.
+    /// The user of a guard is notified, not stopped. The lock expires with its lease, not before.
     async fn a_guard_is_told_and_cannot_renew(store) {
         let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
         let operator = store.named("operator").await;
@@ -151,7 +151,7 @@ Ok::<_, Error>(())
         let error = within(PATIENCE, guard.lost()).await;
         assert_revoked(&error);
         assert!(!guard.is_held());
-        // Told once more, it is the same hold.
+        // A second `unlock` finds the same hold.
         let forced = within(PATIENCE, operator.revoke("k").wait_until_free(true).into_future()).await.unwrap();
         assert_eq!(forced.outcome, RevokeOutcome::Expired);
         assert_revoked(&guard.release().await.unwrap_err());
@@ -165,7 +165,7 @@ Ok::<_, Error>(())
         assert!(matches!(operator.revoke("").await, Err(Error::InvalidKey { .. })));
     }
 
-    /// Only the hold that was seen is taken away, not the one that follows it.
+    /// Only the hold that the operator saw is revoked, not the one that follows.
     async fn the_next_holder_keeps_it(store) {
         for _ in 0..store.hand_offs(10, 2) {
             let holder = store.manager().await;
@@ -182,7 +182,7 @@ Ok::<_, Error>(())
         }
     }
 
-    /// The operator's word is not enough.
+    /// The operator's assertion is not enough to delete the lock.
     async fn nothing_of_a_connected_client_is_deleted(store) {
         let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
         let operator = store.manager().await;
@@ -191,7 +191,7 @@ Ok::<_, Error>(())
         assert_eq!(revocation.outcome, RevokeOutcome::Pending);
         let other = store.manager().await.lock("k");
         assert!(store.tried(&other).await.is_none());
-        // It may have been taken away (over a quorum), or not: it is never two's.
+        // In a quorum the hold may have been revoked. There are never two holders.
         drop(guard);
         store.until_free("k", PATIENCE).await;
     }
@@ -206,7 +206,7 @@ Ok::<_, Error>(())
 }
 
 for_redis! {
-    /// A process that is gone, as far as the server and the operator know.
+    /// A process that has exited, as far as the server and the operator know.
     async fn what_a_dead_process_held_is_deleted_at_once(fixture) {
         fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
         let next = fixture.waiter("k").await;
@@ -221,9 +221,9 @@ for_redis! {
         guard.release().await.unwrap();
     }
 
-    /// The server's TTLs are not cut: a holder that hears nothing believes for as long as before,
-    /// and others may remember the token for longer than the operator. A lock whose end was removed
-    /// gets the end that its holder asked for.
+    /// A revocation does not shorten TTLs. A holder that is not notified holds until its safe
+    /// deadline, and other clients may store the token for longer than the operator. A lock without
+    /// a TTL gets the longest that its holder may set.
     async fn what_is_taken_away_keeps_its_time(fixture) {
         let operator = fixture.manager().await;
         let revoke = async |key: &str| {
@@ -246,7 +246,7 @@ for_redis! {
         drop(guard);
     }
 
-    /// What cannot be done leaves the lock to its holder.
+    /// A revocation that fails leaves the lock to its holder.
     async fn nothing_is_taken_away_past_a_foreign_fence(fixture) {
         let guard = fixture.hold("k").await;
         fixture.raw().cmd(&["SET", &fixture.name("fence", "k"), "text"]);
@@ -261,7 +261,7 @@ for_redis! {
         guard.release().await.unwrap();
     }
 
-    /// Who may publish and not read the locks takes nothing away.
+    /// A client that may publish, but not read the locks, cannot revoke one.
     async fn a_message_with_another_token_changes_nothing(fixture) {
         let manager = fixture.manager().await;
         let guard = manager.lock("k").lease(LEASE).acquire().await.unwrap();
@@ -279,7 +279,7 @@ for_redis! {
         ] {
             assert_eq!(fixture.raw().cmd(&["PUBLISH", &channel, &message]).int(), 1, "{message}");
         }
-        // What is published is heard in order.
+        // Pushes arrive in order.
         let other = fixture.waiter("k").await;
         assert!(guard.is_held());
         let right = format!("revoked {token} {name}\nsomebody");
@@ -290,7 +290,7 @@ for_redis! {
         other.guard().await.release().await.unwrap();
     }
 
-    /// A key of another type, or another's text, is not a lock.
+    /// A key of another type, or with a foreign text, is not a lock.
     async fn what_is_foreign_is_not_listed(fixture) {
         let guard = fixture.hold("mine").await;
         fixture.raw().cmd(&["SET", &fixture.name("lock", "foreign"), "text"]);

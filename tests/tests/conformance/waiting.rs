@@ -1,4 +1,4 @@
-//! How long calls wait, what they are told, and who may pass whom.
+//! How long calls wait, what they return, and in which order they are served.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -58,15 +58,15 @@ for_each_store! {
         assert!(again.is_some_and(|guard| guard.is_held()));
     }
 
-    /// The lock is free for a moment because its holder has vanished, and a call waits for it.
-    /// Neither a try nor a newcomer passes that call.
+    /// The holder has vanished, the lock expires, and a queued call waits for its grant. Neither a
+    /// try nor a newcomer passes it.
     async fn nobody_passes_a_queue(store) {
         let (hasty, newcomer) = (store.manager().await, store.manager().await);
         store.vanished_holder("k", ms(3_000)).await;
         let waiter = store.waiter("k").await;
         let (lock, short) = (hasty.lock("k"), newcomer.lock("k").wait(ms(20)));
         let mut tries = 0;
-        // At the same time: tries one after the other hit the moment in which the lock is free.
+        // Concurrently, because successive tries hit the moment at which the lock is free.
         let trying = async {
             while !waiter.0.is_finished() {
                 assert!(store.tried(&lock).await.is_none(), "a try passed");
@@ -82,7 +82,7 @@ for_each_store! {
         let guard = waiter.guard().await;
         assert!(guard.is_held() && tries > 0);
         guard.release().await.unwrap();
-        // The last newcomer may still be on its way out.
+        // The last newcomer may still be leaving the queue.
         store.until_free("k", SOON).await;
         assert!(store.tried(&lock).await.is_some());
     }
@@ -100,7 +100,7 @@ for_each_store! {
             assert!(message.contains(part), "{part} is not in {message}");
         }
         assert!(!message.contains("longer wait"), "{message}");
-        // Another key has a queue of its own.
+        // Another key has its own queue.
         assert!(small.lock("other").acquire().await.is_ok());
         // A place that becomes free can be taken.
         second.0.abort();
@@ -137,7 +137,7 @@ for_redis! {
         assert_eq!((holder.client.as_str(), holder.this_process), ("shop-2:4711", false));
     }
 
-    /// One of its keys is gone (deleted, or evicted): whoever waits stands in the queue again.
+    /// One or both keys of a queue are deleted or evicted, and the waiter queues again.
     async fn a_waiter_comes_back_when_its_queue_is_lost(fixture) {
         let holder = fixture.hold("k").await;
         let waiter = fixture.waiter("k").await;
@@ -145,7 +145,7 @@ for_redis! {
         let (queue, entries) = (fixture.name("queue", "k"), fixture.name("entry", "k"));
         for command in [&["DEL", &queue, &entries][..], &["DEL", &queue]] {
             raw.cmd(command);
-            // A look finds out, twice a second.
+            // A queue check, twice a second, finds the loss.
             let back = async || fixture.seen("k").await.queue_length == 1;
             eventually_async(ms(1_000) + LATE, back).await;
         }
@@ -154,7 +154,7 @@ for_redis! {
         guard.unwrap().release().await.unwrap();
     }
 
-    /// What is lost is written again by the next who comes, and lives no longer than it should.
+    /// The next waiter writes the lost entries key again, with a TTL.
     async fn entries_that_are_lost_are_written_again(fixture) {
         let holder = fixture.hold("k").await;
         let manager = fixture.manager().await;

@@ -1,5 +1,5 @@
-//! Hand-off without its messages. Its name puts it first: it takes a minute, and others run beside
-//! it.
+//! Hand-off without push messages. The file's name puts this minute-long test first, so that other
+//! tests run in parallel with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use distlock_tests::{RedisServer, Spread, eventually_async};
 
 use crate::kit::{Exclusion, LONG, connect, ms, until_clean};
 
-/// How many turns are taken while every pushed message is dropped. A look comes every half second,
-/// so they take a minute.
+/// Number of turns while every push is dropped. Queue checks are half a second apart, so they take
+/// about a minute.
 const TURNS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +49,7 @@ async fn without_messages_is_fair_and_goes_on() {
         stats.pushes_dropped >= TURNS / 2 && stats.pushes_passed == 0,
         "{stats:?}"
     );
-    // A place is lost only with a connection, which happens on a busy machine.
+    // A waiter loses its place only with its connection, which happens on a busy machine.
     let spread = Spread::of_counts(counts.iter().map(|turns| turns.load(Ordering::SeqCst)));
     assert!(spread.min() >= 0.5 * spread.mean(), "{counts:?}");
     until_clean(&mut server.client(), LONG).await;

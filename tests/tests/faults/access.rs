@@ -16,7 +16,7 @@ use crate::replicas::{master, replica_of};
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
-/// Without one of these nothing works.
+/// Rights without which no call works.
 pub(crate) const NEEDED: &[&str] = &[
     "+eval",
     "+evalsha",
@@ -39,8 +39,8 @@ pub(crate) const NEEDED: &[&str] = &[
     "+hdel",
 ];
 
-/// Without one of these locks are handed on later (messages, finding out which client is gone,
-/// testing and replacing broken connections), or a server that evicts is not noticed.
+/// Rights without which locks are handed off later (pushes, detection of dead clients, tests and
+/// replacement of broken connections), or an evicting server goes unnoticed.
 pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
@@ -50,7 +50,7 @@ pub(crate) const USEFUL: &[&str] = &[
     "+info",
 ];
 
-/// Where the user may go.
+/// The keys and channels that the user may access.
 pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
 pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
@@ -62,7 +62,7 @@ pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
     ok(raw, &words);
 }
 
-/// User and password, as a URL has them.
+/// Returns user and password in the form of a URL.
 pub(crate) fn user() -> String {
     format!("{USER}:{PASSWORD}")
 }
@@ -71,18 +71,18 @@ fn url(port: u16) -> String {
     format!("redis://{}@127.0.0.1:{port}", user())
 }
 
-/// Everything that a client does, each step once: an error says that a step was refused.
+/// Runs every step of a client once. Returns an error if the server denies a step.
 async fn exercise(server: &RedisServer) -> Result<(), Error> {
     let proxy = server.proxy();
     let mut raw = server.client();
     let (lease, wait) = (HELD, LONG / 2);
     let first = connect_patiently(url(proxy.port())).await?;
     let second = connect_patiently(url(server.port())).await?;
-    // Alone: take, renew, release.
+    // One client acquires, renews and releases.
     let guard = first.lock("k").lease(lease).wait(wait).acquire().await?;
     renewed(&guard).await?;
     inspected(&first, "k").await?;
-    // In a queue, cancelled and served.
+    // In a queue, one call is cancelled and one is served.
     let given_up = acquire_later(&second, "k", lease, LONG);
     let mut waiting = acquire_later(&second, "k", lease, wait);
     tokio::select! {
@@ -93,7 +93,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
     renewed(&guard).await?;
-    // Without a message, found by a look.
+    // Without a push, a queue check finds the grant.
     proxy.drop_pushes(true);
     let guard = second.lock("looked").wait(wait).acquire().await?;
     let waiting = acquire_later(&first, "looked", lease, wait);
@@ -102,13 +102,13 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
     // A dead connection is tested and replaced, and the old one killed. A short lease tests the
-    // next one, too.
+    // next connection, too.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);
     let tested = within(LONG, later).await.unwrap().0?;
-    // So short a lease may have ended.
+    // Such a short lease may have ended.
     let _ = tested.release().await;
-    // Expired while another call waits, and kept for a while.
+    // The lock disappears, and its key is then kept by `min_hold`.
     raw.cmd(&["DEL", &lock_key("k")]);
     let kept = first.lock("k").lease(lease).min_hold(ms(50));
     kept.acquire().await?.release().await?;
@@ -117,7 +117,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     Ok(())
 }
 
-/// Inspects a key, and again where the machine was too slow to answer.
+/// Inspects a key, and repeats the request if the machine was too slow to reply.
 pub(crate) async fn inspected(manager: &LockManager, key: &str) -> Result<(), Error> {
     for _ in 0..20 {
         match manager.inspect(key).await {
@@ -128,7 +128,7 @@ pub(crate) async fn inspected(manager: &LockManager, key: &str) -> Result<(), Er
     panic!("{key}: no look was answered");
 }
 
-/// Waits until the holder hears of a renewal, or of the loss.
+/// Waits until the holder learns of a renewal. Returns an error if it learns of a loss.
 pub(crate) async fn renewed(guard: &LockGuard) -> Result<(), Error> {
     let mut left = guard.remaining();
     let renewal = eventually_async(LONG, async || {
@@ -142,7 +142,7 @@ pub(crate) async fn renewed(guard: &LockGuard) -> Result<(), Error> {
     }
 }
 
-/// What was denied to the user, without repetitions.
+/// Returns what the server denied to the user, without repetitions.
 pub(crate) fn denied(raw: &mut Resp) -> Vec<String> {
     let log = raw.cmd(&["ACL", "LOG", "128"]);
     let name = Reply::Bulk("object".into());
@@ -175,7 +175,7 @@ fn every_right_of_the_minimal_user_is_used() {
             .into_iter()
             .filter(|right| *right != missing)
             .collect();
-        // On a busy machine a connection is replaced before it could be tested, or a lock is lost.
+        // On a busy machine a connection is replaced before its test, or a lock is lost.
         let mut rounds = 1..=5;
         let result = loop {
             let server = RedisServer::start();
@@ -201,7 +201,7 @@ fn every_right_of_the_minimal_user_is_used() {
             assert!(!shown.contains(PASSWORD), "{shown}");
         }
     };
-    // Mostly waiting, so all at once.
+    // These mostly wait, so all run at once.
     let checks: Vec<_> = all()
         .into_iter()
         .map(|right| std::thread::spawn(move || check(right)))
@@ -224,7 +224,7 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     assert_denied(&error.unwrap_err(), "rights");
 }
 
-/// Revoking locks needs nothing more; listing them needs one right.
+/// Revoking locks needs no further right; listing them needs one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_needs_the_right_to_scan() {
     let server = RedisServer::start();
@@ -243,8 +243,8 @@ async fn an_operator_needs_the_right_to_scan() {
     assert!(within(LONG, holds).await.unwrap().is_lost());
 }
 
-/// `min_replicas` needs one right more, and `fsync` another one. Waiting does not help without it,
-/// in the queue neither.
+/// `min_replicas` needs one more right, and `fsync` another one. Without it waiting does not help,
+/// in the queue either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     let server = master();
@@ -284,14 +284,14 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     }
 }
 
-/// An outage that waiting does not end, and that names what is missing.
+/// Panics unless the error is an outage that waiting does not end, and names the missing right.
 #[track_caller]
 fn assert_denied(error: &Error, missing: &str) {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert_says(error, &[missing]);
 }
 
-/// What is shown to suffice is what is written down.
+/// The documented rights are those that are shown to suffice above.
 #[test]
 fn the_documented_line_is_this_one() {
     let page = include_str!("../../../docs/storage.md");

@@ -1,4 +1,4 @@
-//! Child processes that hold locks and wait for them: the ones that are frozen and killed.
+//! Child processes that hold locks or wait for them, and that the tests freeze and kill.
 
 use std::time::{Duration, Instant};
 
@@ -44,14 +44,14 @@ async fn play() {
     }
 }
 
-/// Waits `count` times over; each waiter that gets the lock says so and releases.
+/// Waits for the lock `count` times at once. Each waiter prints its token and releases.
 async fn queue(manager: &LockManager, key: &str, lease: Duration, count: usize) {
     let waiters = (0..count).map(|_| {
         let lock = manager.lock(key).lease(lease).wait(ms(60_000));
         tokio::spawn(async move {
             let guard = lock.acquire().await.expect("each waiter has a turn");
             println!("turn {}", guard.fencing_token());
-            // The hold may have been lost to a pause right here; the turn was had.
+            // A pause at this point may have cost the hold, but the waiter has had its turn.
             let _ = guard.release().await;
         })
     });
@@ -63,7 +63,7 @@ async fn queue(manager: &LockManager, key: &str, lease: Duration, count: usize) 
 }
 
 /// Returns after a pause, since `last`, that was longer than the lease. It blocks its thread, so
-/// that what follows is what a process does first after SIGCONT.
+/// that the caller's next step is the first one of the process after SIGCONT.
 fn sit_through_a_pause(mut last: Instant, lease: Duration) {
     loop {
         std::thread::sleep(ms(1));
@@ -74,7 +74,7 @@ fn sit_through_a_pause(mut last: Instant, lease: Duration) {
     }
 }
 
-/// Asks a guard right after a pause.
+/// Queries a guard right after a pause.
 async fn guard(manager: &LockManager, key: &str, lease: Duration) {
     let guard = hold(manager, key, lease).await;
     let last = Instant::now();
@@ -84,7 +84,7 @@ async fn guard(manager: &LockManager, key: &str, lease: Duration) {
     println!("end {}", describe(guard.release().await));
 }
 
-/// A body that awaits: it must be dropped.
+/// Runs a body that awaits and so must be dropped.
 async fn body(manager: &LockManager, key: &str, lease: Duration) {
     let lock = manager.lock(key).lease(lease);
     let result = lock.run(async |held| {
@@ -92,7 +92,7 @@ async fn body(manager: &LockManager, key: &str, lease: Duration) {
         println!("held {}", held.fencing_token());
         loop {
             tokio::time::sleep(ms(1)).await;
-            // A pause between two awaits ends at the second one.
+            // A pause between two awaits must end the body at the second one.
             if was_paused {
                 println!("survived");
             }
@@ -104,7 +104,7 @@ async fn body(manager: &LockManager, key: &str, lease: Duration) {
     println!("end {}", describe(result));
 }
 
-/// A body that comes to its end after the pause: its result must not pass for a success.
+/// Runs a body that completes after the pause. Its result must not count as a success.
 async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
     let lock = manager.lock(key).lease(lease);
     let result = lock.run(async |held| {

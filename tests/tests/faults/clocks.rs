@@ -1,4 +1,4 @@
-//! A server whose wall clock steps.
+//! Steps of the server's wall clock.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
     let next = acquired(this.waiting).await;
     let token = next.fencing_token();
     assert!(token > this.guard.fencing_token());
-    // Back again: the token stays ahead of the clock.
+    // The clock is back again, and the token stays ahead of it.
     this.server.step_clock(true, Duration::ZERO);
     next.release().await.unwrap();
     let last = hold(&this.waiter, "k", lease).await;
@@ -68,7 +68,7 @@ async fn a_step_refuses_nobody() {
     let server = server();
     let mut last = None;
     for ahead in [true, false] {
-        // Each has a fresh idea of the time, which the step makes wrong.
+        // Each manager has a fresh estimate of the time, which the step makes wrong.
         let managers = [connect(&server.url()).await, connect(&server.url()).await];
         server.step_clock(ahead, HOUR / 2);
         let waited = hold(&managers[0], "k", LONG).await;
@@ -84,7 +84,7 @@ async fn a_step_refuses_nobody() {
     until_clean(&mut server.client(), LONG).await;
 }
 
-/// A step that is too small for the lock to expire: the grant seems older or younger.
+/// The step is too small for the lock to expire; it makes the grant seem older or younger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_across_a_step_are_confirmed_first() {
     for ahead in [false, true] {

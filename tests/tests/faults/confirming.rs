@@ -1,5 +1,4 @@
-//! Pushed grants: they arrive by a message, are as old as it, and are short until they are
-//! confirmed.
+//! Pushed grants: a push delivers them, they are as old as the push, and short until confirmed.
 
 use distlock_tests::{After, Way, within};
 
@@ -10,8 +9,8 @@ use crate::kit::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_makes_the_hand_off_immediate() {
-    // No request of the waiter arrives, so only the message can have brought it the lock. A grant
-    // that comes a second late is not believed: on a busy machine a round may end so.
+    // No request of the waiter arrives, so only the push can have brought the lock. A grant that
+    // comes a second late is rejected, which may happen on a busy machine.
     for _ in 0..5 {
         let mut this = Contended::start(ms(30_000)).await;
         this.proxy.stop_reading(Way::ToServer, true);
@@ -26,17 +25,17 @@ async fn a_message_makes_the_hand_off_immediate() {
     panic!("no message has brought the lock");
 }
 
-/// What only a confirmation of `k` contains: a script with three keys, the lock first.
+/// Returns text that only a confirmation of `k` contains: a script with three keys, the lock first.
 fn confirmation() -> String {
     let lock = lock_key("k");
     format!("$1\r\n3\r\n${}\r\n{lock}\r\n", lock.len())
 }
 
-/// A confirmation whose reply is lost is repeated, and one whose reply is slow counts.
+/// A confirmation is repeated if its reply is lost, and counts if its reply is slow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_confirmed_over_a_bad_link() {
     for lost in [Some(After::Reset), Some(After::Silence), None] {
-        // A grant lasts for a second until then, which is too short for a busy machine.
+        // An unconfirmed grant lasts for a second, which is too short for a busy machine.
         let mut rounds = 1..=10;
         while !is_confirmed(lost).await {
             assert!(rounds.next().is_some(), "{lost:?}: lost in every round");
@@ -44,7 +43,7 @@ async fn a_grant_is_confirmed_over_a_bad_link() {
     }
 }
 
-/// Without its first reply, or with slow ones.
+/// Returns true if a grant is confirmed without its first reply, or with slow replies.
 async fn is_confirmed(without: Option<After>) -> bool {
     let mut this = Contended::warm(HELD).await;
     match without {
@@ -56,14 +55,14 @@ async fn is_confirmed(without: Option<After>) -> bool {
     let is_confirmed = within(LONG, guard.confirmed()).await.is_ok();
     let swallowed = this.proxy.stats().replies_swallowed;
     assert_eq!(swallowed, u64::from(without.is_some()));
-    // Twice what an unconfirmed grant lasts.
+    // Twice the time that an unconfirmed grant lasts.
     let lost = tokio::time::timeout(ms(2_500), guard.lost()).await;
     let _ = guard.release().await;
     until_clean(&mut this.raw, LONG).await;
     is_confirmed && lost.is_err()
 }
 
-/// A slow link delays its messages, and is replaced when it is lost.
+/// A slow connection delays its pushes, and is replaced when it is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pushed_grant_is_as_old_as_its_message() {
     let (lease, slow) = (ms(5_000), ms(300));
@@ -72,14 +71,14 @@ async fn a_pushed_grant_is_as_old_as_its_message() {
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
     let remaining = guard.remaining();
-    // Either believed for what is left of the grant, or confirmed first.
+    // Valid for the rest of the grant, unless it was confirmed first.
     let short = grant_lease(lease) - slow;
     assert!(
         remaining < short || remaining > grant_lease(lease),
         "{remaining:?} of {short:?} left"
     );
     assert!(remaining < lease - slow, "{remaining:?} left");
-    // Late, it was lost.
+    // A late hold may have been lost.
     let _ = guard.release().await;
     until_clean(&mut this.raw, LONG).await;
     this.proxy.reset_connections();
@@ -87,8 +86,8 @@ async fn a_pushed_grant_is_as_old_as_its_message() {
     guard.release().await.unwrap();
 }
 
-/// Messages and replies that arrive together when the grant is old: the hold has the token of the
-/// lock that is stored.
+/// Pushes and replies arrive together when the grant is old. The hold has the token of the stored
+/// lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_never_has_the_token_of_an_earlier_grant() {
     for pause in [ms(300), ms(1_400)] {
@@ -103,17 +102,17 @@ async fn a_hold_never_has_the_token_of_an_earlier_grant() {
     }
 }
 
-/// A body that runs under one grant is not told that a later one is its own.
+/// A body that runs under one grant does not take a later one for its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_confirmation_of_another_grant_is_a_loss() {
     // Renewals, which compare tokens too, are ten seconds apart.
     let (lease, before_renewals) = (ms(60_000), ms(8_000));
     let mut this = Contended::warm(lease).await;
-    // The grant arrives, and its confirmation waits on its way.
+    // The grant arrives, and its confirmation is held up.
     this.proxy.stop_reading(Way::ToServer, true);
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
-    // Meanwhile the server grants again: the same owner, whose ask came late, has the next token.
+    // Meanwhile the server grants again: a late acquire of the same owner gets the next token.
     let token = guard.fencing_token();
     let value = this.raw.get(&lock_key("k")).expect("it is granted");
     let next = value.replacen(&token.to_string(), &(token.get() + 1).to_string(), 1);
@@ -127,6 +126,6 @@ async fn a_confirmation_of_another_grant_is_a_loss() {
     .await;
     assert!(error.is_lost(), "{error:?}");
     assert!(confirmed.unwrap_err().is_lost());
-    // No body runs under the later grant: it is given back before its lease ends.
+    // No body runs under the later grant, so it is released before its lease ends.
     until_clean(&mut this.raw, LONG).await;
 }

@@ -1,4 +1,4 @@
-//! A lock that one client holds and another one waits for: where most faults begin.
+//! A lock with a holder and a waiter in different clients, the start of most fault tests.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::kit::{
     Acquiring, LONG, acquire_later, connect, hand_on, hold, until_answered, until_queued, warm,
 };
 
-/// A holder and a waiter of the lock `k`. One of them reaches the server through the proxy.
+/// A holder and a waiter of the lock `k`, at least one of them behind the proxy.
 pub(crate) struct Contended {
     pub(crate) server: RedisServer,
     pub(crate) proxy: Proxy,
@@ -21,33 +21,33 @@ pub(crate) struct Contended {
 }
 
 impl Contended {
-    /// On a new server, with the waiter behind the proxy.
+    /// Starts on a new server, with the waiter behind the proxy.
     pub(crate) async fn start(lease: Duration) -> Self {
         Self::on(RedisServer::start(), lease).await
     }
 
-    /// The same on a server that knows every script, so that each use of one is a single command.
+    /// Starts on a server with every script loaded, so that each use of one is a single command.
     pub(crate) async fn warm(lease: Duration) -> Self {
         let server = RedisServer::start();
         warm(&server).await;
         Self::on(server, lease).await
     }
 
-    /// On this server, with the waiter behind the proxy.
+    /// Starts on this server, with the waiter behind the proxy.
     pub(crate) async fn on(server: RedisServer, lease: Duration) -> Self {
         let proxy = server.proxy();
         let urls = [server.url(), server.url_via(&proxy)];
         Self::at(server, proxy, urls, lease).await
     }
 
-    /// On this server, with the holder behind the proxy.
+    /// Starts on this server, with the holder behind the proxy.
     pub(crate) async fn with_far_holder(server: RedisServer, lease: Duration) -> Self {
         let proxy = server.proxy();
         let urls = [server.url_via(&proxy), server.url()];
         Self::at(server, proxy, urls, lease).await
     }
 
-    /// On this server, with both behind the proxy.
+    /// Starts on this server, with both behind the proxy.
     pub(crate) async fn behind_proxy(server: RedisServer, lease: Duration) -> Self {
         let proxy = server.proxy();
         let urls = [server.url_via(&proxy), server.url_via(&proxy)];
@@ -65,7 +65,7 @@ impl Contended {
         let guard = hold(&holder, "k", lease).await;
         let waiting = acquire_later(&waiter, "k", lease, LONG * 6);
         until_queued(&mut raw, "k", 1).await;
-        // Behind the answer that it is queued: the waiter has that.
+        // This reply follows the one to the acquire, so the waiter knows that it is queued.
         until_answered(&waiter).await;
         Contended {
             server,

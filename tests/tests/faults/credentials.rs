@@ -13,10 +13,10 @@ use crate::kit::{
     until_served,
 };
 
-/// What makes the source panic.
+/// Error text that makes the source panic.
 const PANIC: &str = "panic";
 
-/// The source of the password.
+/// A source of credentials.
 #[derive(Clone)]
 pub(crate) struct Vault {
     now: Arc<Mutex<Result<Credentials, String>>>,
@@ -35,7 +35,7 @@ impl Vault {
         *self.now.lock().unwrap() = what.map_err(str::to_owned);
     }
 
-    /// How often it was asked.
+    /// Returns how often the source was called.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -63,7 +63,7 @@ pub(crate) fn add_user(raw: &mut Resp, name: &str, password: &str) {
     ok(raw, &[&["ACL", "SETUSER", name][..], &rights].concat());
 }
 
-/// The users of all connections but this one.
+/// Returns the users of all connections except this one.
 pub(crate) fn users(raw: &mut Resp) -> Vec<String> {
     let own = format!("id={} ", raw.cmd(&["CLIENT", "ID"]).int());
     let list = raw.cmd(&["CLIENT", "LIST"]);
@@ -81,7 +81,7 @@ fn cut(raw: &mut Resp) {
     kill(raw, "pubsub");
 }
 
-/// A server with the users that the source names, and a hold that lasts.
+/// A server with the users of the source, and a long hold.
 struct Kept {
     raw: Resp,
     manager: LockManager,
@@ -107,7 +107,7 @@ impl Kept {
         }
     }
 
-    /// Waits until calls fail with an error that has this text.
+    /// Waits until calls fail with an error that contains `text`.
     async fn until_refused(&self, text: &str) {
         eventually_async(LONG, async || {
             let refused = self.manager.lock("k").wait(ms(100)).acquire().await;
@@ -116,7 +116,7 @@ impl Kept {
         .await;
     }
 
-    /// Nothing was lost.
+    /// Checks that the hold was not lost, and ends it.
     async fn end(mut self) {
         assert!(self.held.is_held());
         self.held.release().await.unwrap();
@@ -124,8 +124,8 @@ impl Kept {
     }
 }
 
-/// All connections that live, a lane too, change over to the credentials of the moment, and nothing
-/// is lost.
+/// All live connections, runtime connections too, change to the current credentials, and no hold is
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn live_connections_are_told_the_credentials_of_the_moment() {
     let vault = Vault::new("one", "first");
@@ -138,14 +138,14 @@ async fn live_connections_are_told_the_credentials_of_the_moment() {
     vault.set(Ok(Credentials::new("two", "second")));
     let changed = async || users(&mut kept.raw) == ["two", "two", "two"];
     eventually_async(LONG, changed).await;
-    // Nothing depends on the old one any more.
+    // No connection depends on the old user.
     kept.raw.cmd(&["ACL", "DELUSER", "one"]);
     assert_eq!(users(&mut kept.raw).len(), 3, "none was cut");
     kept.end().await;
 }
 
-/// The password is changed, and all connections are cut: the next ones have the new one, and what
-/// was held still is.
+/// The password changes, and all connections are cut. New connections use the new password, and the
+/// hold survives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotated_password_is_survived() {
     let vault = Vault::new("app", "first");
@@ -153,7 +153,7 @@ async fn a_rotated_password_is_survived() {
     for password in ["second", "third"] {
         add_user(&mut kept.raw, "app", password);
         cut(&mut kept.raw);
-        // The vault is later than the server.
+        // The source changes later than the server.
         kept.until_refused("WRONGPASS").await;
         vault.set(Ok(Credentials::new("app", password)));
         until_served(&kept.manager).await;
@@ -162,7 +162,7 @@ async fn a_rotated_password_is_survived() {
     kept.end().await;
 }
 
-/// The source fails: what is connected stays so, what is not is told why, and no secret is told.
+/// While the source fails, live connections stay, calls report the reason, and no secret is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_fails_is_asked_again() {
     const SEALED: &str = "the vault is sealed";
@@ -187,7 +187,7 @@ async fn a_source_that_fails_is_asked_again() {
     kept.end().await;
 }
 
-/// Also a password for a server that asks for none: another server is meant.
+/// This includes a password for a server that requires none, because another server is meant.
 #[tokio::test]
 async fn settings_that_contradict_each_other_are_refused() {
     let open = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Waiters whose process stands still or is gone do not hold up the living.
+//! Waiters of a frozen or dead process do not hold up other waiters.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use crate::kit::{
     lock_key, ms, queue_key, until_listening, until_queued,
 };
 
-/// Freezes a process whose 100 waiters are queued before a live one.
+/// Freezes a process with 100 waiters that are queued before a live one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
     const FROZEN: usize = 100;
     let server = RedisServer::start();
     let mut raw = server.client();
-    // PUBLISH counts it, whatever client a message is for.
+    // PUBLISH counts this subscriber, whichever client a message is for.
     let mut listener = server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
-    // A long one, so that it is seen when it is taken for the grant's.
+    // Long, so that it is noticed if it is used instead of the grant's lease.
     let lease = ms(10_000);
     let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = hold(&holder, "k", lease).await;
@@ -55,7 +55,7 @@ async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
 }
 
-/// It waited for a minute; no other client has to, for a place among the waiters.
+/// The killed waiters had a `wait` of a minute. Another client gets a place in the queue earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     const KILLED: usize = 250;
@@ -69,7 +69,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     );
     let lease = ms(10_000);
     let guard = hold(&holder, "k", lease).await;
-    // A live waiter is queued before them all.
+    // A live waiter is queued before all of them.
     let patient = acquire_later(&holder, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
     let killed = child("queue", &server.url(), "k", lease, KILLED);
@@ -80,7 +80,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     let last = last.array()[0].text().unwrap();
     let dead = last.split(':').next().unwrap().to_owned();
     killed.kill();
-    // The server has noticed.
+    // The server has noticed the lost connection.
     until_listening(&mut raw, 2, LONG).await;
     let waiting = [(); 2].map(|()| acquire_later(&live, "k", lease, LONG));
     eventually_async(LONG, async || {
@@ -95,14 +95,14 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     .await;
     guard.release().await.unwrap();
     within(LONG, give_back(patient)).await;
-    // Which of them asked first is not known.
+    // Either of them may have asked first.
     let [first, second] = waiting.map(give_back);
     within(LONG, async { tokio::join!(first, second) }).await;
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
 }
 
-/// One call removes a bounded number of dead waiters; a look goes on at once, not half a second
-/// later.
+/// One call removes a bounded number of dead waiters. A queue check then continues at once, not
+/// half a second later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_look_passes_ten_thousand_dead_waiters() {
     const FILL: &str = "local now = redis.call('TIME')[1] * 1000000
@@ -113,13 +113,13 @@ async fn one_look_passes_ten_thousand_dead_waiters() {
         end";
     let server = RedisServer::start();
     let mut raw = server.client();
-    // A holder that is not there to notice anything: only the waiter drives the queue.
+    // The holder does not exist, so only the waiter drives the queue.
     let holder = format!("2 {}:1 1 60000 1 gone", "a".repeat(32));
     raw.cmd(&["SET", &lock_key("k"), &holder, "PX", "60000"]);
     let live = connect(&server.url()).await;
     let waiting = acquire_later(&live, "k", ms(10_000), 6 * LONG);
     until_queued(&mut raw, "k", 1).await;
-    // They are queued before it, and no connection listens for them.
+    // The dead waiters are queued before it, and no connection is subscribed for them.
     let entries = queue_key("k").replace(":queue:", ":entry:");
     raw.cmd(&["EVAL", FILL, "2", &queue_key("k"), &entries]);
     until_queued(&mut raw, "k", 10_001).await;

@@ -1,4 +1,4 @@
-//! A server that forgets: FLUSHALL, and a death without persistence.
+//! A server that loses its data: FLUSHALL, and a crash without persistence.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -30,7 +30,7 @@ async fn flushall_is_told_and_waiters_go_on() {
         turns.push(within(LONG, waiter).await.unwrap());
     }
     turns.sort();
-    // A look each half second finds that everything is gone.
+    // A queue check, twice per second, finds the data gone.
     let delay = turns[0].1 - flushed;
     assert!(delay < ms(1_000) + SLACK, "{delay:?}");
     let mut last = this.guard.fencing_token();
@@ -38,7 +38,7 @@ async fn flushall_is_told_and_waiters_go_on() {
         assert!(token > last, "{token} after {last}");
         last = token;
     }
-    // The release of the flushed hold changes nothing for others.
+    // The release of the flushed hold changes nothing for other clients.
     assert!(this.guard.release().await.is_err());
     until_clean(&mut this.raw, LONG).await;
 }
@@ -55,7 +55,7 @@ async fn a_server_that_dies_without_persistence_is_found_out() {
         server.kill();
         server.restart();
         let back = Instant::now();
-        // Documented: a server that forgets may grant again before the holder hears of it.
+        // Documented: a server that lost its data may grant again before the holder learns of it.
         let rival = hold(&second, "k", lease).await;
         assert!(rival.fencing_token() > guard.fencing_token());
         within(LONG, guard.lost()).await;
@@ -94,7 +94,7 @@ async fn after_a_restart_nobody_elses_connection_is_killed() {
     let old: i64 = id.parse().unwrap();
     proxy.refuse_connections(true);
     server.restart();
-    // The new server counts from the beginning: another client has that number now.
+    // The restarted server numbers its clients from the start, so another client has that id.
     let mut bystanders = [(); 30].map(|()| server.client());
     let id_of = |bystander: &mut Resp| bystander.cmd(&["CLIENT", "ID"]).int();
     let ids = bystanders.each_mut().map(id_of);
@@ -134,7 +134,7 @@ impl From<Error> for AnnotatedError {
     }
 }
 
-/// Lost, which was not known before the release.
+/// Panics unless the release found the loss, after the body had completed.
 #[track_caller]
 fn assert_gone(error: &Error, key: &str) {
     let (reason, completed) = loss(error);
@@ -164,7 +164,7 @@ async fn a_flush_during_a_short_body_is_told_at_its_release() {
     assert_gone(&annotated(true).await, "annotated");
     let finished = distlock::with_manager(manager.clone(), finishing(&raw)).await;
     assert!(matches!(finished, Ok(7)), "{finished:?}");
-    // A job that is kept for a while is released once, and handed on later: that is no loss.
+    // A hold with `min_hold` is released once and handed off later, which is not a loss.
     let kept = manager.lock("kept").min_hold(ms(300));
     kept.acquire().await.unwrap().release().await.unwrap();
     until_clean(&mut server.client(), LONG).await;

@@ -1,4 +1,4 @@
-//! What the tests of this binary have in common.
+//! Helpers that the tests of this binary share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,26 +12,26 @@ use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, w
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Everything that must happen at some time, on a loaded machine.
+/// Timeout for everything that must happen eventually, on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// What a loaded machine may add to a bound.
+/// Allowance on a bound for a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(4);
 
-/// A lease that a loaded machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they
-/// still succeed.
+/// A lease that a loaded machine renews in time. Renewals are sent every 1.7 s, and still succeed
+/// when they are 3.3 s late.
 pub(crate) const HELD: Duration = Duration::from_secs(5);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// How much longer than the lease the server keeps a lock.
+/// Returns how much longer than the lease the server keeps a lock.
 pub(crate) fn grace(lease: Duration) -> Duration {
     (lease / 10).clamp(ms(250), ms(10_000))
 }
 
-/// The lease of a grant that is not confirmed.
+/// Returns the lease of a grant that is not confirmed.
 pub(crate) fn grant_lease(lease: Duration) -> Duration {
     lease.min(ms(1_000))
 }
@@ -48,26 +48,26 @@ pub(crate) fn queue_key(key: &str) -> String {
     format!("distlock:queue:{{{key}}}")
 }
 
-/// A manager whose callers have their lanes from the first call on.
+/// Connects a manager that opens runtime connections for its callers from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
     let builder = lanes_at_once(LockManager::builder().connect_timeout(LONG));
     builder.connect(url).await.expect("the server is up")
 }
 
-/// A manager like any other, which a loaded machine has time to connect.
+/// Connects a manager with default settings, except for a long connect timeout.
 pub(crate) async fn connect_patiently(url: impl AsRef<str>) -> Result<LockManager, Error> {
     let builder = LockManager::builder();
     builder.connect_timeout(LONG).connect(url.as_ref()).await
 }
 
-/// A server, a connection to it, and a manager.
+/// Starts a server, and returns it with a connection and a manager.
 pub(crate) async fn single() -> (RedisServer, Resp, LockManager) {
     let server = RedisServer::start();
     let (raw, manager) = (server.client(), connect(&server.url()).await);
     (server, raw, manager)
 }
 
-/// A server, a proxy before it, and a manager behind that.
+/// Starts a server and a proxy in front of it; the manager connects through the proxy.
 pub(crate) async fn proxied() -> (RedisServer, Proxy, LockManager) {
     let server = RedisServer::start();
     let proxy = server.proxy();
@@ -75,7 +75,7 @@ pub(crate) async fn proxied() -> (RedisServer, Proxy, LockManager) {
     (server, proxy, manager)
 }
 
-/// Acquires and releases in a task of a runtime, more often than it takes to open a lane there.
+/// Acquires and releases in a task of `on`, more often than opening a runtime connection takes.
 pub(crate) async fn call_often(on: &Handle, manager: &LockManager, key: &str) {
     let lock = manager.lock(key).wait(LONG);
     let calls = on.spawn(async move {
@@ -92,24 +92,20 @@ pub(crate) async fn until_served(manager: &LockManager) {
     eventually_async(LONG, served).await;
 }
 
-/// Waits until this many clients listen at a server.
+/// Waits until `count` clients are subscribed at a server.
 pub(crate) async fn until_listening(raw: &mut Resp, count: usize, timeout: Duration) {
     let channels = ["PUBSUB", "CHANNELS", "distlock:client:*"];
     let listening = async || equal(raw.cmd(&channels).array().len(), count);
     eventually_async(timeout, listening).await;
 }
 
-/// Acquires with this lease, however slow the machine is.
-///
-/// # Panics
-///
-/// If it does not acquire.
+/// Acquires with this lease, however slow the machine is. Panics if it fails.
 pub(crate) async fn hold(manager: &LockManager, key: &str, lease: Duration) -> LockGuard {
     let lock = manager.lock(key).lease(lease).wait(LONG);
     lock.acquire().await.unwrap()
 }
 
-/// Has the server know every script, so that the next use of each is one command.
+/// Loads every script into the server, so that the next use of each is one command.
 pub(crate) async fn warm(server: &RedisServer) {
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -118,7 +114,7 @@ pub(crate) async fn warm(server: &RedisServer) {
     expiry_after_renewal(&mut raw, "warm").await;
     let waiting = acquire_later(&second, "warm", lease, LONG);
     until_queued(&mut raw, "warm", 1).await;
-    // Told, its grant is confirmed; not told, a look finds it.
+    // The waiter confirms its grant if it is notified; otherwise a queue check finds the grant.
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().0.unwrap();
     until_queued(&mut raw, "warm", 0).await;
@@ -129,7 +125,7 @@ pub(crate) async fn warm(server: &RedisServer) {
     raw.cmd(&["DEL", "distlock:fence:{warm}"]);
 }
 
-/// Waits until exactly `count` calls stand in the queue.
+/// Waits until exactly `count` calls are queued.
 pub(crate) async fn until_queued(raw: &mut Resp, key: &str, count: i64) {
     let queue = queue_key(key);
     eventually_async(LONG, async || {
@@ -138,12 +134,12 @@ pub(crate) async fn until_queued(raw: &mut Resp, key: &str, count: i64) {
     .await;
 }
 
-/// Waits until nothing but fences is left on the server: no lock, no queue.
+/// Waits until the server has only fences left, no lock and no queue.
 pub(crate) async fn until_clean(raw: &mut Resp, within: Duration) {
     eventually_async(within, async || equal(leftovers(raw), Vec::<String>::new())).await;
 }
 
-/// Locks and queue entries on the server.
+/// Returns every key on the server that is not a fence.
 pub(crate) fn leftovers(raw: &mut Resp) -> Vec<String> {
     let mut keys = raw.keys("*");
     keys.retain(|key| !key.contains(":fence:"));
@@ -156,41 +152,40 @@ pub(crate) fn ok(raw: &mut Resp, words: &[&str]) {
     assert_eq!(raw.cmd(words), Reply::Status("OK".into()), "{words:?}");
 }
 
-/// Ends all connections of a type (`normal`, `pubsub`) except this one; returns how many there
-/// were.
+/// Closes all connections of a type (`normal`, `pubsub`) except this one. Returns how many.
 pub(crate) fn kill(raw: &mut Resp, kind: &str) -> i64 {
     raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
         .int()
 }
 
-/// How many connections the server has accepted since it started.
+/// Returns how many connections the server has accepted since it started.
 pub(crate) fn accepted(raw: &mut Resp) -> u64 {
     let accepted = raw.info_field("total_connections_received");
     accepted.parse().expect("a number")
 }
 
-/// How many connections the server has.
+/// Returns how many connections the server has.
 pub(crate) fn connections(raw: &mut Resp) -> usize {
     let list = raw.cmd(&["CLIENT", "LIST"]);
     list.text().expect("a list").lines().count()
 }
 
-/// How many scripts the server has executed.
+/// Returns how many scripts the server has executed.
 pub(crate) fn scripts(raw: &mut Resp) -> u64 {
     calls(raw, "eval") + calls(raw, "evalsha")
 }
 
-/// How many of a command the server has executed.
+/// Returns how often the server has executed a command.
 pub(crate) fn calls(raw: &mut Resp, command: &str) -> u64 {
     statistic(raw, command, "calls=")
 }
 
-/// How many it has refused without executing them.
+/// Returns how many calls of a command the server has rejected without executing them.
 pub(crate) fn rejected(raw: &mut Resp, command: &str) -> u64 {
     statistic(raw, command, "rejected_calls=")
 }
 
-/// How many of those that it has executed ended with an error.
+/// Returns how many executed calls of a command ended with an error.
 pub(crate) fn failed(raw: &mut Resp, command: &str) -> u64 {
     statistic(raw, command, "failed_calls=")
 }
@@ -205,17 +200,13 @@ fn statistic(raw: &mut Resp, command: &str, field: &str) -> u64 {
     number.map_or(0, |number| number.parse().expect("a number"))
 }
 
-/// Acquires, and releases at once.
 pub(crate) async fn taken_once(manager: &LockManager, key: &str) {
     let guard = manager.lock(key).acquire().await.unwrap();
     guard.release().await.unwrap();
 }
 
-/// Tries once, and again if the machine was too slow to answer: that says nothing of the lock.
-///
-/// # Panics
-///
-/// If the store cannot be used for long, or refuses.
+/// Tries to acquire. An attempt that the store does not answer is repeated, because it shows
+/// nothing about the lock. Panics if the store refuses, or is unavailable for 20 attempts.
 pub(crate) async fn tried(lock: &Lock) -> Option<LockGuard> {
     for _ in 0..20 {
         match lock.try_acquire().await {
@@ -226,10 +217,10 @@ pub(crate) async fn tried(lock: &Lock) -> Option<LockGuard> {
     panic!("{lock:?}: no try was answered");
 }
 
-/// A call that acquires in a task of its own: the outcome, and when it came.
+/// A call that acquires in its own task. Returns the outcome and when it came.
 pub(crate) type Acquiring = JoinHandle<(Result<LockGuard, Error>, Instant)>;
 
-/// Acquires in a task of its own, so that the caller can go on to make trouble.
+/// Acquires in a separate task, so that the caller can go on and cause a fault.
 pub(crate) fn acquire_later(
     manager: &LockManager,
     key: &str,
@@ -240,7 +231,7 @@ pub(crate) fn acquire_later(
     tokio::spawn(async move { (lock.acquire().await, Instant::now()) })
 }
 
-/// Releases as soon as it has acquired: which token, and when.
+/// Releases as soon as the call has acquired. Returns its token and when it acquired.
 pub(crate) async fn give_back(acquiring: Acquiring) -> (FencingToken, Instant) {
     let (guard, acquired) = acquiring.await.unwrap();
     let guard = guard.unwrap();
@@ -249,11 +240,7 @@ pub(crate) async fn give_back(acquiring: Acquiring) -> (FencingToken, Instant) {
     (token, acquired)
 }
 
-/// Waits until a call in a task of its own has acquired.
-///
-/// # Panics
-///
-/// If it fails.
+/// Waits until a call in its own task has acquired. Panics if the call fails.
 #[track_caller]
 pub(crate) fn acquired(acquiring: Acquiring) -> impl Future<Output = LockGuard> {
     let acquired = within(LONG, acquiring);
@@ -271,11 +258,8 @@ pub(crate) async fn hand_on(guard: LockGuard, waiting: Acquiring, raw: &mut Resp
     until_clean(raw, LONG).await;
 }
 
-/// Why a hold was lost, and whether its body had completed.
-///
-/// # Panics
-///
-/// If the error is another one than `Lost`.
+/// Returns why a hold was lost, and whether its body had completed. Panics if the error is not
+/// `Lost`.
 #[track_caller]
 pub(crate) fn loss(error: &Error) -> (&LossReason, bool) {
     match error {
@@ -284,11 +268,7 @@ pub(crate) fn loss(error: &Error) -> (&LossReason, bool) {
     }
 }
 
-/// The outage that an error is about.
-///
-/// # Panics
-///
-/// If the error is another one than `Unavailable`.
+/// Returns the outage of an error. Panics if the error is not `Unavailable`.
 #[track_caller]
 pub(crate) fn outage(error: &Error) -> Outage {
     match error {
@@ -297,7 +277,7 @@ pub(crate) fn outage(error: &Error) -> Outage {
     }
 }
 
-/// Panics unless the error is a misconfiguration and its text has all these parts.
+/// Panics unless the error is a misconfiguration and its text contains all `parts`.
 #[track_caller]
 pub(crate) fn assert_config(error: &Error, parts: &[&str]) {
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
@@ -305,7 +285,7 @@ pub(crate) fn assert_config(error: &Error, parts: &[&str]) {
     assert_says(error, parts);
 }
 
-/// Panics unless the text of an error has all these parts, and no password of these tests.
+/// Panics unless the text of an error contains all `parts`, and no password of these tests.
 #[track_caller]
 pub(crate) fn assert_says(error: &Error, parts: &[&str]) {
     let text = error.to_string();
@@ -324,16 +304,16 @@ pub(crate) fn assert_stored(raw: &mut Resp, guard: &LockGuard) {
     assert_eq!(value.split(' ').nth(2), Some(&*token), "{value}");
 }
 
-/// When a key runs out, by the server's clock (ms, to within one or two); negative without a key.
-/// Redis 6.2 has no `PEXPIRETIME`.
+/// Returns when a key expires, by the server's clock in ms, to within one or two. Negative without
+/// a key. Redis 6.2 has no `PEXPIRETIME`.
 pub(crate) fn expires(raw: &mut Resp, key: &str) -> i64 {
     let script = "local left, time = redis.call('PTTL', KEYS[1]), redis.call('TIME') \
                   if left < 0 then return left end return time[1] * 1000 + math.floor(time[2] / 1000) + left";
     raw.cmd(&["EVAL", script, "1", key]).int()
 }
 
-/// The instant before which the server certainly does not let go of a lock, read just after a
-/// renewal so that the next one is a third of the lease away.
+/// Waits for a renewal, so that the next one is a third of the lease away. Returns an instant
+/// before which the server certainly keeps the lock.
 pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
     let lock = lock_key(key);
     let mut last = expires(raw, &lock);
@@ -345,30 +325,26 @@ pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
         renewed
     })
     .await;
-    // Asked before: the remaining time counts from a later moment.
+    // Read before the command, because the remaining time counts from a later instant.
     let asked = Instant::now();
     asked + ms(u64::try_from(raw.pttl(&lock)).expect("a lock has a TTL"))
 }
 
-/// Waits until the manager has received every reply to what it has sent before.
+/// Waits until the manager has received every reply to its earlier commands.
 pub(crate) async fn until_answered(manager: &LockManager) {
     eventually_async(LONG, async || manager.inspect("k").await.is_ok()).await;
 }
 
-/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the
-/// lease.
-///
-/// # Panics
-///
-/// If the lock is lost.
+/// Waits for two successful renewals of a hold, so that it does not live on the rest of its lease
+/// only. Panics if the lock is lost.
 pub(crate) async fn until_renewed_twice(guard: &LockGuard) {
     for _ in 0..2 {
         crate::access::renewed(guard).await.expect("it is held on");
     }
 }
 
-/// The instant until which a holder believes in its lock at the latest. Unlike the moment in which
-/// a task hears of a loss, it does not depend on how busy the machine is.
+/// Returns the latest instant until which a holder considers its lock valid. Unlike the instant at
+/// which a task learns of a loss, it does not depend on how busy the machine is.
 pub(crate) fn believed_until(guard: &LockGuard) -> Instant {
     let now = Instant::now();
     now + guard.remaining()
@@ -404,7 +380,7 @@ impl Exclusion {
     }
 }
 
-/// A body that runs now.
+/// A running body.
 #[derive(Debug)]
 pub(crate) struct Inside<'a>(&'a Exclusion);
 
@@ -414,11 +390,11 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Inside of a body: as long as the lock is believed, the server has it, as this very hold's.
+/// Panics if a body still considers its lock valid, but the server does not have that hold.
 #[track_caller]
 pub(crate) fn assert_in_redis(server: &RedisServer, held: &HeldLock) {
     let value = server.client().get(&lock_key(held.key()));
-    // A hold that was lost meanwhile promises nothing any more.
+    // A lost hold promises nothing.
     if !held.is_held() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Lanes: connections on the runtimes that call. Whatever becomes of a runtime, its manager goes
-//! on.
+//! Runtime connections, which are owned by the callers' runtimes. The manager goes on, whatever
+//! becomes of a runtime.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::kit::{
     queue_key, until_clean, until_queued,
 };
 
-/// The command connection and that for renewals.
+/// Number of connections of the I/O thread: one for commands, one for renewals.
 const HOME: usize = 2;
 
 async fn connect(server: &RedisServer, lanes: usize) -> LockManager {
@@ -25,7 +25,7 @@ async fn connect(server: &RedisServer, lanes: usize) -> LockManager {
     builder.connect(&server.url()).await.unwrap()
 }
 
-/// A server, a connection to it, and a manager that a runtime of its own has connected.
+/// Starts a server and a manager, connected on a runtime of its own, with a test connection.
 fn owned(lanes: usize) -> (RedisServer, Resp, Runtime, LockManager) {
     let (server, own) = (RedisServer::start(), Runtime::new().unwrap());
     let manager = own.block_on(connect(&server, lanes));
@@ -33,8 +33,8 @@ fn owned(lanes: usize) -> (RedisServer, Resp, Runtime, LockManager) {
     (server, raw, own, manager)
 }
 
-/// Takes and gives back locks in a task of a runtime until that has its lane, which is one more
-/// connection.
+/// Acquires and releases in tasks of a runtime until it has its runtime connection, which is one
+/// more connection.
 async fn open_lane(on: &Handle, manager: &LockManager, raw: &mut Resp) {
     let before = connections(raw);
     eventually_async(LONG, async || {
@@ -42,12 +42,12 @@ async fn open_lane(on: &Handle, manager: &LockManager, raw: &mut Resp) {
         connections(raw) > before
     })
     .await;
-    // What was to be asked at home was answered there.
+    // After these calls, the I/O thread has answered everything that was sent there.
     call_often(on, manager, "warm").await;
 }
 
-/// A manager with a lane on a runtime that can be blocked, for it has one thread, and a manager
-/// without lanes.
+/// A manager with a connection on a runtime of one thread, which can be blocked, and a manager
+/// without runtime connections.
 struct Blockable {
     server: RedisServer,
     raw: Resp,
@@ -88,7 +88,7 @@ impl Blockable {
         }
     }
 
-    /// Blocks the runtime until what is returned is dropped. Resolves when it is blocked.
+    /// Blocks the runtime until the returned sender is dropped. Resolves when it is blocked.
     async fn block(&self) -> mpsc::Sender<()> {
         let (unblock, unblocked) = mpsc::channel::<()>();
         let (tell, blocked) = oneshot::channel();
@@ -119,7 +119,7 @@ fn each_runtime_gets_a_lane_and_no_more_than_allowed() {
             }
         }
         assert_eq!(connections(&mut raw), 1 + HOME + limit, "{limit}");
-        // A runtime that ends makes room.
+        // The end of a runtime makes room.
         drop(runtimes);
         eventually(LONG, || equal(connections(&mut raw), 1 + HOME));
         if limit > 0 {
@@ -132,8 +132,8 @@ fn each_runtime_gets_a_lane_and_no_more_than_allowed() {
     }
 }
 
-/// The runtime of a waiter is blocked when it is granted the lock. Others get it, and the process
-/// keeps its other place in the queue; the waiter asks again when it runs.
+/// A waiter's runtime is blocked when it is granted the lock. Others get the lock, and the process
+/// keeps its other place in the queue. The blocked waiter asks again when it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtimes_grant_is_given_back() {
     let lease = ms(60_000);
@@ -150,7 +150,7 @@ async fn a_blocked_runtimes_grant_is_given_back() {
     let second = acquired(second).await;
     assert!(!blocked.is_finished());
     drop(unblock);
-    // It is queued behind those that waited.
+    // The blocked call is queued behind those that waited.
     until_queued(&mut this.raw, "k", 2).await;
     second.release().await.unwrap();
     let third = acquired(third).await;
@@ -162,8 +162,8 @@ async fn a_blocked_runtimes_grant_is_given_back() {
     until_clean(&mut this.raw, LONG).await;
 }
 
-/// The runtime is blocked while the answer to an ask is on its way: no call hears that the lock is
-/// its own. Home kills the lane and releases.
+/// The runtime is blocked while the reply to an acquire is in flight, so no call receives the
+/// grant. The I/O thread kills the runtime connection and releases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_blocked_runtime_asked_for_is_given_back() {
     let lease = ms(600_000);
@@ -171,7 +171,7 @@ async fn what_a_blocked_runtime_asked_for_is_given_back() {
     let before = connections(&mut this.raw);
     this.server.stop_process();
     let asked = this.acquire(lease);
-    // The ask is sent by the tasks that run before the one that blocks.
+    // The tasks that run before the blocking one send the acquire.
     for _ in 0..20 {
         let yields = this.handle.spawn(tokio::task::yield_now());
         yields.await.unwrap();
@@ -191,7 +191,7 @@ async fn what_a_blocked_runtime_asked_for_is_given_back() {
     until_clean(&mut this.raw, LONG).await;
 }
 
-/// A waiter whose time is up leaves the queue, although its runtime does not run.
+/// A waiter leaves the queue at the end of its `wait`, although its runtime does not run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtimes_wait_ends() {
     let mut this = Blockable::start().await;
@@ -199,10 +199,10 @@ async fn a_blocked_runtimes_wait_ends() {
     let lock = this.manager.lock("k").wait(ms(5_000));
     let waiting = this.handle.spawn(async move { lock.acquire().await });
     until_queued(&mut this.raw, "k", 1).await;
-    // It has heard of that, too.
+    // The waiter knows that it is queued.
     call_often(&this.handle, &this.manager, "warm").await;
     let unblock = this.block().await;
-    // No other client would look for it there for fifteen seconds.
+    // No other client would look for this waiter for fifteen seconds.
     let queue = queue_key("k");
     let queued = async || equal(this.raw.cmd(&["ZCARD", &queue]).int(), 0);
     eventually_async(ms(10_000), queued).await;
@@ -213,8 +213,8 @@ async fn a_blocked_runtimes_wait_ends() {
     until_clean(&mut this.raw, LONG).await;
 }
 
-/// The same for a release that was begun: home sends it. No loss is reported where the server has
-/// applied it before, and the blocked runtime does not read the answer.
+/// The I/O thread also sends a release that was begun. No loss is reported if the server has
+/// applied it before and the blocked runtime does not read the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_blocked_runtime_gives_back_is_released() {
     for is_sent in [false, true] {
@@ -247,7 +247,7 @@ async fn what_a_blocked_runtime_gives_back_is_released() {
     }
 }
 
-/// Passes on how the hold of the blocked runtime ended.
+/// Reports how the hold of the blocked runtime ended.
 struct Ends(mpsc::Sender<&'static str>);
 
 impl Observer for Ends {
@@ -261,7 +261,7 @@ impl Observer for Ends {
     }
 }
 
-/// Whatever its tasks were doing: asking, waiting, holding or releasing.
+/// Runtimes end while their tasks acquire, wait, hold or release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runtimes_are_dropped_at_any_moment() {
     let server = RedisServer::start();
@@ -296,7 +296,7 @@ async fn runtimes_are_dropped_at_any_moment() {
     });
     let rounds = tokio::task::spawn_blocking(|| rounds.join());
     rounds.await.unwrap().unwrap();
-    // What was dropped is given back long before its lease ends.
+    // Dropped holds are released long before their leases end.
     until_clean(&mut raw, ms(10_000)).await;
     call_often(&Handle::current(), &manager, "k0").await;
     assert!(connections(&mut raw) <= 1 + HOME + 8);
@@ -315,12 +315,12 @@ fn short_lived_runtimes_do_not_dial() {
             }
         });
     }
-    // One that was silent for long may have been replaced.
+    // A connection that was silent for long may have been replaced.
     let more = accepted(&mut raw) - before;
     assert!(more < 20, "{more} connections for 200 runtimes");
 }
 
-/// A runtime that can have no connection of its own is served at home.
+/// The I/O thread serves a runtime that cannot have a connection of its own.
 #[test]
 fn a_runtime_without_drivers_is_served() {
     let (_server, mut raw, own, manager) = owned(8);
@@ -337,8 +337,8 @@ fn a_runtime_without_drivers_is_served() {
     assert_eq!(connections(&mut raw), 1 + HOME);
 }
 
-/// Nothing more is asked on a lane of the connection that listened before, because its places are
-/// those of a connection that the server takes for dead. There is another lane soon.
+/// A runtime connection ends with the subscribed connection, because its queue places belong to a
+/// connection that the server considers dead. Another one opens soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_goes_with_the_connection_that_listens() {
     let server = RedisServer::start();

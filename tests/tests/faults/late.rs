@@ -11,25 +11,25 @@ use crate::kit::{
     lock_key, ms, ok, proxied, until_answered, until_clean, until_queued, warm,
 };
 
-/// Long, so that its commands may arrive up to a second late, and an orphan would stay.
+/// Long, so that commands may arrive up to a second late, and an orphan would stay.
 const LEASE: Duration = ms(30_000);
 
-/// Far below the lease: what is left after this is an orphan.
+/// Far below the lease, so a key that is left after this is an orphan.
 const SOON: Duration = ms(12_000);
 
-/// A client behind a proxy whose ask is held back.
+/// A client behind a proxy that holds back its acquire.
 struct Late {
     server: RedisServer,
     proxy: Proxy,
     raw: Resp,
     manager: LockManager,
     monitor: Monitor,
-    /// The connections that were open when it was asked.
+    /// The connections that were open when the acquire was sent.
     old: Vec<u64>,
 }
 
 impl Late {
-    /// With or without the right to kill its old connection.
+    /// Starts with or without the right to kill the client's old connection.
     async fn new(may_kill: bool) -> Self {
         let server = RedisServer::start();
         warm(&server).await;
@@ -50,32 +50,32 @@ impl Late {
         }
     }
 
-    /// Asks for "k" on a connection that is held back, gives up, and has the cancel arrive on a new
-    /// one.
+    /// Acquires "k" on a connection that is held back, gives up, and waits for the cancel to arrive
+    /// on a new one.
     async fn ask_and_cancel(&mut self) {
         self.proxy.hold_requests();
         let asking = acquire_later(&self.manager, "k", LEASE, LONG);
         let proxy = self.proxy.handle();
         eventually_async(LONG, async || proxy.stats().requests_held > 0).await;
         self.old = proxy.connections();
-        // The connection first: the cancel must not follow the ask into it.
+        // Resets the connection first, because the cancel must not follow the acquire into it.
         self.proxy.reset_clients();
         asking.abort();
         assert!(asking.await.is_err_and(|error| error.is_cancelled()));
         self.until_seen().await;
     }
 
-    /// A script for "k" has come to the server, and its reply to the client.
+    /// Waits until the server has received a script for "k", and the client its reply.
     async fn until_seen(&mut self) {
         let lock = lock_key("k");
         let monitor = &mut self.monitor;
-        // The call itself, not what the script does.
+        // The call itself, not the commands of the script.
         let seen = |line: &String| line.contains(&lock) && !line.contains(" lua] ");
         eventually_async(LONG, async || monitor.lines().iter().any(seen)).await;
         until_answered(&self.manager).await;
     }
 
-    /// The old connections deliver what they held, and end.
+    /// Lets the old connections deliver what they held, and waits until they have closed.
     async fn deliver(&self) {
         self.proxy.release_held();
         let proxy = self.proxy.handle();
@@ -83,7 +83,7 @@ impl Late {
         eventually_async(LONG, async || !proxy.connections().iter().any(is_old)).await;
     }
 
-    /// How many asks of this client were executed: only they name the TTL of its lease.
+    /// Returns how many acquires of this client were executed; only these have its lease's TTL.
     fn asks(&mut self) -> usize {
         let call = format!("\"4\" \"{}\"", lock_key("k"));
         let ttl = LEASE + (LEASE / 10).max(ms(250));
@@ -94,7 +94,7 @@ impl Late {
     }
 }
 
-/// It dies with its connection, which is killed; or its effect is released, where that is denied.
+/// The client kills the connection of the late acquire. Without that right, it releases the effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_ask_leaves_nothing() {
     for may_kill in [true, false] {
@@ -103,7 +103,7 @@ async fn a_late_ask_leaves_nothing() {
         late.deliver().await;
         assert_eq!(late.asks(), usize::from(!may_kill), "kills: {may_kill}");
         until_clean(&mut late.raw, SOON).await;
-        // And it stays so.
+        // The lock stays free.
         let other = connect(&late.server.url()).await;
         let guard = other.lock("k").try_acquire().await.unwrap();
         assert!(guard.is_some(), "kills: {may_kill}");
@@ -114,7 +114,7 @@ async fn a_late_ask_leaves_nothing() {
 async fn an_ask_far_too_late_is_refused_by_the_script() {
     let mut late = Late::new(false).await;
     late.ask_and_cancel().await;
-    // Its time has run out, whatever else protects from it.
+    // The acquire has expired by then, whatever else protects from it.
     tokio::time::sleep(ms(1_100)).await;
     let mut fences = late.server.monitor();
     late.deliver().await;
@@ -150,12 +150,12 @@ async fn a_place_in_the_queue_survives_a_lost_reply() {
     let behind = acquire_later(&first, "k", LEASE, LONG);
     until_queued(&mut raw, "k", 2).await;
     eventually_async(LONG, async || proxy.stats().replies_swallowed == 1).await;
-    // Waiters that are not connected are passed over: it must be back.
+    // Waiters without a connection are passed over, so the client must be connected again.
     until_answered(&second).await;
     assert_order(guard, waiting, behind, &mut raw).await;
 }
 
-/// Releases: the waiter that came first is served first.
+/// Releases, and checks that the waiter that came first is served first.
 async fn assert_order(guard: LockGuard, waiting: Acquiring, behind: Acquiring, raw: &mut Resp) {
     let waiting = tokio::spawn(give_back(waiting));
     let behind = tokio::spawn(give_back(behind));
@@ -174,11 +174,11 @@ async fn a_release_without_its_reply_is_repeated_and_hands_on_once() {
         let mut this = Contended::with_far_holder(server, ms(5_000)).await;
         let mut monitor = this.server.monitor();
         this.proxy.swallow_reply_to(&lock_key("k"), after);
-        // The lock is free whatever became of the reply.
+        // The lock is free, whatever became of the reply.
         this.guard.release().await.unwrap();
         let next = acquired(this.waiting).await;
         let release = format!("\"4\" \"{}\"", lock_key("k"));
-        // The repetition has come.
+        // The repeated release has arrived.
         eventually_async(LONG, async || monitor.count(&release) >= 2).await;
         assert_stored(&mut this.raw, &next);
         assert!(next.is_held(), "{after:?}");
@@ -187,7 +187,7 @@ async fn a_release_without_its_reply_is_repeated_and_hands_on_once() {
     }
 }
 
-/// Repeated, a release counts what `min_hold` keeps from its first attempt.
+/// A repeated release counts `min_hold` from the first attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_release_keeps_the_key_no_longer() {
     let outage = ms(8_000);
@@ -204,14 +204,14 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
             .filter(|line| line.contains(&lock_key("k")))
             .count()
     };
-    // The first attempt is applied, and its reply is lost with everything that follows.
+    // The first attempt is applied. Its reply is lost with everything that follows.
     proxy.drop_data(Way::ToClient, true);
     let releasing = tokio::spawn(guard.release());
     eventually_async(LONG, async || calls() > 0).await;
     let first = expires(&mut raw, &lock_key("k"));
     assert!(first > 0, "min_hold keeps the key");
     proxy.black_hole(true);
-    // As long as the outage is, a repetition has less to keep.
+    // The repeated release has less to keep, by the length of the outage.
     tokio::time::sleep(outage).await;
     let before = calls();
     proxy.heal();
@@ -222,10 +222,10 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
     within(LONG, releasing).await.unwrap().unwrap();
 }
 
-/// A pushed grant that a connection delivers after its successor has asked again is out of date.
+/// A pushed grant is out of date if a connection delivers it after its successor has asked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_replaced_connection_still_delivers_costs_no_place() {
-    // The old connection is open for a second after its loss: on a slow machine a round may miss
+    // The old connection stays open for a second after its loss; on a slow machine a round may miss
     // it.
     for _ in 0..3 {
         let server = RedisServer::start();
@@ -233,13 +233,13 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
         let proxy = server.proxy();
         let mut raw = server.client();
         let near = connect(&server.url()).await;
-        // A lane that no call uses would be open for as long as it is idle.
+        // An unused runtime connection would stay open for as long as it is idle.
         let far = LockManager::builder().max_runtime_connections(0);
         let far = far.connect(&server.url_via(&proxy)).await.unwrap();
         let guard = hold(&near, "k", LEASE).await;
         let waiting = acquire_later(&far, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 1).await;
-        // Behind the answer to the ask: that one has arrived.
+        // This reply follows the one to the acquire, so that has arrived.
         until_answered(&far).await;
         let old = proxy.connections();
         proxy.refuse_connections(true);
@@ -253,25 +253,25 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
                 tokio::time::sleep(ms(50)).await;
             }
         });
-        // The grant is published to the old connection, and then taken away.
+        // The grant is published to the old connection, and then removed.
         guard.release().await.unwrap();
         raw.cmd(&["DEL", &lock_key("k")]);
         let guard = hold(&near, "k", LEASE).await;
         until_queued(&mut raw, "k", 0).await;
-        // Connected anew, the call is queued again, and another one behind it.
+        // On a new connection the call is queued again, and another one behind it.
         proxy.refuse_connections(false);
         until_queued(&mut raw, "k", 1).await;
         let behind = acquire_later(&near, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 2).await;
         proxy.stop_reading(Way::ToClient, false);
-        // The connection for renewals may go on.
+        // The connection for renewals may stay.
         let remaining = || {
             let open = proxy.connections();
             old.iter().filter(|id| open.contains(id)).count()
         };
         eventually_async(LONG, async || remaining() <= 1).await;
         asking.abort();
-        // What must not happen may take its time.
+        // Gives the fault time to show.
         tokio::time::sleep(ms(200)).await;
         assert_order(guard, waiting, behind, &mut raw).await;
     }

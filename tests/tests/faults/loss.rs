@@ -1,4 +1,4 @@
-//! Loss is told while the server still keeps the lock, never after.
+//! A holder learns of a loss while the server still keeps the lock, never after.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::kit::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_server_is_lost_before_it_lets_go() {
-    // The server lets go three seconds after the safe deadline.
+    // The server drops the lock three seconds after the safe deadline.
     let lease = ms(30_000);
     let mut this = Contended::start(lease).await;
     let lock = this.holder.lock("body").lease(lease);
@@ -22,7 +22,7 @@ async fn a_frozen_server_is_lost_before_it_lets_go() {
         (result.await, Instant::now())
     });
     eventually_async(LONG, async || this.raw.exists(&lock_key("body"))).await;
-    // Neither is renewed for ten seconds. The body was taken later.
+    // Neither hold is renewed for ten seconds. The body's hold began later.
     let remaining = this.raw.pttl(&lock_key("k"));
     let expires = Instant::now() + ms(u64::try_from(remaining).unwrap());
     this.server.stop_process();
@@ -49,7 +49,7 @@ async fn a_frozen_server_is_lost_before_it_lets_go() {
     let next = next.unwrap();
     assert!(at > lost);
     assert!(next.fencing_token() > this.guard.fencing_token());
-    // The release of what was lost touches no other hold.
+    // Releasing a lost hold touches no other hold.
     let error = this.guard.release().await.unwrap_err();
     assert!(error.is_lost(), "{error:?}");
     assert_stored(&mut this.raw, &next);
@@ -63,8 +63,8 @@ async fn a_short_black_hole_loses_nothing() {
     let guard = hold(&manager, "k", lease).await;
     expiry_after_renewal(&mut server.client(), "k").await;
     proxy.black_hole(true);
-    // A renewal is lost in it, and fifteen seconds are left for the next one. An attempt to connect
-    // that began in it may last for some of them.
+    // One renewal is lost, and fifteen seconds are left for the next one. An attempt to connect
+    // that began in the black hole may last for some of them.
     tokio::time::sleep(lease * 3 / 8).await;
     proxy.heal();
     until_renewed_twice(&guard).await;
@@ -76,7 +76,7 @@ async fn a_long_black_hole_loses_at_the_safe_deadline() {
     let (server, proxy, manager) = proxied().await;
     let guard = hold(&manager, "k", HELD).await;
     let expires = expiry_after_renewal(&mut server.client(), "k").await;
-    // The reply has come, too.
+    // The client has received the renewal's reply, too.
     eventually_async(LONG, async || guard.remaining() > HELD * 8 / 10).await;
     proxy.black_hole(true);
     let promised = believed_until(&guard);
@@ -100,7 +100,7 @@ async fn a_dead_connection_is_replaced_within_the_lease() {
     let (server, proxy, manager) = proxied().await;
     let guard = hold(&manager, "k", HELD).await;
     expiry_after_renewal(&mut server.client(), "k").await;
-    // Nothing says that these are dead; a new one keeps the lock.
+    // Nothing shows that these connections are dead; a new one keeps the lock.
     proxy.hold_requests();
     until_renewed_twice(&guard).await;
     guard.release().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_slow_reply_makes_no_hold_longer() {
     let (lease, slow) = (ms(6_000), ms(200));
     proxy.delay(Way::ToClient, slow);
     let guard = hold(&manager, "k", lease).await;
-    // From here on its proof is as old as its last reply was slow.
+    // From here on, the proof of the hold is as old as its last reply was slow.
     let longest = lease - slow;
     let until = Instant::now() + lease * 2 / 3;
     while Instant::now() < until {
@@ -122,13 +122,13 @@ async fn a_slow_reply_makes_no_hold_longer() {
     }
 }
 
-/// A holder that finds its lock gone hands it on, because the next waiter may hear of it from no
+/// A holder that finds its lock gone hands it off, because the next waiter may learn of it from no
 /// other client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_lock_is_handed_on_by_its_holder() {
-    // Short, so that the holder learns of it long before its waiter is taken for dead.
+    // Short, so that the holder learns of the loss long before its waiter counts as dead.
     let mut this = Contended::start(ms(1_500)).await;
-    // It is there and can be told, but its looks do not arrive.
+    // The waiter is connected and can be notified, but its queue checks do not arrive.
     this.proxy.stop_reading(Way::ToServer, true);
     this.raw.cmd(&["DEL", &lock_key("k")]);
     let error = within(LONG, this.guard.lost()).await;

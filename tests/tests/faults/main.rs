@@ -1,7 +1,7 @@
-//! distlock under faults, against real servers: what is promised while processes freeze and die,
-//! connections break, commands arrive late, and the server refuses, forgets or lies about the time.
+//! Fault tests against real servers: processes freeze and die, connections break, commands arrive
+//! late, and the server refuses, loses data or reports the wrong time.
 
-// A test says what it expects by unwrapping it.
+// A test states its expectation by unwrapping the result.
 #![allow(clippy::unwrap_used)]
 
 mod a_minute;

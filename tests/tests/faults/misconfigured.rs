@@ -1,5 +1,4 @@
-//! Misconfigurations: connecting ends at once, with an error that is no outage and says what to
-//! write.
+//! Misconfigurations: connecting fails at once, with an error that is no outage and names a remedy.
 
 use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
@@ -8,10 +7,10 @@ use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
 use crate::kit::{LONG, assert_config, assert_says, hold, ms, ok, taken_once};
 use crate::tls::Trust;
 
-/// Long enough that only an error that ends connecting at once comes before it.
+/// Long enough that only an immediate failure comes before it.
 const CONNECT_TIMEOUT: std::time::Duration = ms(10_000);
 
-/// Connects to each URL, and expects a misconfiguration whose text has all these parts.
+/// Connects to each URL, and expects a misconfiguration with all parts in its text.
 async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
     for (state, url, parts) in rows {
         let mut builder = LockManager::builder();
@@ -23,12 +22,12 @@ async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
         let error = error.unwrap_or_else(|| panic!("{state}: {url} was connected to"));
         println!("{state}: {error}");
         assert_config(&error, parts);
-        // The remedy of another misconfiguration.
+        // This is the remedy of another misconfiguration.
         assert!(!error.to_string().contains("rights and password"));
     }
 }
 
-/// A server that answers everything as an HTTP server answers what is not HTTP.
+/// Starts a server that replies to everything as an HTTP server replies to other protocols.
 fn http_server() -> Impostor {
     Impostor::start(|_, _| {
         Some(Reaction {
@@ -38,7 +37,7 @@ fn http_server() -> Impostor {
     })
 }
 
-/// A server without HELLO, as Redis was before 6.0.
+/// Starts a server without HELLO, like Redis before 6.0.
 fn redis_5() -> Impostor {
     Impostor::start(|name, _| match name {
         "HELLO" => Some(Frame::error("ERR unknown command `HELLO`, with args").into()),
@@ -47,8 +46,7 @@ fn redis_5() -> Impostor {
     })
 }
 
-/// The same servers as one server, as the sentinels of one, as nodes of a cluster and as members of
-/// a quorum.
+/// The same servers as a single server, as sentinels, as nodes of a cluster and as quorum members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_protocol_in_every_topology() {
     let (http, old) = (http_server(), redis_5());
@@ -90,7 +88,7 @@ async fn another_protocol_in_every_topology() {
 async fn a_server_of_another_kind() {
     let node = || RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
     let (empty, whole, single) = (node().start(), node().start(), RedisServer::start());
-    // It executes everything, for as long as no slot is moved away.
+    // The node executes everything while no slot has moved away.
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
     ok(&mut whole.client(), &all);
     eventually_async(LONG, async || {
@@ -188,7 +186,7 @@ async fn credentials_and_rights() {
     }
 }
 
-/// A manager that connects in the background reports it at its first call. One that was connected
+/// A lazy manager reports the misconfiguration from its first call. A manager that was connected
 /// waits for the right server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_the_background() {
@@ -198,7 +196,7 @@ async fn in_the_background() {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert_says(&error, &["correct host and port"]);
 
-    // It passes on what is no RESP.
+    // This proxy also passes on data that is not RESP.
     let way = Proxy::start_sealed(server.addr());
     let manager = LockManager::connect(&way.url()).await.unwrap();
     taken_once(&manager, "k").await;

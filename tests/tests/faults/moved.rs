@@ -1,4 +1,4 @@
-//! A name that moves to another server while the old one keeps its connections.
+//! A name that moves to another server while the old server keeps its connections.
 
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::sentinel::follow;
@@ -10,12 +10,12 @@ use crate::kit::{
     expiry_after_renewal, hand_on, hold, kill, ms, ok, outage, taken_once, until_clean,
 };
 
-/// The name leads to another server, and nothing is wrong with the old one: all connections stay
-/// with that.
+/// The name leads to another server while the old one works well. All connections stay with the old
+/// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lane_leads_to_another_server() {
-    // An answer that takes more than a second is something wrong with the old one, hence another
-    // round.
+    // A reply that takes more than a second counts as a fault of the old server, hence several
+    // rounds.
     for round in 1.. {
         let (old, new) = (RedisServer::start(), RedisServer::start());
         let proxy = old.proxy();
@@ -44,8 +44,7 @@ async fn no_lane_leads_to_another_server() {
     }
 }
 
-/// Some of its connections are cut when the name leads to another server already: the others are
-/// not left behind.
+/// Some connections are cut when the name already leads to another server. The others follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_lead_to_one_server() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -56,7 +55,7 @@ async fn all_connections_lead_to_one_server() {
         let guard = hold(&manager, "k", HELD).await;
         proxy.move_to(new.addr());
         kill(&mut raw, cut);
-        // It is no longer renewed at the old one, and the new one does not know it.
+        // The hold is no longer renewed at the old server, and the new one does not know it.
         let lost = within(LONG, guard.lost()).await;
         assert!(matches!(lost, Error::Lost { .. }), "{cut}: {lost:?}");
         eventually_async(LONG, async || connections(&mut raw) == 1).await;
@@ -68,11 +67,11 @@ async fn all_connections_lead_to_one_server() {
     }
 }
 
-/// The old connections live on, and answer READONLY for ever.
+/// The old connections stay open, and reply READONLY forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_and_waited_for_goes_over_to_the_new_master() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    // It has all that the old one has.
+    // The new server replicates the old one.
     follow(&new, &old);
     let synced = async || new.client().info_field("master_link_status") == "up";
     eventually_async(LONG, synced).await;
@@ -83,7 +82,7 @@ async fn what_is_held_and_waited_for_goes_over_to_the_new_master() {
     let mut raw = new.client();
     ok(&mut raw, &["REPLICAOF", "NO", "ONE"]);
     follow(&this.server, &new);
-    // Renewals go to the new master: nothing is lost.
+    // Renewals go to the new primary, so the hold is not lost.
     expiry_after_renewal(&mut raw, "k").await;
     assert!(this.guard.is_held());
     hand_on(this.guard, this.waiting, &mut raw).await;
@@ -114,13 +113,13 @@ async fn a_replica_is_not_answered_with_a_herd() {
         assert!(error.is_retryable(), "{error:?}");
         assert_says(&error, &["replica"]);
     }
-    // They wait for a master, and only those ask the replica that look whether it is one.
+    // The calls wait for a primary. Only the checks for one are sent to the replica.
     let asked = calls(&mut raw, "evalsha");
     assert!(asked < 100, "it was asked {asked} times");
     let dialed = accepted(&mut raw);
     assert!(dialed < 60, "{dialed} connections in a second and a half");
     assert!(connections(&mut raw) <= before + 2);
-    // Nor does a manager connect to it.
+    // A new manager does not connect to the replica either.
     let connecting = LockManager::builder();
     let url = server.url();
     let connecting = connecting.connect_timeout(ms(4_000)).connect(&url);

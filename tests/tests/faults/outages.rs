@@ -1,4 +1,4 @@
-//! A server that is away: `wait` bounds it, and calls that still wait are served when it is back.
+//! A server that is down. `wait` bounds the calls, and waiting ones are served on its return.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::kit::{
     single, taken_once, until_clean, until_queued,
 };
 
-/// How much later than its `wait` a call may return.
+/// Upper limit of the time by which a call may exceed its `wait`.
 const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
 
-/// Acquires in vain: a retryable outage, after all of `wait` and not much later.
+/// Acquires in vain. Returns a retryable outage after all of `wait`, and not much later.
 async fn refused_after(manager: &LockManager, lease: Duration, wait: Duration) -> Error {
     let asked = Instant::now();
     let lock = manager.lock("k").lease(lease).wait(wait);
@@ -27,7 +27,7 @@ async fn refused_after(manager: &LockManager, lease: Duration, wait: Duration) -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_bounds_a_frozen_server() {
-    // Long enough for a call to be queued, and for one that fails.
+    // Long enough for a call to be queued, and for another one that fails.
     const PATIENT: Duration = ms(6_000);
     let (server, mut raw, manager) = single().await;
     let lease = ms(30_000);
@@ -51,7 +51,7 @@ async fn wait_bounds_a_frozen_server() {
     let took = ended - queued_at;
     assert!(took <= PATIENT + LATE, "{took:?}");
     server.cont_process();
-    // Nothing that was given up comes to life.
+    // Abandoned calls have no late effect.
     guard.release().await.unwrap();
     until_clean(&mut server.client(), LONG).await;
 }
@@ -66,7 +66,7 @@ async fn a_busy_server_is_waited_for() {
     let mut raw = server.client();
     eventually_async(LONG, async || raw.cmd(&["PING"]).is_error()).await;
     refused_after(&manager, ms(30_000), ms(600)).await;
-    // One ask with all its time says what is the matter.
+    // A single attempt with all its time reports the reason.
     let error = manager.lock("k").try_acquire().await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_says(&error, &["not ready"]);
@@ -75,7 +75,7 @@ async fn a_busy_server_is_waited_for() {
     within(LONG, give_back(waiting)).await;
 }
 
-/// Takes all connections that the server still has.
+/// Opens all connections that the server still accepts.
 fn crowd(server: &RedisServer) -> Vec<Resp> {
     let mut crowd = Vec::new();
     loop {
@@ -99,9 +99,9 @@ async fn a_server_without_room_for_connections() {
     assert!(error.is_unavailable(), "{error:?}");
     assert_says(&error, &["max number of clients"]);
     assert!(asked.elapsed() <= ms(2_000) + LATE);
-    // A client that is connected goes on.
+    // A connected client goes on.
     taken_once(&manager, "k").await;
-    // A client that loses its place waits for another one.
+    // A client that loses its connection waits for a free one.
     proxy.refuse_connections(true);
     kill(&mut raw, "pubsub");
     let more = crowd(&server);

@@ -5,11 +5,11 @@ use distlock_tests::RedisServer;
 use crate::child::child;
 use crate::kit::{HELD, LONG, assert_stored, connect, hold, ms};
 
-/// Freezes a child that holds the lock until another client has it; returns what the child says
+/// Freezes a child that holds the lock until another client has it. Returns what the child prints
 /// then.
 async fn freeze(role: &str) -> Vec<String> {
     let server = RedisServer::start();
-    // That of the process that is frozen.
+    // The lease of the frozen process.
     let lease = ms(1_000);
     let manager = connect(&server.url()).await;
     let mut holder = child(role, &server.url(), "k", lease, 1);
@@ -17,14 +17,14 @@ async fn freeze(role: &str) -> Vec<String> {
     holder.stop_process();
     let guard = hold(&manager, "k", HELD).await;
     assert!(guard.fencing_token().get() > old);
-    // Frozen until it can tell the pause from a hiccup.
+    // The child must recognize this as a pause, not as a short delay.
     tokio::time::sleep(lease).await;
     holder.cont_process();
     let mut said = Vec::<String>::new();
     while !said.last().is_some_and(|line| line.starts_with("end")) {
         said.push(holder.next_line(LONG));
     }
-    // Whatever it did when it woke up, it left this one alone.
+    // Whatever the child did after waking up, it did not touch this hold.
     assert_stored(&mut server.client(), &guard);
     assert!(guard.is_held());
     guard.release().await.unwrap();

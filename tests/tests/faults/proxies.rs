@@ -1,4 +1,4 @@
-//! Proxies that pass on no messages: calls look for what they were granted.
+//! Proxies that pass on no pushes: waiting calls find their grants by queue checks.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use crate::kit::{
     lock_key, ms, outage, queue_key, scripts, until_clean, until_queued, until_served,
 };
 
-/// How late a grant may be found: two looks, half a second apart at most, and what a busy machine
-/// adds.
+/// Upper limit of the time until a grant is found: two queue checks, at most half a second apart,
+/// and a busy machine's allowance.
 const FOUND_WITHIN: std::time::Duration = ms(1_000 + SLACK.as_millis() as u64);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,11 +34,11 @@ async fn a_lock_is_handed_on_to_who_looks_for_it() {
         assert!(found < FOUND_WITHIN, "{found:?}");
         next.release().await.unwrap();
     }
-    // Nor the key that says that a client lives.
+    // The key that marks a client as alive is gone, too.
     until_clean(&mut raw, LONG).await;
 }
 
-/// First come first served, and one at a time, whether they look or listen.
+/// First come, first served, one at a time, for subscribed waiters and for those with queue checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_looks_and_who_listens_stand_in_one_queue() {
     let server = RedisServer::start();
@@ -65,7 +65,7 @@ async fn who_looks_and_who_listens_stand_in_one_queue() {
         managers.push(manager);
         until_queued(&mut raw, "k", number + 1).await;
     }
-    // Longer than a client is taken for alive that neither looks nor listens.
+    // Longer than a client counts as alive without a queue check or a subscription.
     tokio::time::sleep(ms(2_500)).await;
     assert_eq!(raw.cmd(&["ZCARD", &queue_key("k")]).int(), 10);
     holder.release().await.unwrap();
@@ -80,7 +80,7 @@ async fn who_looks_and_who_listens_stand_in_one_queue() {
     until_clean(&mut raw, LONG).await;
 }
 
-/// A waiter that has stopped looking is passed, and its place is gone.
+/// A waiter that stops its queue checks is passed over and loses its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_looks_no_more_is_passed() {
     let server = RedisServer::start();
@@ -96,14 +96,14 @@ async fn a_waiter_that_looks_no_more_is_passed() {
     proxy.stop_process();
     tokio::time::sleep(ms(2_000)).await;
     holder.release().await.unwrap();
-    // At once, without a grant that no client takes: the name of a client that looks is a digit
-    // longer.
+    // The lock is handed off at once, with no grant to the frozen client. The name of a client that
+    // uses queue checks is a digit longer.
     let value = raw.cmd(&["GET", &lock_key("k")]);
     let owner = value.text().and_then(|value| value.split(' ').nth(1));
     let client = owner.and_then(|owner| owner.split(':').next());
     assert_eq!(client.map(str::len), Some(32), "{value:?}");
     let guard = acquired(waiting).await;
-    // It is there again, behind the others.
+    // The waiter is queued again, behind the others.
     proxy.cont_process();
     until_queued(&mut raw, "k", 1).await;
     guard.release().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_waiter_that_looks_no_more_is_passed() {
     until_clean(&mut raw, LONG).await;
 }
 
-/// Many locks, held and waited for at once, on several servers: each command goes to the one that
+/// Many locks on several servers, held and waited for at once. Each command reaches the server that
 /// has its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_spread_over_the_servers_behind_it() {
@@ -121,7 +121,7 @@ async fn locks_are_spread_over_the_servers_behind_it() {
     let mut held = Vec::new();
     let mut waiting = Vec::new();
     for number in 0..60 {
-        // Not alike, for a proxy's hash may keep together what is.
+        // Dissimilar keys, because a proxy's hash may keep similar ones together.
         let key = format!("{}:{number}", number * 7_919 % 1_000);
         held.push(hold(&first, &key, HELD).await);
         waiting.push(acquire_later(&second, &key, HELD, LONG));
@@ -144,7 +144,7 @@ async fn locks_are_spread_over_the_servers_behind_it() {
     }
 }
 
-/// It might have several servers behind it, and shares its connections to them.
+/// A proxy might have several servers behind it, and shares its connections to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_replicas_behind_it() {
     let server = RedisServer::start();
@@ -157,7 +157,7 @@ async fn nobody_waits_for_replicas_behind_it() {
     assert!(server.client().keys("*").is_empty());
 }
 
-/// Calls that end while the server is away are not looked for when the server is back.
+/// Calls that end while the server is down cause no queue checks when it returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_gone_is_looked_for_no_more() {
     let server = RedisServer::start();
@@ -177,7 +177,7 @@ async fn who_has_gone_is_looked_for_no_more() {
         let (refused, _) = within(LONG, call).await.unwrap();
         assert!(refused.is_err());
     }
-    // Their releases are given up once nothing of them can be left.
+    // Their releases are abandoned once nothing of the calls can be left.
     tokio::time::sleep(ms(4_000)).await;
     server.restart();
     until_served(&manager).await;
@@ -185,7 +185,7 @@ async fn who_has_gone_is_looked_for_no_more() {
     let mut raw = server.client();
     eventually_async(LONG, async || {
         let before = scripts(&mut raw);
-        // Two looks.
+        // Time for two queue checks.
         tokio::time::sleep(ms(1_000)).await;
         equal(scripts(&mut raw), before)
     })
@@ -208,7 +208,7 @@ async fn a_proxy_and_its_server_come_and_go() {
     assert!(!server.client().exists(&lock_key("held")));
     manager.shutdown().await;
     drop(proxy);
-    // What is left are those of this test.
+    // Only the connection of this test is left.
     let mut raw = server.client();
     eventually_async(LONG, async || connections(&mut raw) == 1).await;
 }

@@ -1,4 +1,4 @@
-//! Connections that disappear.
+//! Lost connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use crate::kit::{
 
 const CLIENTS: usize = 3;
 const TASKS: usize = 3;
-/// How many turns each task has at least.
+/// Minimum number of turns of each task.
 const TURNS: u64 = 5;
 
-/// Clients work under one lock. Their connections are killed, one kind after the other so that each
-/// is also killed alone.
+/// Clients share one lock while their connections are killed. The kinds are killed one after the
+/// other, so that each is also killed alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_connections_of_every_kind() {
     let server = RedisServer::start();
@@ -61,17 +61,17 @@ async fn killed_connections_of_every_kind() {
     for manager in &managers {
         manager.shutdown().await;
     }
-    // Before a lease is over: nothing had to expire.
+    // Well before a lease ends, so nothing had to expire.
     until_clean(&mut raw, LONG).await;
     eventually_async(LONG, async || connections(&mut raw) == 1).await;
 }
 
-/// Whichever of its connections is replaced, a client renews its holds at once: the server may have
-/// forgotten them.
+/// A client renews its holds at once when either of its connections is replaced, because the server
+/// may have lost them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_is_renewed_after_a_reconnect() {
     let (_server, mut raw, manager) = single().await;
-    // By itself it is renewed every ten seconds.
+    // Without a reconnect, this hold is renewed every ten seconds.
     let guard = hold(&manager, "k", ms(120_000)).await;
     for kind in ["normal", "pubsub"] {
         raw.cmd(&["PEXPIRE", &lock_key("k"), "60000"]);
@@ -90,7 +90,7 @@ async fn an_overflowing_subscriber_is_found_by_looking() {
     let waiter = this.raw.cmd(&["ZRANGE", &queue_key("k"), "0", "0"]);
     let waiter = waiter.array()[0].text().unwrap().split(':').next();
     let channel = format!("distlock:client:{}", waiter.unwrap());
-    // More than sockets and the limit hold, while the client reads nothing.
+    // More than the sockets and the limit can buffer while the client reads nothing.
     this.proxy.stop_reading(Way::ToClient, true);
     let garbage = "x".repeat(1 << 20);
     let mut published = 0;
@@ -103,7 +103,7 @@ async fn an_overflowing_subscriber_is_found_by_looking() {
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
     let delay = released.elapsed();
-    // A grant that no client hears of, a look, and a new connection.
+    // A grant without a notification, a queue check, and a new connection.
     assert!(delay < ms(3_000) + SLACK, "found after {delay:?}");
     guard.release().await.unwrap();
     until_clean(&mut this.raw, LONG).await;

@@ -1,5 +1,5 @@
-//! A server that answers but refuses to write: no body runs without a lock in it, and when it takes
-//! writes again every waiter has a turn.
+//! A server that replies but rejects writes. No body runs without its lock in the server, and every
+//! waiter has a turn once writes work again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use crate::kit::{
 
 const WAITERS: usize = 6;
 
-/// A way to refuse.
+/// A way in which the server rejects commands.
 struct Refusal {
     name: &'static str,
     begin: fn(&RedisServer, &mut Resp),
     end: &'static [&'static str],
-    /// Whether the lock can be handed on meanwhile.
+    /// Set if the lock can be handed off meanwhile.
     hands_on: bool,
 }
 
-/// A holder releases while the server refuses and others wait.
+/// Releases a lock while the server refuses and others wait.
 async fn release_under(refusal: &Refusal) {
     let name = refusal.name;
     let server = Arc::new(RedisServer::start());
@@ -48,7 +48,7 @@ async fn release_under(refusal: &Refusal) {
                     });
                     match result.await {
                         Ok(()) => return,
-                        // What cannot be renewed is lost; the turn is had again.
+                        // A hold that cannot be renewed is lost, and the waiter takes another turn.
                         Err(error) if error.is_lost() => {}
                         Err(error) => panic!("{name}: {error}"),
                     }
@@ -59,7 +59,7 @@ async fn release_under(refusal: &Refusal) {
     until_queued(&mut raw, "k", WAITERS as i64).await;
     (refusal.begin)(&server, &mut raw);
     drop(guard);
-    // Two grant leases and several looks: time for everything that could go wrong.
+    // Two grant leases and several queue checks, time for everything that could go wrong.
     let refused_until = Instant::now() + ms(2_000);
     if refusal.hands_on {
         eventually_async(LONG, async || exclusion.turns() >= WAITERS as u64).await;
@@ -115,7 +115,7 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         name: "a demoted master",
-        // A master that cannot be reached: it keeps its data, and only reads.
+        // A replica of an unreachable primary keeps its data and is read-only.
         begin: |_, raw| ok(raw, &["REPLICAOF", "127.0.0.1", "1"]),
         end: &["REPLICAOF", "NO", "ONE"],
         hands_on: false,
@@ -134,7 +134,7 @@ async fn no_body_runs_without_its_lock_in_the_server() {
 
 async fn release_under_each(hands_on: bool) {
     let refusals = REFUSALS.iter().filter(|one| one.hands_on == hands_on);
-    // Mostly waiting, so all at once.
+    // These mostly wait, so all run at once.
     join_all(refusals.map(release_under)).await;
 }
 

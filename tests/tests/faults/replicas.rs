@@ -1,4 +1,4 @@
-//! Locks that replicas have to acknowledge, and disks: `min_replicas` and `fsync`.
+//! Locks that replicas or disks must acknowledge: `min_replicas` and `fsync`.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::kit::{
     outage, until_clean, until_queued,
 };
 
-/// A tenth of it is how long a command may take: enough for a replica on a loaded machine.
+/// A command may take a tenth of it, enough for a replica on a loaded machine.
 const LEASE: Duration = ms(8_000);
 
-/// A server that does not let its replicas wait for each other.
+/// Starts a primary that does not let its replicas wait for each other.
 pub(crate) fn master() -> RedisServer {
     let builder = RedisServer::builder();
     builder.arg("--repl-diskless-sync-delay", "0").start()
 }
 
-/// A replica that has all that its master has.
+/// Starts a replica that has all data of its primary.
 pub(crate) async fn replica_of(master: &RedisServer) -> RedisServer {
     replica_by(RedisServer::builder(), master).await
 }
@@ -30,7 +30,7 @@ async fn replica_by(builder: RedisServerBuilder, master: &RedisServer) -> RedisS
     let replica = builder.args(["--replicaof", "127.0.0.1", &port]).start();
     let mut raw = replica.client();
     eventually_async(LONG, async || raw.info_field("master_link_status") == "up").await;
-    // And its master counts it.
+    // The primary counts the replica, too.
     let mut raw = master.client();
     eventually_async(LONG, async || {
         raw.cmd(&["SET", "is-it-there", "1"]);
@@ -42,12 +42,12 @@ async fn replica_by(builder: RedisServerBuilder, master: &RedisServer) -> RedisS
     replica
 }
 
-/// A master, its replica, and a manager whose locks need that.
+/// A primary, its replica, and a manager with locks that need the replica.
 struct Replicated {
     master: RedisServer,
     replica: RedisServer,
     manager: LockManager,
-    /// To the master.
+    /// Connection to the primary.
     raw: Resp,
 }
 
@@ -63,14 +63,14 @@ impl Replicated {
         }
     }
 
-    /// Waits until the master has a lock.
+    /// Waits until the primary has a lock.
     async fn until_stored(&mut self, key: &str) {
         let raw = &mut self.raw;
         eventually_async(LONG, async || raw.exists(&lock_key(key))).await;
     }
 }
 
-/// A manager whose locks need this many replicas.
+/// Connects a manager with locks that need this many replicas.
 async fn connect_for(server: &RedisServer, replicas: u32) -> LockManager {
     let builder = LockManager::builder();
     builder
@@ -97,7 +97,7 @@ async fn what_is_held_is_at_the_replica_from_the_first_moment() {
         assert_stored(&mut copy, &guard);
         guard.release().await.unwrap();
     }
-    // Handed on, over several leases, to and fro.
+    // The lock is handed off back and forth, over several leases.
     let lease = ms(6_000);
     let mut guard = hold(&first, "k", lease).await;
     for turn in 0..6 {
@@ -110,7 +110,7 @@ async fn what_is_held_is_at_the_replica_from_the_first_moment() {
         assert!(guard.is_held());
         guard.release().await.unwrap();
         guard = acquired(waiting).await;
-        // By its new holder, for the full lease: the replica has heard of the grant and of its
+        // The new holder has its full lease there: the replica received the grant and its
         // confirmation.
         assert_stored(&mut copy, &guard);
         // A grant that is not confirmed lasts for a second.
@@ -143,7 +143,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     until_clean(&mut this.raw, LONG).await;
     assert_too_few(&lock.try_acquire().await.unwrap_err(), &[]);
     until_clean(&mut this.raw, LONG).await;
-    // A call that needs no replica has the lock at once.
+    // A call that needs no replica acquires at once.
     let alone = lock.clone().min_replicas(0);
     alone.run(async |_| Ok::<_, Error>(())).await.unwrap();
     this.replica.cont_process();
@@ -157,7 +157,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
 async fn a_replica_that_thaws_is_waited_for() {
     let mut this = Replicated::start().await;
     let (first, second) = (this.manager.clone(), connect_for(&this.master, 1).await);
-    // One that is granted in the queue waits for it as well, and keeps its turn.
+    // A waiter that is granted the lock waits for the replica as well, and keeps its turn.
     let guard = hold(&first, "k", LEASE).await;
     let mut waiting = Vec::new();
     for (manager, place) in [&second, &first, &second].into_iter().zip(1..) {
@@ -173,7 +173,7 @@ async fn a_replica_that_thaws_is_waited_for() {
         value.split(' ').nth(1).expect("an owner").to_owned()
     };
     let granted = owner(&mut this.raw);
-    // Long enough for more than one attempt of each.
+    // Long enough for more than one attempt of each call.
     tokio::time::sleep(ms(1_500)).await;
     assert!(!fresh.is_finished() && waiting.iter().all(|turn| !turn.is_finished()));
     assert_eq!(owner(&mut this.raw), granted, "it lost its turn");
@@ -184,7 +184,7 @@ async fn a_replica_that_thaws_is_waited_for() {
     until_clean(&mut this.raw, LONG).await;
 }
 
-/// It freezes just after a renewal: for half a lease, or for good.
+/// The replica freezes just after a renewal, for half a lease or forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
     for thaws in [true, false] {
@@ -194,7 +194,7 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
         this.replica.stop_process();
         let frozen = Instant::now();
         if thaws {
-            // A renewal falls into it, and fails at first.
+            // A renewal falls into this time, and fails at first.
             tokio::time::sleep(LEASE / 2).await;
             this.replica.cont_process();
             let remaining = guard.remaining();
@@ -203,7 +203,7 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
             guard.release().await.unwrap();
             continue;
         }
-        // The server lets go of nothing: it goes on to renew.
+        // The server keeps the lock, because it goes on renewing it.
         let error = within(LONG, guard.lost()).await;
         let after = frozen.elapsed();
         assert!(!guard.is_held());
@@ -218,7 +218,7 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
     }
 }
 
-/// Calls that need one replica, or none, wait for no call that needs two.
+/// Calls that need one replica, or none, do not wait for a call that needs two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_replicas_may_be_frozen() {
     let this = Replicated::start().await;
@@ -256,7 +256,7 @@ async fn many_at_once_share_what_they_wait_for() {
         .await
         .unwrap();
     let before = calls(&mut this.raw, "wait");
-    // So that all of them wait when the first one does.
+    // All calls then wait when the first one does.
     this.replica.stop_process();
     let lease = ms(30_000);
     let waiting: Vec<_> = (0..50)
@@ -302,7 +302,7 @@ async fn the_connection_that_waits_is_replaced() {
     let guard = hold(&this.manager, "held", LEASE).await;
     for n in 0..25 {
         if n < 5 {
-            // All but this one and the replica's.
+            // All connections except this one and the replica's.
             kill(&mut this.raw, "normal");
             kill(&mut this.raw, "pubsub");
         }
@@ -329,7 +329,7 @@ async fn a_server_that_stands_still_is_told_apart_from_its_replicas() {
     );
 }
 
-/// By what the server under test can do: all of it, or a clear error.
+/// `fsync` works or fails with a clear error, depending on the server under test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_to_be_on_disk_is_there_or_an_error() {
     let server = RedisServer::builder().append_only().start();
@@ -346,7 +346,7 @@ async fn what_is_to_be_on_disk_is_there_or_an_error() {
         let port = server.port().to_string();
         assert_says(&error, &[part, "`k`", "fsync", &port]);
         until_clean(&mut server.client(), LONG).await;
-        // Without it there is nothing against it.
+        // Without `fsync` the lock can be acquired.
         let lock = manager.lock("k").fsync(false);
         lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     };
@@ -364,7 +364,7 @@ async fn what_is_to_be_on_disk_is_there_or_an_error() {
     expiry_after_renewal(&mut raw, "k").await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // No replica has a disk, for there is none.
+    // No replica has the lock on disk, because there is none.
     let on_two = lock.clone().min_replicas(1).wait(ms(800));
     assert_too_few(&on_two.acquire().await.unwrap_err(), &["disks"]);
     ok(&mut raw, &["CONFIG", "SET", "appendonly", "no"]);
@@ -393,7 +393,7 @@ async fn the_memory_store_has_neither() {
     }
 }
 
-/// What cannot be acknowledged, because there is no connection for that, was taken nevertheless.
+/// A lock that cannot be acknowledged for lack of a connection is released, because it was taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_acknowledged_is_given_back() {
     let master = master();
@@ -407,7 +407,7 @@ async fn what_cannot_be_acknowledged_is_given_back() {
     let mut raw = master.client();
     let most = connections(&mut raw).to_string();
     ok(&mut raw, &["CONFIG", "SET", "maxclients", &most]);
-    // Its own end would come too late.
+    // The end of the lease would come too late.
     let lock = manager.lock("k").lease(LONG * 2).wait(ms(1_200));
     let error = lock.acquire().await.unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
@@ -422,7 +422,7 @@ async fn what_cannot_be_acknowledged_is_given_back() {
         .unwrap();
 }
 
-/// Ends what clients wait for on the server: how many of them there were.
+/// Unblocks the clients that wait on the server. Returns how many there were.
 fn unblock(raw: &mut Resp) -> usize {
     let list = raw.cmd(&["CLIENT", "LIST"]);
     let is_blocked = |line: &&str| {
@@ -442,8 +442,8 @@ async fn what_the_server_counts_is_what_counts() {
     what_the_server_counts_decides(&this.manager, &this.master, &this.replica).await;
 }
 
-/// The same for disks, by what the server under test can do: the disks of the replicas count, or a
-/// clear error.
+/// The same for disks, depending on the server under test: the disks of replicas count, or the
+/// error is clear.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_fsync_the_disks_of_replicas_are_what_counts() {
     let server = || {
@@ -474,7 +474,7 @@ async fn what_the_server_counts_decides(
     let acquiring = acquire_later(manager, "k", LEASE, ms(3_000));
     let mut early = 0;
     let deadline = Instant::now() + LONG;
-    // Told at once that there is none, it does not take that for an acknowledgement.
+    // The client does not take the early reply, with no replica, for an acknowledgement.
     while !acquiring.is_finished() && Instant::now() < deadline {
         early += unblock(&mut raw);
         tokio::time::sleep(ms(5)).await;
@@ -482,7 +482,7 @@ async fn what_the_server_counts_decides(
     assert!(early > 0, "no command waited");
     let error = within(LONG, acquiring).await.unwrap().0.unwrap_err();
     assert_too_few(&error, &[]);
-    // No more does a renewal.
+    // A renewal does not either.
     let mut lost = std::pin::pin!(guard.lost());
     let error = loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! A master under the watch of sentinels: the current master has the locks, and calls find it.
+//! A primary monitored by sentinels: the current primary has the locks, and calls find it.
 
 use distlock::{Credentials, Error, LockManager, Outage};
 use distlock_tests::sentinel::{self, Sentinels};
@@ -21,18 +21,18 @@ async fn until_copied(all: &Sentinels, key: &str) {
     .await;
 }
 
-/// What was copied is held on at the new master: renewed, waited for in order, handed on.
+/// A replicated hold continues at the new primary: it is renewed, and handed off in order.
 async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
     let (first, second) = (connect(&all.url()).await, connect(&all.url()).await);
     let old = &all.servers[0];
-    // A lease that outlasts the failover, and is renewed within the test.
+    // The lease outlasts the failover, and is renewed within the test.
     let guard = hold(&first, "k", ms(15_000)).await;
     let waiting = acquire_later(&second, "k", ms(15_000), LONG * 3);
     until_queued(&mut old.client(), "k", 1).await;
     until_copied(all, &lock_key("k")).await;
     change(old);
     let mut raw = all.until_another(old).client();
-    // Renewed there: more is left than just before.
+    // A renewal at the new primary extends the remaining time.
     expiry_after_renewal(&mut raw, "k").await;
     assert!(guard.is_held(), "{:?}", guard.lost().await);
     until_queued(&mut raw, "k", 1).await;
@@ -56,8 +56,8 @@ async fn a_failover_by_command_loses_nothing_that_was_copied() {
     goes_over(&all, ordered).await;
 }
 
-/// A frozen master is left; awake again it believes to be the master for a while, and no client
-/// asks it.
+/// Clients leave a frozen primary. When it wakes up, it considers itself the primary for a while,
+/// and no client uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ghost_of_a_master_is_asked_for_nothing() {
     let all = Sentinels::start();
@@ -65,7 +65,7 @@ async fn a_ghost_of_a_master_is_asked_for_nothing() {
     let manager = connect(&all.url()).await;
     let short = hold(&manager, "short", ms(400)).await;
     goes_over(&all, RedisServer::stop_process).await;
-    // It could not be renewed in time, and it stays lost.
+    // The hold could not be renewed in time, and stays lost.
     assert!(!short.is_held());
     let lost = short.release().await.unwrap_err();
     assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
@@ -73,14 +73,14 @@ async fn a_ghost_of_a_master_is_asked_for_nothing() {
     for number in 0..200 {
         taken_once(&manager, &format!("after-{number}")).await;
     }
-    // Demoted in the end, it has what the new master has, so what it had is asked for at once.
+    // The old primary copies the new one in the end, so only the new one's keys prove anything.
     let mut raw = all.until_another(old).client();
     assert_eq!(raw.keys("distlock:fence:{after-*").len(), 200);
     manager.shutdown().await;
 }
 
-/// A connection that was being opened to a frozen master is there when it wakes up, and the master
-/// is another by then.
+/// A connection to a frozen primary is established when it wakes up, after another server has
+/// become the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
     let all = Sentinels::start();
@@ -91,12 +91,12 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
         .collect();
     let mut raw = all.until_another(old).client();
     old.cont_process();
-    // The sentinels let the ghost be for eight seconds.
+    // The sentinels do not demote the old primary for eight seconds.
     until_listening(&mut raw, managers.len(), ms(5_000)).await;
 }
 
-/// What counts only once the replica has it is there when that becomes the master; what had not
-/// been acknowledged was not held yet.
+/// A lock that needs the replica's acknowledgement survives its promotion. A lock without the
+/// acknowledgement was not held yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_replica_acknowledged_outlasts_a_failover() {
     let all = Sentinels::start();
@@ -110,7 +110,7 @@ async fn what_a_replica_acknowledged_outlasts_a_failover() {
     }
     let mut raw = old.client();
     replica.stop_process();
-    // Nothing is on its way to it any more.
+    // No data is in flight to the replica.
     raw.cmd(&["CLIENT", "KILL", "TYPE", "replica"]);
     let unheard_of = acquire_later(&manager, "unheard of", lease, LONG * 2);
     let at = lock_key("unheard of");
@@ -127,8 +127,8 @@ async fn what_a_replica_acknowledged_outlasts_a_failover() {
         assert!(guard.is_held(), "{guard:?}");
         assert_stored(&mut raw, guard);
     }
-    // The old one is its replica now, and what is held and asked for goes on. (It comes back empty:
-    // a sentinel that found the new one silent in its first moments would fail over to that.)
+    // The old primary is now a replica, and holds and waiting calls go on. It comes back empty. A
+    // sentinel that found the new primary silent in its first moments would fail over to it.
     all.set_down_after(LONG);
     let is_content = |sentinel| sentinel::info(sentinel, "sentinel").contains("status=ok");
     eventually_async(LONG, async || all.sentinels.iter().all(is_content)).await;
@@ -144,12 +144,11 @@ async fn what_a_replica_acknowledged_outlasts_a_failover() {
         assert!(guard.fencing_token() > token, "{key}");
         guard.release().await.unwrap();
     }
-    // The sentinels may have closed the other connection when they promoted it.
+    // The sentinels may have closed the other connection when they promoted the replica.
     until_clean(&mut new.client(), LONG).await;
 }
 
-/// Nothing is asked, so nothing goes unanswered: only the sentinels tell that the master is
-/// another.
+/// An idle client has no unanswered command, so only the sentinels report the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_nothing_hears_of_the_new_master() {
     let all = Sentinels::start();
@@ -189,13 +188,13 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     give_back(waiting).await;
 }
 
-/// Has a sentinel take another server for the master.
+/// Makes a sentinel take another server for the primary.
 fn watch_instead(sentinel: &RedisServer, master: &RedisServer) {
     sentinel.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
     sentinel::watch(sentinel, SERVICE, master);
 }
 
-/// Cut off from the others it knows an old master; so it does not count more than they do.
+/// A sentinel that is cut off from the others knows an old primary, so it does not outweigh them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_names_another_master_is_outvoted() {
     let all = Sentinels::start();
@@ -211,7 +210,7 @@ async fn a_sentinel_that_names_another_master_is_outvoted() {
     }
 }
 
-/// Two passwords: one for the sentinels, one for the servers.
+/// The sentinels and the servers have different passwords.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_have_credentials_of_their_own() {
     let server = RedisServer::builder()
@@ -232,7 +231,7 @@ async fn sentinels_have_credentials_of_their_own() {
     taken_once(&manager, "k").await;
 }
 
-/// Sentinels may name a server that has become a replica, and a replica may take writes.
+/// Sentinels may name a server that has become a replica, and a replica may accept writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_takes_writes_is_no_master() {
     let master = RedisServer::start();
@@ -249,7 +248,7 @@ async fn a_replica_that_takes_writes_is_no_master() {
     assert_says(&refused, &[&address]);
 }
 
-/// The rights that docs/topologies.md says are needed at a sentinel: each of them is.
+/// The rights in docs/topologies.md suffice at a sentinel, and each of them is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     let document = include_str!("../../../docs/topologies.md");
@@ -266,7 +265,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
         words.extend(rights.iter().filter(|right| **right != missing));
         for sentinel in &all.sentinels {
             let set = sentinel.client().cmd(&words);
-            // Before Redis 7.0 a user may have all channels, and then no others.
+            // Before Redis 7.0 a user with all channels cannot be given single ones.
             let is_given_all = missing == "resetchannels";
             assert!(!set.is_error() || is_given_all, "{words:?}: {set:?}");
         }
@@ -290,9 +289,9 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     eventually_async(LONG, async || !listens()).await;
     for right in rights {
         match (*right, connect(right).await) {
-            // What is taken away here is taken away to begin with.
+            // The reset has already taken these away.
             ("resetchannels" | "-@all", _) => {}
-            // It finds the master and does not hear of another one.
+            // The client finds the primary, but does not learn of another one.
             ("+subscribe" | "&+switch-master", Ok(manager)) => {
                 taken_once(&manager, "k").await;
                 assert!(!listens(), "without {right}");
@@ -304,7 +303,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     }
 }
 
-/// One of the two that are left is cut off, or mistaken, and it cannot be known which.
+/// One of the two remaining sentinels is cut off or wrong, and a client cannot know which.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
     let all = Sentinels::start();
@@ -321,15 +320,14 @@ async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
     assert!(stray.client().keys("*").is_empty());
 }
 
-/// One of them has forgotten the service, and will not remember it because it is asked again and
-/// again.
+/// One sentinel has lost the service, and repeated requests do not restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_knows_nothing_is_asked_less_and_less_often() {
     let all = Sentinels::start();
     let forgetful = &all.sentinels[1];
     forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
     let manager = connect(&all.url()).await;
-    // Each connection has a number, and this one as well.
+    // Client ids count connections, including this one.
     let dialed = || forgetful.client().cmd(&["CLIENT", "ID"]).int();
     let before = dialed();
     tokio::time::sleep(ms(3_000)).await;
@@ -338,8 +336,8 @@ async fn a_sentinel_that_knows_nothing_is_asked_less_and_less_often() {
     taken_once(&manager, "k").await;
 }
 
-/// A sentinel that is frozen delays nothing. A master is not waited for: the sentinels are asked
-/// once more where it is.
+/// A frozen sentinel delays nothing. A frozen primary is not waited for; the sentinels are asked
+/// once more for the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manager_connects_although_a_sentinel_or_the_master_is_frozen() {
     let all = Sentinels::start();

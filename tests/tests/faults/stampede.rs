@@ -1,5 +1,5 @@
-//! Very many callers at once, before, during and after an outage: a client never makes a healthy
-//! server unusable, for itself or for others.
+//! Thousands of concurrent callers before, during and after an outage. A client never makes a
+//! healthy server unusable, for itself or for others.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,11 @@ use crate::kit::{
     single, until_clean, until_queued, until_served,
 };
 
-/// What a manager may open when it is used from one runtime: a connection for commands and one for
-/// renewals, and each of them once more, should the first attempt have met a server that was not
-/// ready.
+/// Upper limit of the connections that a manager used from one runtime opens. It needs two, one of
+/// them for renewals, and opens each again if the server was not ready at first.
 const MOST_CONNECTIONS: u64 = 4;
 
-/// Whatever the manager shows of itself under this name.
+/// Returns the number in the manager's `Debug` output after `field`.
 fn shown(manager: &LockManager, field: &str) -> u64 {
     let shown = format!("{manager:?}");
     let (_, behind) = shown.split_once(&format!("{field}: ")).expect(&shown);
@@ -25,7 +24,7 @@ fn shown(manager: &LockManager, field: &str) -> u64 {
     behind[..end].parse().expect(&shown)
 }
 
-/// Tries from several tasks at once, for so many times in all. How many succeeded.
+/// Tries `calls` locks from several tasks at once. Returns how many attempts succeeded.
 async fn try_often(manager: &LockManager, key: &'static str, calls: u64) -> u64 {
     let tries = futures::stream::iter(0..calls).map(|n| {
         let lock = manager.lock(format!("{key}{n}"));
@@ -41,7 +40,7 @@ async fn try_often(manager: &LockManager, key: &'static str, calls: u64) -> u64 
     won.fold(0, async |won, one| won + one.unwrap()).await
 }
 
-/// Runs under as many locks at once, in a task each.
+/// Runs a body under `calls` locks at once, each in its own task.
 async fn run_at_once(manager: &LockManager, calls: u64) {
     let calls: Vec<_> = (0..calls)
         .map(|n| {
@@ -71,7 +70,7 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
     until_served(&manager).await;
     assert_eq!(try_often(&manager, "after", 200).await, 200);
     assert!(held.is_held(), "the bystander lost its lock");
-    // What was never sent is not undone, and no script was sent twice because it was unknown.
+    // A command that was never sent is not undone, and no script was sent twice as unknown.
     let mut raw = server.client();
     let asked = scripts(&mut raw);
     assert!(
@@ -79,7 +78,7 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
         "{asked} scripts for some hundred calls, {:?} after the return",
         back.elapsed()
     );
-    // Two clients, and the test's two looks at the server.
+    // Does not count the test's own two connections; the others are of two clients.
     let opened = accepted(&mut raw) - 2;
     assert!(opened <= 2 * MOST_CONNECTIONS, "{opened} connections");
     assert_eq!(shown(&manager, "waiting"), 0);
@@ -91,17 +90,17 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_frozen_server_left_unanswered_is_undone_in_order() {
     let (server, mut raw, manager) = single().await;
-    // Known scripts, so that each call is one command.
+    // The scripts are loaded, so that each call is one command.
     assert_eq!(try_often(&manager, "before", 200).await, 200);
     server.stop_process();
     let asked = Instant::now();
-    // They are sent, and it is unknown what became of them.
+    // The commands are sent, and their effect is unknown.
     assert_eq!(try_often(&manager, "during", 1_000).await, 0);
     assert!(asked.elapsed() < LONG, "{:?}", asked.elapsed());
     server.cont_process();
     until_served(&manager).await;
     eventually_async(LONG, async || shown(&manager, "releasing") == 0).await;
-    // Long before a lease would be over.
+    // Long before a lease would end.
     until_clean(&mut raw, ms(10_000)).await;
 }
 
@@ -141,7 +140,7 @@ async fn ten_thousand_waiters_outlast_a_restart() {
 async fn twenty_thousand_callers_at_once_need_no_more_connections() {
     const CALLERS: u64 = 20_000;
     let (_server, mut raw, manager) = single().await;
-    // The lane is opened before.
+    // Opens the runtime connection first.
     let home = connections(&mut raw);
     eventually_async(LONG, async || {
         try_often(&manager, "before", 100).await;
@@ -151,7 +150,7 @@ async fn twenty_thousand_callers_at_once_need_no_more_connections() {
     let before = connections(&mut raw);
     let opened_before = accepted(&mut raw);
     run_at_once(&manager, CALLERS).await;
-    // One that was silent for long may have been replaced.
+    // A connection that was silent for long may have been replaced.
     let more = accepted(&mut raw) - opened_before;
     assert!(more <= MOST_CONNECTIONS, "it dialed {more} times");
     eventually_async(LONG, async || connections(&mut raw) <= before).await;
@@ -173,7 +172,7 @@ async fn forgotten_scripts_are_loaded_once() {
     until_queued(&mut raw, "k", 0).await;
 }
 
-/// What the store refuses each time stands before nothing that it would do.
+/// Releases that the store rejects every time do not delay other releases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_that_are_refused_delay_no_others() {
     const BAD: u64 = 600;
@@ -194,7 +193,7 @@ async fn releases_that_are_refused_delay_no_others() {
     }
     drop(held);
     eventually_async(LONG, async || raw.keys("distlock:lock:*").is_empty()).await;
-    // The others are still tried, and refused. The last answers may still be on their way to the
-    // manager.
+    // The other releases are still retried, and rejected. The last replies may still be on their
+    // way.
     eventually_async(LONG, async || shown(&manager, "releasing") == BAD).await;
 }

@@ -1,4 +1,4 @@
-//! Whoever is told may be slow, or panic: nobody waits for that, and nothing of it is lost unsaid.
+//! Observers may be slow or panic. Locks do not wait for them, and skipped events are counted.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -9,7 +9,7 @@ use distlock_tests::{eventually_async, within};
 use crate::heard::heard;
 use crate::kit::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
 
-/// Blocks whoever tells it something, until it is opened.
+/// An observer that blocks until it is opened.
 #[derive(Debug, Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -71,7 +71,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
             .await
             .unwrap();
     }
-    // Its beginning was told, so there is room for its end.
+    // The start of this call was delivered, so the end is delivered too.
     early.release().await.unwrap();
     gate.open();
     gate.notes.until("early", &FREE_TO_RELEASED).await;
@@ -95,7 +95,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     // Two commands and four events of each call.
     let least = 4 * (CALLS - told) as u64;
     eventually_async(LONG, async || missed() >= least).await;
-    // There is room again.
+    // There is room for events again.
     manager
         .lock("late")
         .run(async |_| Ok::<_, Error>(()))
@@ -104,7 +104,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     gate.notes.until("late", &FREE_TO_RELEASED).await;
 }
 
-/// Takes its time for each event.
+/// An observer that sleeps at each event.
 #[derive(Debug, Default)]
 struct Slow(Notes);
 
@@ -138,7 +138,7 @@ async fn a_shutdown_waits_until_all_is_told() {
     }
 }
 
-/// Panics at each event.
+/// An observer that panics at each event.
 #[derive(Debug)]
 struct Clumsy;
 

@@ -1,4 +1,4 @@
-//! What happens to a call and its hold is told in the order in which it happens, each of it once.
+//! The events of a call and its hold arrive in order, each of them once.
 
 use std::panic::AssertUnwindSafe;
 
@@ -140,7 +140,7 @@ async fn who_does_not_get_it() {
     }
 }
 
-/// Told as an event, and in a line of the log.
+/// Reported as an event and as a log line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_long_is_told_of_once() {
     heard();
@@ -172,7 +172,7 @@ async fn who_waits_for_long_is_told_of_once() {
     }
 }
 
-/// Told as events, and in the span of the run.
+/// Reported as events, and in the span of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_a_hold_ends() {
     heard();
@@ -251,7 +251,7 @@ async fn a_lock_that_was_deleted() {
         |event| matches!(event, Event::Lost { key, completed: true, .. } if &**key == "late"),
     );
     late.await;
-    // The last two come in either order.
+    // The last two arrive in either order.
     let all = [
         "acquired free",
         "asking",

@@ -12,10 +12,9 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The fields of a line or a span, as text.
+/// The fields of a log line or a span, as text.
 pub(crate) type Fields = BTreeMap<&'static str, String>;
 
-/// A line of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
@@ -32,7 +31,7 @@ impl Line {
     }
 }
 
-/// A span, with all that was recorded.
+/// A span with everything that was recorded in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) name: &'static str,
@@ -42,7 +41,7 @@ pub(crate) struct Span {
     pub(crate) is_over: bool,
 }
 
-/// Hears all that `distlock` says.
+/// A layer that records all log lines and spans of `distlock`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     lines: Arc<Mutex<Vec<Line>>>,
@@ -55,14 +54,14 @@ impl Heard {
         self.lines.lock().unwrap().clone()
     }
 
-    /// The lines of one lock.
+    /// Returns the log lines of one lock.
     pub(crate) fn lines_of(&self, lock: &str) -> Vec<Line> {
         let mut lines = self.lines();
         lines.retain(|line| line.is("lock", lock));
         lines
     }
 
-    /// The spans of one lock, those that are over first.
+    /// Returns the spans of one lock, those that have ended first.
     pub(crate) fn spans_of(&self, lock: &str) -> Vec<Span> {
         let mut spans = self.over.lock().unwrap().clone();
         spans.extend(self.spans.lock().unwrap().values().cloned());
@@ -71,7 +70,7 @@ impl Heard {
     }
 }
 
-/// What this process says, from the first call on.
+/// Returns the record of this process, which starts with the first call.
 pub(crate) fn heard() -> &'static Heard {
     static HEARD: OnceLock<Heard> = OnceLock::new();
     HEARD.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Somebody who observes, and the stores on which that is tried.
+//! An observer, and the stores on which it is tested.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use distlock::{Error, Lock, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, eventually_async};
 use tokio::task::JoinHandle;
 
-/// Everything that must happen at some time, on a loaded machine.
+/// Upper limit of every wait on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What is told of a lock that is free, from the call for it to its release.
+/// The events of a free lock, from its call to its release.
 pub(crate) const FREE_TO_RELEASED: [&str; 4] = ends("ended released");
 
-/// What is told of a lock that is free, and whose hold ends so.
+/// The events of a free lock and of the given end of its hold.
 pub(crate) const fn ends(end: &str) -> [&str; 4] {
     ["asking", "acquired free", end, "released released"]
 }
 
-/// Notes what it is told.
+/// An observer that records its events.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Mutex<Vec<Event>>);
 
@@ -39,13 +39,13 @@ impl Notes {
         self.0.lock().unwrap().clone()
     }
 
-    /// What was told of a key so far, in short.
+    /// Returns the recorded events of a key, in short form.
     pub(crate) fn of(&self, key: &str) -> Vec<String> {
         let all = self.0.lock().unwrap();
         all.iter().filter_map(|event| short(event, key)).collect()
     }
 
-    /// Waits until exactly this was told of a key.
+    /// Waits until the events of a key are exactly these.
     #[track_caller]
     pub(crate) fn until(&self, key: &str, expected: &[&str]) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
@@ -63,7 +63,7 @@ impl Notes {
         }
     }
 
-    /// Waits until something was told, and gives that.
+    /// Waits until an event matches, and returns it.
     #[track_caller]
     pub(crate) fn until_any(&self, is_it: impl Fn(&Event) -> bool) -> impl Future<Output = Event> {
         let found = move || self.all().into_iter().find(&is_it);
@@ -79,12 +79,12 @@ impl Notes {
     }
 }
 
-/// A call for a lock, in a task of its own.
+/// Calls `acquire` in a new task.
 pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// An event of a lock, in a few words; `None` for others.
+/// Returns an event in short form, or `None` if it is of another lock.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {
         Event::AcquireStarted { key, .. } => (key, "asking".into()),
@@ -100,7 +100,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
     (&**key == wanted).then_some(words)
 }
 
-/// A store, and how a manager of it is made.
+/// A store, with what a manager of it needs.
 #[derive(Debug)]
 pub(crate) struct Store {
     server: Option<RedisServer>,
@@ -123,7 +123,6 @@ impl Store {
         }
     }
 
-    /// One of each kind.
     pub(crate) fn both(name: &str) -> [Self; 2] {
         [Store::memory(name), Store::redis()]
     }
@@ -140,7 +139,7 @@ impl Store {
         self.connect(self.builder()).await
     }
 
-    /// One with a name of its own.
+    /// Returns a manager with a client name.
     pub(crate) async fn named(&self, client: &str) -> LockManager {
         self.connect(self.builder().client_name(client)).await
     }
@@ -152,25 +151,24 @@ impl Store {
         }
     }
 
-    /// The server of a store in Redis.
     pub(crate) fn server(&self) -> &RedisServer {
         self.server.as_ref().expect("a test of Redis only")
     }
 
-    /// Deletes a lock behind its holder's back.
+    /// Deletes a lock without its holder's knowledge.
     pub(crate) fn delete(&self, key: &str) {
         let name = format!("distlock:lock:{{{key}}}");
         assert_eq!(self.server().client().cmd(&["DEL", &name]).int(), 1);
     }
 
-    /// A manager that somebody observes.
+    /// Returns a manager and its observer.
     pub(crate) async fn observed(&self) -> (LockManager, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
         let builder = self.builder().add_observer(notes.clone());
         (self.connect(builder).await, notes)
     }
 
-    /// Waits until so many calls stand in a lock's queue.
+    /// Waits until `waiters` calls are queued for a lock.
     pub(crate) async fn until_waiting(&self, manager: &LockManager, key: &str, waiters: u64) {
         eventually_async(LONG, async || {
             manager.inspect(key).await.unwrap().queue_length == waiters

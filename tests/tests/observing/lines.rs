@@ -1,4 +1,4 @@
-//! Lines of the log, which name the lock, the store, and what to do.
+//! Log lines, which name the lock, the store and the remedy.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::heard::{Line, heard};
 use crate::kit::{LONG, Store, acquires, ms};
 
-/// Waits for the lines of a lock at a level.
+/// Waits until a lock has `count` log lines at a level.
 pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
     let lines = || {
         let mut lines = heard().lines_of(lock);
@@ -40,7 +40,7 @@ async fn a_connection_and_its_replacement_are_told_of() {
     let connected = told(Level::INFO, "connected to the lock store").await;
     assert_eq!(connected.len(), 1, "{connected:?}");
     assert!(connected[0].is("namespace", "observing"), "{connected:?}");
-    // Once it listens.
+    // Once it has subscribed.
     manager
         .lock("k")
         .run(async |_| Ok::<_, Error>(()))

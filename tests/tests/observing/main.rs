@@ -1,4 +1,4 @@
-//! What is told of locks: events, metrics, spans and lines of the log.
+//! The telemetry of locks: events, metrics, spans and log lines.
 
 // A test says what it expects by unwrapping it.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Metrics, as an exporter gets them: their names, their labels, and gauges that return to where they were.
+//! Metrics as an exporter receives them: names, labels, and gauges that return to their old values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use metrics::{
 
 use crate::kit::{LONG, Store, acquires, ms};
 
-/// What was recorded.
+/// The recorded metrics.
 #[derive(Clone, Debug, Default)]
 struct Recorded {
     numbers: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
@@ -29,7 +29,7 @@ impl HistogramFn for Values {
     }
 }
 
-/// A metric with its labels, in their order: `name{a=1,b=2}`.
+/// Returns a metric with its labels in order: `name{a=1,b=2}`.
 fn named(key: &Key) -> String {
     let mut labels: Vec<_> = key
         .labels()
@@ -71,7 +71,6 @@ impl Recorded {
         values.unwrap_or_default()
     }
 
-    /// All names.
     fn names(&self) -> BTreeSet<String> {
         let numbers = self.numbers.lock().unwrap();
         let histograms = self.histograms.lock().unwrap();
@@ -106,7 +105,7 @@ impl Recorder for Recorded {
     }
 }
 
-/// What this process records, from the first call on.
+/// Returns the metrics of this process, which are recorded from the first call on.
 fn recorded() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
     RECORDED.get_or_init(|| {
@@ -150,10 +149,10 @@ async fn the_life_of_a_lock() {
     let guard = lock().acquire().await.unwrap();
     store.delete("m:1");
     assert!(guard.release().await.unwrap_err().is_lost());
-    // Calls that are dropped, and managers that are shut down, leave nothing behind.
+    // Dropped calls, and managers that are shut down, leave nothing in the gauges.
     let kept = other.lock("m:1").label("metrics:<n>").acquire().await;
     let waits = acquires(lock().wait(LONG));
-    // What is told comes later than what happens: the server knows when it has begun.
+    // Checked on the server, because an event arrives later than its cause.
     store.until_waiting(&manager, "m:1", 1).await;
     waits.abort();
     is(waiting, 0.0).await;

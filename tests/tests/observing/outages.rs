@@ -1,4 +1,4 @@
-//! A server that goes and comes back, and its connections.
+//! A server that stops and returns, and its connections.
 
 use distlock::observer::{Connection, Event};
 use distlock_tests::eventually_async;
@@ -47,7 +47,7 @@ async fn a_server_that_is_away() {
     let down = |event: &Event| matches!(event, Event::ConnectionDown { .. });
     let ups = |event: &Event| matches!(event, Event::ConnectionUp { .. });
     manager.shutdown().await;
-    // Each connection that came up went away.
+    // Every connection that came up also went down.
     eventually_async(LONG, async || {
         let all = notes.all();
         let count = |is_it: fn(&Event) -> bool| all.iter().filter(|event| is_it(event)).count();

@@ -1,4 +1,4 @@
-//! Spans: one around a run, and one in it around the acquisition.
+//! Spans: one for a run, and within it one for the acquisition.
 
 use distlock::Error;
 use distlock_tests::eventually_async;
@@ -16,7 +16,7 @@ async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error
     Ok(format!("{n} in {}", name.unwrap_or_default()))
 }
 
-/// The spans of a lock, once they are over: that of the acquisition, and that of the run.
+/// Returns the spans of a lock once they have ended: of the acquisition and of the run.
 pub(crate) async fn both(lock: &str) -> (Span, Span) {
     let spans = || heard().spans_of(lock);
     eventually_async(LONG, async || {
@@ -90,7 +90,7 @@ async fn of_a_run_that_does_not_get_its_lock() {
     guard.release().await.unwrap();
 }
 
-/// On one thread, so that nobody else's subscriber hears it.
+/// On one thread, so that no other test's subscriber receives the spans.
 #[test]
 fn none_where_their_level_is_off() {
     for (level, expected) in [

@@ -7,7 +7,7 @@ use distlock_tests::documents::{Block, blocks, document};
 
 use crate::files::files_below;
 
-/// Commands in prose whose program is run in another way.
+/// Commands in prose that are run in another way.
 const RUN_OTHERWISE: &[&str] = &[
     // examples/shop/tests/real and examples/traced/tests
     "examples/shop/servers.sh cargo run -p shop",

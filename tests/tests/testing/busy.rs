@@ -1,4 +1,4 @@
-//! Locks that somebody else has.
+//! Locks that another client holds.
 
 use distlock::testing::holder;
 use distlock::{Error, Outage};
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::service::{Inventory, REDUCE, WAIT, assert_took, is_about, ms, secs};
 
-/// As in production: the whole wait passes, and the error names the holder that was said.
+/// As in production: the whole wait passes, and the error names the holder that was set.
 #[tokio::test(start_paused = true)]
 async fn a_busy_lock_is_waited_for_and_then_refused_with_its_holder() {
     let shop = Inventory::new();
@@ -52,7 +52,7 @@ async fn a_key_a_label_and_all_locks_are_told_apart() {
     shop.locks.on("inventory:7").busy(other());
     assert!(shop.reduce(7, ms(1)).await.is_err());
     assert!(shop.reduce(8, ms(1)).await.is_ok());
-    // Braces only steer the slot.
+    // Braces only determine the slot.
     assert!(!shop.is_free("{inventory:7}").await);
     shop.locks.clear();
 
@@ -78,7 +78,7 @@ async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
         .busy(holder("worker-2"));
     let started = Instant::now();
     shop.reduce(7, ms(0)).await.unwrap();
-    // Not with the next look, which comes each half second.
+    // At once, and not with the next queue check, which comes every half second.
     assert_took(started, ms(1_234));
     assert!(is_about(shop.locks.acquisitions()[0].waited, ms(1_234)));
 }
@@ -90,7 +90,7 @@ async fn a_call_that_waits_goes_on_when_it_is_cleared() {
         shop.locks.on_label(REDUCE).busy(holder("worker-2"));
         let clear = async {
             tokio::time::sleep(ms(777)).await;
-            // What another `on` has set is not cleared by this.
+            // This does not clear an outcome that another `on` has set.
             shop.locks.on("inventory:7").clear();
             tokio::time::sleep(ms(111)).await;
             if all {
@@ -123,7 +123,7 @@ async fn outcomes_are_met_in_order_and_as_often_as_was_said() {
     assert_eq!(holders, ["first", "second", "second"]);
 }
 
-/// An outcome is a call's: another one that asks meanwhile does not wait for what that call was told.
+/// An outcome applies to one call. Another call does not wait for it.
 #[tokio::test(start_paused = true)]
 async fn of_two_calls_at_once_one_is_refused() {
     let shop = Inventory::new();
@@ -134,8 +134,8 @@ async fn of_two_calls_at_once_one_is_refused() {
     assert_eq!(shop.locks.acquire_count("inventory:7"), 1);
 }
 
-/// An outcome that is set for calls does not affect holds, and an outage shorter than a lease ends
-/// none.
+/// An outcome that is set for calls does not affect holds. An outage shorter than a lease ends no
+/// hold.
 #[tokio::test(start_paused = true)]
 async fn whoever_holds_the_lock_goes_on() {
     let shop = Inventory::new();
@@ -155,14 +155,14 @@ async fn whoever_holds_the_lock_goes_on() {
             set();
             assert!(shop.reduce(8, ms(1)).await.is_err());
         };
-        // For more than a lease, so that it is renewed as well.
+        // For longer than a lease, so that the hold is renewed.
         let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), others);
         reduced.unwrap();
         shop.locks.clear();
     }
 }
 
-/// Without a label, only an outcome `on` a key shows. During an outage nothing is shown or listed.
+/// Without a label, only outcomes `on` a key are visible. `inspect` and `list` fail in an outage.
 #[tokio::test(start_paused = true)]
 async fn who_looks_and_who_lists_sees_the_holder() {
     let shop = Inventory::new();

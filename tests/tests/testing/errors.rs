@@ -1,4 +1,4 @@
-//! Errors without a lock: they are those that locks give.
+//! Errors made without a lock equal those that locks return.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn there_is_one_of_each() {
         .lines()
         .filter_map(|line| line.split_once("pub distlock::Error::"))
         .map(|(_, name)| name.to_owned())
-        // Not a field of a variant.
+        // Excludes the fields of variants.
         .filter(|name| !name.contains(':'))
         .collect();
     assert!(variants.len() >= 10, "{variants:?}");
@@ -40,7 +40,7 @@ fn there_is_one_of_each() {
     }
 }
 
-/// What is made here reads like what a lock gives.
+/// An error made by the kit reads like one that a lock returns.
 #[tokio::test(start_paused = true)]
 async fn what_is_made_is_what_locks_give() {
     let locks = TestLocks::new();
@@ -80,7 +80,7 @@ async fn what_is_made_is_what_locks_give() {
     );
 }
 
-/// Errors are not compared; whatever is in them shows.
+/// Compares all that errors show, because errors have no equality.
 #[track_caller]
 fn assert_same(given: &Error, made: &Error) {
     assert_eq!(format!("{given:?}"), format!("{made:?}"));

@@ -1,4 +1,4 @@
-//! What the kit knows of what has happened.
+//! The acquisitions that the kit has recorded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ async fn acquisitions_are_counted_with_their_tokens() {
     for item in [7, 8, 7] {
         tokens.push(shop.reduce(item, ms(1)).await.unwrap());
     }
-    // Who is refused has acquired nothing.
+    // A rejected call has acquired nothing.
     shop.locks.on("inventory:7").once().busy(holder("worker-2"));
     shop.try_reduce(7).await.unwrap_err();
 
@@ -41,7 +41,7 @@ async fn acquisitions_are_counted_with_their_tokens() {
     assert_eq!(shop.locks.acquire_count("inventory:9"), 0);
 }
 
-/// A nested call of the same call tree takes nothing anew.
+/// A nested call of the same call tree acquires nothing.
 #[tokio::test(start_paused = true)]
 async fn what_re_enters_acquires_nothing() {
     let shop = Inventory::new();
@@ -72,7 +72,7 @@ async fn what_is_held_is_known_while_it_is_held() {
     assert!(shop.locks.held_keys().is_empty());
 }
 
-/// A runtime that did not run has not noticed that the lease is over.
+/// A runtime that did not run has not noticed that the lease has expired.
 #[tokio::test]
 async fn what_is_not_believed_is_not_held() {
     let locks = TestLocks::new();

@@ -1,4 +1,4 @@
-//! Locks that are held, and then lost, or held for too long.
+//! Holds that are lost, or exceed a limit.
 
 use distlock::testing::{InjectedLoss, assert_locked, assert_not_locked};
 use distlock::{BodyState, Error, LossReason};
@@ -20,7 +20,7 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
     for (by_label, how) in [
         (false, InjectedLoss::Gone),
         (true, InjectedLoss::Gone),
-        // As by `unlock`, which says who took it away.
+        // As by `unlock`, with the name of the revoking client.
         (false, InjectedLoss::Revoked),
     ] {
         let on = if by_label {
@@ -53,7 +53,7 @@ async fn a_body_that_ends_before_is_not_concerned() {
     shop.reduce(7, secs(1)).await.unwrap();
 }
 
-/// A hold that is lost on command: by a task that knows nothing of the test.
+/// A hold is lost on command, in a task that knows nothing of the test.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_lost_on_command() {
     let shop = Inventory::new();
@@ -71,7 +71,7 @@ async fn a_lock_is_lost_on_command() {
     assert_eq!(lost_at.elapsed(), ms(0));
 }
 
-/// As after a `DEL`: the next has the lock while the first still works, and has the greater token.
+/// As after a `DEL`: the next holder has the lock and a higher token while the first still works.
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_is_found_by_the_next_renewal() {
     let shop = Inventory::new();
@@ -87,7 +87,7 @@ async fn what_was_deleted_is_found_by_the_next_renewal() {
     };
     let (first, (token, ended)) = tokio::join!(shop.reduce(7, secs(3_600)), second);
     assert!(is_about(ended, ms(300)), "{ended:?}");
-    // A third of the lease, from the acquisition.
+    // A third of the lease after the acquisition.
     let elapsed = started.elapsed();
     assert!(elapsed > LEASE / 4 && elapsed <= LEASE / 3, "{elapsed:?}");
     match first.unwrap_err() {
@@ -112,13 +112,13 @@ async fn what_was_deleted_is_found_by_the_release() {
     assert_eq!(shop.done(), 1);
 }
 
-/// The safe deadline is counted from the last renewal that was answered.
+/// The safe deadline counts from the last renewal that got a reply.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
     let safe = LEASE - LEASE / 100 - ms(2);
     for (after, earliest, latest) in [
         (secs(0), safe, safe + ms(5)),
-        // Renewed once by then, a third of the lease after the begin at the latest.
+        // One renewal has succeeded by then, a third of the lease after the start at the latest.
         (secs(6), safe + LEASE / 4, safe + LEASE / 3),
     ] {
         let shop = Inventory::new();
@@ -153,7 +153,7 @@ async fn what_is_cleared_does_not_come() {
         };
         let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), clear);
         reduced.unwrap();
-        // What has begun is over as well: renewals are answered again.
+        // Clearing also ends an effect that has begun: renewals get replies again.
         shop.locks
             .on("inventory:7")
             .lost_after(secs(0), InjectedLoss::NotRenewed);
@@ -183,7 +183,7 @@ async fn a_hold_ends_at_the_limit_that_was_said() {
         other => panic!("{other:?}"),
     }
     assert_eq!(shop.done(), 0);
-    // Who has no limit of its own meets it too.
+    // Calls without their own limit meet it too.
     shop.locks
         .on("inventory:7")
         .once()
@@ -222,7 +222,7 @@ async fn what_is_not_held_cannot_be_lost() {
     shop.locks.lose("inventory:7", InjectedLoss::Gone);
 }
 
-/// Many holds are renewed by one command: each has the answer that is its own.
+/// One command renews many holds, and each hold gets its own reply.
 #[tokio::test(start_paused = true)]
 async fn each_hold_of_a_batch_has_its_own_loss() {
     let shop = Inventory::new();

@@ -1,4 +1,4 @@
-//! The test kit, used as its users do: annotated functions whose locks are busy, away, lost or held for too long.
+//! The test kit in use: annotated functions with busy, unavailable, lost and exceeded locks.
 
 mod busy;
 mod errors;

@@ -1,4 +1,4 @@
-//! A store that cannot be used.
+//! An unavailable store.
 
 use distlock::testing::holder;
 use distlock::{BodyState, Error, LossReason, Outage};
@@ -33,7 +33,7 @@ async fn an_outage_is_waited_for_and_then_an_error() {
             other => panic!("{other:?}"),
         }
         assert!(error.is_retryable());
-        // Other locks are not concerned.
+        // Other locks are not affected.
         shop.report("daily", ms(1)).await.unwrap();
         shop.locks.clear();
     }
@@ -41,7 +41,7 @@ async fn an_outage_is_waited_for_and_then_an_error() {
     assert_eq!(shop.begun(), 1);
 }
 
-/// What does not pass by itself is not waited for.
+/// A permanent obstacle is not waited for.
 #[tokio::test(start_paused = true)]
 async fn a_missing_right_is_an_error_at_once() {
     let shop = Inventory::new();
@@ -52,7 +52,7 @@ async fn a_missing_right_is_an_error_at_once() {
     assert_eq!(started.elapsed(), ms(0));
 }
 
-/// The body is stopped at the safe deadline, and the error says what stood in the way of renewals.
+/// The body is stopped at the safe deadline, and the error says why renewals failed.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_is_lost_when_an_outage_lasts() {
     for by_label in [false, true] {
@@ -68,7 +68,7 @@ async fn what_is_held_is_lost_when_an_outage_lasts() {
         let started = Instant::now();
         let (reduced, ()) = tokio::join!(shop.reduce(7, secs(3_600)), set);
         let safe = LEASE - LEASE / 100 - ms(2);
-        // Believed until then, and the release is not answered either.
+        // The hold lasts until then, and its release gets no reply either.
         assert_took(started, safe);
         match reduced.unwrap_err() {
             Error::Lost {
@@ -85,7 +85,7 @@ async fn what_is_held_is_lost_when_an_outage_lasts() {
     }
 }
 
-/// What was not released stays taken until the store is back, also for locks that are told by their label.
+/// An unreleased lock stays taken until the store is back, also if the outage is set for a label.
 #[tokio::test(start_paused = true)]
 async fn a_release_waits_for_the_end_of_an_outage() {
     let shop = Inventory::new();
@@ -94,7 +94,7 @@ async fn a_release_waits_for_the_end_of_an_outage() {
         shop.locks.on_label(REDUCE).unavailable(Outage::TimedOut);
     };
     let (reduced, ()) = tokio::join!(shop.reduce(7, ms(10)), set);
-    // Nothing says that it was lost.
+    // The outage is not reported as a loss.
     reduced.unwrap();
     assert!(!shop.is_free("inventory:7").await, "it was released");
     shop.locks.clear();
@@ -102,7 +102,7 @@ async fn a_release_waits_for_the_end_of_an_outage() {
     wait.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Nobody is served while the store is away, also when the lease of the last holder has ended.
+/// No waiter is served during an outage, also if the lease of the last holder has expired.
 #[tokio::test(start_paused = true)]
 async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
     let shop = Inventory::new();
@@ -121,7 +121,7 @@ async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
     assert!(waited >= secs(40) && waited < secs(41), "{waited:?}");
 }
 
-/// An outage that is set while a call waits concerns it when it asks again.
+/// An outage that is set during a wait applies when the call asks again.
 #[tokio::test(start_paused = true)]
 async fn an_outage_concerns_who_asks_again() {
     let shop = Inventory::new();

@@ -1,4 +1,4 @@
-//! The service under test: what it does under its lock is up to each test.
+//! The service under test. Each test sets what happens under its lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// The template of [`Inventory::reduce`].
 pub(crate) const REDUCE: &str = "inventory:<item_id>";
 
-/// What [`Inventory::reduce`] waits and leases at most.
+/// The `wait` and the lease of [`Inventory::reduce`].
 pub(crate) const WAIT: Duration = Duration::from_secs(5);
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
@@ -23,23 +23,23 @@ pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Time as virtual tests measure it: it is never short, and late by no more than a timer's grain.
+/// Returns true if virtual time is as expected, or more by at most a timer's resolution.
 pub(crate) fn is_about(elapsed: Duration, expected: Duration) -> bool {
     elapsed >= expected && elapsed <= expected + ms(5)
 }
 
-/// Asserts that so much virtual time has passed since then.
+/// Asserts how much virtual time has passed.
 #[track_caller]
 pub(crate) fn assert_took(since: Instant, expected: Duration) {
     let elapsed = since.elapsed();
     assert!(is_about(elapsed, expected), "{elapsed:?}, not {expected:?}");
 }
 
-/// A service with its locks. Clones are the same.
+/// A service with its locks, which its clones share.
 #[derive(Clone)]
 pub(crate) struct Inventory {
     pub(crate) locks: TestLocks,
-    /// Bodies that have begun, come to their end, and been dropped in any way.
+    /// The numbers of bodies that have started, completed, and been dropped in any way.
     pub(crate) begun: Arc<AtomicUsize>,
     pub(crate) done: Arc<AtomicUsize>,
     pub(crate) dropped: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ impl Inventory {
         }
     }
 
-    /// Works on an item for so long.
+    /// Works on an item for a given time.
     #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s", manager = self.locks)]
     pub(crate) async fn reduce(&self, item_id: u32, work: Duration) -> Result<FencingToken, Error> {
         self.begun.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Reduces under its own lock of the whole item.
+    /// Calls [`Self::reduce`] while it holds the lock of the item.
     #[distributed_lock(key = "inventory:<item_id>", manager = self.locks)]
     pub(crate) async fn reduce_twice(&self, item_id: u32) -> Result<(), Error> {
         self.reduce(item_id, ms(1)).await?;
@@ -87,7 +87,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Another template, with a limit.
+    /// Another template, with `max_hold`.
     #[distributed_lock(key = "report:<name>", max_hold = "1h", manager = self.locks)]
     pub(crate) async fn report(&self, name: &str, work: Duration) -> Result<(), Error> {
         tokio::time::sleep(work).await;
@@ -95,13 +95,13 @@ impl Inventory {
         Ok(())
     }
 
-    /// What needs replicas.
+    /// A function that requires replicas.
     #[distributed_lock(key = "ledger", min_replicas = 1, manager = self.locks)]
     pub(crate) async fn book(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether nobody else has a lock.
+    /// Returns true if no other client holds a lock.
     pub(crate) async fn is_free(&self, key: &str) -> bool {
         let lock = self.locks.manager().lock(key);
         lock.try_acquire().await.expect("the kit answers").is_some()

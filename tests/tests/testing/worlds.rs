@@ -1,4 +1,4 @@
-//! Kits beside each other, and the runtimes that they are used on.
+//! Several kits, and the runtimes on which they are used.
 
 use distlock::testing::{TestLocks, assert_locked, assert_not_locked, holder};
 use distlock::{Error, LockManager, Outage, distributed_lock, with_manager};
@@ -10,7 +10,7 @@ async fn greet() -> Result<&'static str, Error> {
     Ok("hello")
 }
 
-/// Tests of one process run at the same time, and use the same keys.
+/// Tests of one process run concurrently and use the same keys.
 #[tokio::test(start_paused = true)]
 async fn two_kits_do_not_see_each_other() {
     let (one, other) = (TestLocks::new(), TestLocks::new());
@@ -37,11 +37,11 @@ async fn two_kits_do_not_see_each_other() {
     let _guard = other.manager().lock("report").acquire().await.unwrap();
     assert_locked!(other, "report");
     assert_not_locked!(one, "report");
-    // A clone is the same.
+    // A clone shares its locks.
     assert_locked!(other.clone(), "report");
 }
 
-/// A function is not to be tested without what it needs in production.
+/// The kit acknowledges every write, so that a function can be tested with its production options.
 #[tokio::test(start_paused = true)]
 async fn replicas_have_always_acknowledged() {
     let shop = Inventory::new();

@@ -1,4 +1,4 @@
-//! All profiles, and which faults a full run has.
+//! All profiles, and the faults of a full run.
 
 use crate::kind::Kind;
 use crate::profile::{Bodies, Faults, Load, Profile};
@@ -77,7 +77,7 @@ const SHARDED: Kinds = &[
     (Kind::Busy, 1),
 ];
 
-/// What one of them forgets was more than a lease ago when it votes again.
+/// A server that forgets votes again only once all that it forgot is older than a lease.
 const VOTERS: Kinds = &[
     (Kind::ServerStop, 6),
     (Kind::RestartLossy, 6),
@@ -92,7 +92,7 @@ const VOTERS: Kinds = &[
     (Kind::TakeRight, 2),
 ];
 
-/// At other servers of a quorum of five at the same time.
+/// Faults at other servers of a quorum of five, at the same time as `VOTERS`.
 const MORE_VOTERS: Kinds = &[
     (Kind::ServerStop, 4),
     (Kind::KillClients, 1),
@@ -100,7 +100,7 @@ const MORE_VOTERS: Kinds = &[
     (Kind::OutOfMemory, 1),
 ];
 
-/// Which faults the servers of a topology can have; of each entry one at a time.
+/// Returns the faults that the servers of a topology can have, one at a time from each entry.
 pub(crate) fn usual(topology: Topology) -> Vec<Faults> {
     match topology {
         Topology::Standalone | Topology::Tls => vec![faults(ONE_SERVER, (200, 900))],
@@ -132,7 +132,7 @@ const fn lasting(kinds: Kinds, pause: (u64, u64), length: (u64, u64)) -> Faults 
 
 const NONE: Faults = faults(&[], (1_000, 1_000));
 
-/// No body; a profile names those that it has.
+/// The base without any body; each profile sets the kinds that it uses.
 const BODIES: Bodies = Bodies {
     ms_1: 0,
     ms_5: 0,
@@ -142,7 +142,7 @@ const BODIES: Bodies = Bodies {
     blocking_long: 0,
 };
 
-/// Bodies that meet more faults than usual.
+/// Bodies that coincide with more faults than usual.
 const LONGER: Bodies = Bodies {
     ms_1: 300,
     ms_5: 520,
@@ -152,7 +152,7 @@ const LONGER: Bodies = Bodies {
     ..BODIES
 };
 
-/// A third of the bodies outlast a lease.
+/// Bodies of which a third outlast a lease.
 const OFTEN_LONG: Bodies = Bodies {
     ms_1: 1,
     ms_5: 1,
@@ -181,7 +181,7 @@ const USUAL_LOAD: Load = Load {
     waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };
 
-/// Fewer keys and tasks, so that every call meets another.
+/// Fewer keys and tasks, so that every call competes with others.
 const NARROW_LOAD: Load = Load {
     queue_tasks: 0,
     hot_keys: 2,
@@ -205,7 +205,7 @@ const ALL: Profile = Profile {
     load: USUAL_LOAD,
 };
 
-/// Without faults.
+/// The base without faults.
 const NARROW: Profile = Profile {
     workers: 4,
     keys: 12,
@@ -220,7 +220,7 @@ const NARROW: Profile = Profile {
 
 pub(crate) const PROFILES: &[Profile] = &[
     ALL,
-    // Bodies block the only thread of their runtime for longer than the lease.
+    // Bodies block a thread of their runtime for longer than the lease.
     Profile {
         name: "calm",
         load: Load {
@@ -237,7 +237,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         process: faults(&[(Kind::ClientStop, 1)], (200, 900)),
         ..NARROW
     },
-    // Where replicas acknowledge: what a replica had not received is forgotten while it is held.
+    // With required replicas: the promoted replica has not received locks that are still held.
     Profile {
         name: "behind",
         servers: Some(faults(&[(Kind::FailoverBehind, 1)], (1_000, 2_000))),
@@ -248,7 +248,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
-    // Beyond what a quorum promises: its servers come back from old snapshots.
+    // Beyond the promise of a quorum: its servers restart from old snapshots.
     Profile {
         name: "forgetting",
         leases: &[(3_000, 1)],
@@ -262,7 +262,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
-    // A server of a quorum forgets as soon as all vote again.
+    // A server of a quorum forgets as soon as all servers vote again.
     Profile {
         name: "losses",
         leases: &[(3_000, 1)],
@@ -277,7 +277,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
-    // Each worker is cut off from two servers of a quorum again and again.
+    // Workers are repeatedly cut off from servers of a quorum, often from two at once.
     Profile {
         name: "partitions",
         leases: &[(1_000, 1)],
@@ -285,7 +285,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         spared: 2,
         ..NARROW
     },
-    // One of three servers is away for long, and all callers go on waiting.
+    // One of three servers is away for long, and all callers keep waiting.
     Profile {
         name: "two-of-three",
         keys: 4,
@@ -309,8 +309,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
-    // One of three servers is away for long, with a clock of its own, and new workers have never
-    // seen it.
+    // One of three servers is away for long, its clock differs, and new workers have never seen it.
     Profile {
         name: "newcomers",
         leases: &[(1_000, 1)],
@@ -331,7 +330,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         process: faults(&[(Kind::ClientSuspend, 1)], (300, 1_000)),
         ..NARROW
     },
-    // Bodies that write after they were stopped, while others have read.
+    // Bodies write after a stop, while other holders have read meanwhile.
     Profile {
         name: "stale",
         workers: 6,

@@ -1,8 +1,8 @@
-//! What a run leaves behind: one event a line, as JSON, in one file for each process.
+//! The history of a run: one JSON event per line, in one file for each process.
 //!
-//! All times are nanoseconds on the machine's boot clock, which all processes share, so what two
-//! workers believed at the same instant can be compared exactly. A line is written before its
-//! worker goes on, so the last belief of a killed worker still counts.
+//! All times are nanoseconds on the machine's boot clock, which all processes share. So the beliefs
+//! of two workers at the same instant can be compared exactly. A worker writes each line before it
+//! continues, so the last belief of a killed worker still counts.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,72 +14,70 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::kind::Kind;
 
-/// Nanoseconds on the boot clock.
 pub(crate) type Nanos = u64;
 
-/// Now, on the clock of the history.
+/// Returns the current time on the boot clock.
 pub(crate) fn now() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
-/// The file of a worker process.
+/// Returns the file name of a worker process.
 pub(crate) fn worker_file(worker: u32, generation: u32) -> String {
     format!("worker-{worker}-{generation}.jsonl")
 }
 
-/// What a worker process did.
+/// An event of a worker process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum WorkerEvent {
-    /// A call came so far. `op` is unique within the process.
+    /// A call made a step. `op` is unique within the process.
     Call { at: Nanos, op: u64, step: Step },
-    /// What the process had before it connected and after it shut down.
+    /// Resources of the process before it connected and after it shut down.
     Census { when: When, census: Census },
 }
 
-/// How far a call came.
+/// A step of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
     Invoked(Invocation),
-    /// The body is about to start. `remaining_us`: for how long the hold is believed, read after
-    /// `at`.
+    /// The body is about to start. `remaining_us` is the remaining validity, read after `at`.
     Acquired {
         token: u64,
         remaining_us: u64,
     },
-    /// What the hold looked like while it was held: `at` was read first, so the hold was believed
-    /// until at least `at + remaining_us`. Zero: it is over.
+    /// A sample of a running hold. `at` was read first, so the hold was valid until at least
+    /// `at + remaining_us`. Zero means that the hold has ended.
     Sampled {
         remaining_us: u64,
     },
-    /// The lock key was read directly, on a connection without faults: `found` is the token there.
-    /// The hold was believed at `believed_after`, read after the answer had come; if it was not
-    /// believed any more, there is no such line.
+    /// The lock key, read directly on a connection without faults; `found` is the token there. The
+    /// hold was valid at `believed_after`, which was read after the reply. If the hold was no
+    /// longer valid then, nothing is recorded.
     Audited {
         believed_after: Nanos,
         token: u64,
         found: Option<u64>,
     },
-    /// What awaits the loss was notified.
+    /// `Held::lost` resolved with a loss.
     LossSeen,
-    /// The body ended (`completed`) or was dropped. `believed`: what `is_held` returned then.
+    /// The body ended (`completed`) or was dropped. `believed` is what `is_held` returned then.
     BodyEnded {
         completed: bool,
         believed: bool,
     },
-    /// The release begins (guards only; elsewhere it follows the body's end).
+    /// The release begins. Only guards record this; other calls release when the body ends.
     Releasing,
-    /// The call returned, or its future was dropped on purpose. `detail`: the error's text.
+    /// The call returned, or its future was dropped on purpose. `detail` is the text of the error.
     Returned {
         outcome: Outcome,
         detail: Option<String>,
     },
 }
 
-/// What a call asks for.
+/// The parameters of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invocation {
     pub(crate) call: Call,
@@ -91,12 +89,12 @@ pub(crate) struct Invocation {
     pub(crate) body: Body,
 }
 
-/// What a process has.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Census {
     pub(crate) threads: u32,
     pub(crate) fds: u32,
-    /// Tasks alive on the worker's runtime.
+    /// Live tasks on the worker's runtime.
     pub(crate) tasks: u32,
 }
 
@@ -107,17 +105,14 @@ pub(crate) enum When {
     After,
 }
 
-/// The function of the public API.
+/// The function of the public API that a call uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Call {
-    /// `#[distributed_lock]`.
     Attribute,
-    /// `Lock::run`.
     Run,
-    /// `Lock::acquire`, a guard, `release`.
+    /// `Lock::acquire`, then `release` on the guard.
     Guard,
-    /// `Lock::try_acquire`.
     Try,
 }
 
@@ -128,11 +123,11 @@ pub(crate) enum OnLost {
     Finish,
 }
 
-/// How a body spends its time.
+/// The duration of a body, and how it spends that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Body {
     pub(crate) micros: u64,
-    /// It blocks its thread instead of awaiting.
+    /// Set if the body blocks its thread instead of awaiting.
     pub(crate) blocking: bool,
 }
 
@@ -140,24 +135,24 @@ pub(crate) struct Body {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Ok,
-    /// `try_acquire` gave `None`, or `Error::Busy`.
+    /// `try_acquire` returned `None`, or the call returned `Error::Busy` or `Error::QueueFull`.
     Busy,
     Unavailable,
-    /// `Lost`, and the work had not been done.
+    /// `Lost`, and the body had not completed.
     Lost,
-    /// `Lost`, and the work had been done.
+    /// `Lost`, and the body had completed.
     LostCompleted,
     HoldLimit,
     ShutDown,
     ForeignKey,
     /// The worker dropped the future.
     Dropped,
-    /// The resource refused a stale token, so the body gave up.
+    /// The resource rejected a stale token, so the body gave up.
     Stale,
     Other,
 }
 
-/// Which call: unique within a run.
+/// The id of a call, unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct OpId {
     pub(crate) worker: u32,
@@ -165,7 +160,7 @@ pub(crate) struct OpId {
     pub(crate) op: u64,
 }
 
-/// An access to a register of the resource, in the resource's order. File `resource.jsonl`.
+/// An access to a register, in the order of the resource. File `resource.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Accessed {
     pub(crate) at: Nanos,
@@ -173,12 +168,12 @@ pub(crate) struct Accessed {
     pub(crate) fenced: bool,
     pub(crate) by: OpId,
     pub(crate) token: u64,
-    /// What is to be written; `None` for a read.
+    /// The value to write, or `None` for a read.
     pub(crate) write: Option<u64>,
     pub(crate) accepted: bool,
 }
 
-/// What a run is.
+/// The parameters of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     pub(crate) seed: u64,
@@ -187,22 +182,22 @@ pub(crate) struct Header {
     pub(crate) topology: String,
     pub(crate) workers: u32,
     pub(crate) keys: u32,
-    /// The saboteur that the workers run with.
+    /// The saboteur in the workers and the resource.
     pub(crate) sabotage: Option<String>,
     pub(crate) redis_version: String,
     pub(crate) commit: String,
 }
 
-/// What the supervisor did. File `supervisor.jsonl`.
+/// An event of the supervisor. File `supervisor.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum SupervisorEvent {
-    /// First line.
+    /// The first line.
     Run {
         at: Nanos,
         header: Header,
     },
-    /// A fault began. It lasts until the `Healed` with the same number, or is over at once.
+    /// A fault began. It lasts until the `Healed` with the same number, or is instantaneous.
     Fault(Fault),
     Healed {
         at: Nanos,
@@ -214,26 +209,26 @@ pub(crate) enum SupervisorEvent {
         generation: u32,
         pid: u32,
     },
-    /// A worker's process is gone.
+    /// A worker process has exited.
     WorkerEnded {
         at: Nanos,
         worker: u32,
         generation: u32,
     },
-    /// A worker's calls had not all returned long after the longest wait and body.
+    /// Some calls of a worker had not returned long after the longest wait and body.
     WorkerStuck {
         at: Nanos,
         worker: u32,
         generation: u32,
     },
-    /// One key tried after healing.
+    /// An attempt to acquire one key after healing.
     KeyTried {
         at: Nanos,
         key: String,
         acquired: bool,
         waited_ms: u64,
     },
-    /// Keys on the servers after all workers have gone and the longest lease has passed.
+    /// Keys on the servers after all workers have exited and the longest lease has passed.
     Leftovers {
         at: Nanos,
         keys: Vec<String>,
@@ -244,35 +239,35 @@ pub(crate) enum SupervisorEvent {
         until: Nanos,
         pid: u32,
     },
-    /// Connections of the workers, as the servers list them.
+    /// Connections of the workers, as listed by the servers.
     Connections {
         when: When,
         count: u32,
     },
-    /// Last line.
+    /// The last line.
     Done {
         at: Nanos,
     },
 }
 
-/// What was broken.
+/// A fault that the supervisor caused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fault {
     pub(crate) at: Nanos,
     pub(crate) number: u64,
     pub(crate) kind: Kind,
-    /// The worker it concerns; `None`: servers, and so everybody.
+    /// The worker concerned. `None` means the servers, and so every worker.
     pub(crate) worker: Option<u32>,
-    /// The server of a quorum that it concerns, or the worker's link to it.
+    /// The server of a quorum concerned, or the server at the other end of the worker's link.
     pub(crate) node: Option<u32>,
-    /// Whether the servers keep their data and their clocks, and no lock is lost by it.
+    /// Set if the fault makes the servers forget no lock that its holder considers valid.
     pub(crate) lossless: bool,
-    /// The keys that it concerns, if not all.
+    /// The keys concerned, if not all.
     pub(crate) keys: Option<Vec<String>>,
     pub(crate) detail: String,
 }
 
-/// Writes one history file.
+/// The writer of one history file.
 #[derive(Debug)]
 pub(crate) struct Recorder(Mutex<File>);
 
@@ -282,8 +277,7 @@ impl Recorder {
         Ok(Recorder(Mutex::new(file)))
     }
 
-    /// Writes an event as one line, with one system call: it is there even if the process is
-    /// killed next.
+    /// Writes an event as one line with one system call, so the line survives a kill.
     pub(crate) fn record(&self, event: &impl Serialize) {
         let mut line = serde_json::to_vec(event).expect("an event is plain data");
         line.push(b'\n');
@@ -291,14 +285,14 @@ impl Recorder {
         file.write_all(&line).expect("the history can be written");
     }
 
-    /// Writes that a call came so far.
+    /// Records a step of a call.
     pub(crate) fn step(&self, op: u64, at: Nanos, step: Step) {
         self.record(&WorkerEvent::Call { at, op, step });
     }
 }
 
-/// Reads one history file, an event at a time: the lines of a long run need not fit into memory
-/// together. A last line that was cut short by a kill is left out.
+/// Reads one history file, one event at a time, because a long run may not fit into memory. Omits a
+/// last line that a kill cut short.
 pub(crate) fn stream<E: DeserializeOwned>(
     path: &Path,
 ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<E>> + use<E>> {

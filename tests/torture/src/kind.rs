@@ -1,19 +1,18 @@
-//! What can be broken.
+//! The kinds of faults.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    // A worker's process.
+    // Faults of a worker process.
     ClientStop,
     ClientKill,
-    /// It is stopped, and its monotonic clock stands still meanwhile.
+    /// Stops the process; its monotonic clock does not advance meanwhile.
     ClientSuspend,
-    // A worker's link.
+    // Faults of a worker's link.
     BlackHole,
     DropToServer,
     DropToClient,
@@ -24,14 +23,14 @@ pub(crate) enum Kind {
     SwallowReply,
     Drip,
     DropPushes,
-    /// Replies and pushes arrive together, late.
+    /// Delays replies and pushes, then delivers them together.
     HoldReplies,
-    /// Requests arrive after the client gave up their connection.
+    /// Delivers requests after the client has given up their connection.
     HoldRequests,
     DelayRenewals,
-    /// Its connections are reset, and new ones refused.
+    /// Resets the connections of the link and refuses new ones.
     CutOff,
-    // A server.
+    // Faults of a server.
     ServerStop,
     RestartLossless,
     RestartLossy,
@@ -47,58 +46,58 @@ pub(crate) enum Kind {
     Busy,
     TakeRight,
     ForeignFence,
-    /// It comes back with what it had when the run began, as from an old snapshot.
+    /// The server restarts with its data from the beginning of the run, as from an old snapshot.
     Rewind,
-    // A primary and its replica.
-    /// The primary dies, and comes back without its data when it is replaced.
+    // Faults of a primary and its replica.
+    /// The primary dies. Once it has been replaced, it restarts without its data.
     FailoverKill,
-    /// And the replica that takes its place was cut off before.
+    /// As `FailoverKill`, but the replica that is promoted was cut off before.
     FailoverBehind,
-    /// The primary is frozen until it is replaced, and takes itself for the primary for a while.
+    /// The primary is frozen until it is replaced, and then acts as a primary for a while.
     FailoverStop,
-    /// A sentinel is told to replace it, without any need.
+    /// A sentinel is ordered to replace a healthy primary.
     FailoverCommand,
-    /// A replica of a cluster replaces its primary once it has all that the primary has.
+    /// A replica of a cluster replaces its primary once it has all of the primary's data.
     FailoverAgreed,
     ReplicaStop,
-    /// It stands still, and has lost its connection when it goes on: it fetches what it missed.
+    /// The replica is frozen. Its connection is closed meanwhile, so it must fetch what it missed.
     ReplicaCut,
-    /// It dies, and comes back without its data.
+    /// The replica dies and restarts without its data.
     ReplicaKill,
     SentinelsStop,
-    /// Slots of a cluster go to another primary, and stay half way for a while.
+    /// Slots of a cluster move to another primary, and stay half moved for a while.
     SlotsMove,
-    // What the checker makes of faults at several servers of a quorum.
+    // Derived by the checker from faults at several servers of a quorum.
     /// Fewer servers than a quorum serve.
     Outage,
-    /// Fewer than a quorum grant, and holders keep what they have.
+    /// Fewer servers than a quorum grant, but holders keep their locks.
     Shortage,
 }
 
 impl Kind {
-    /// Whether a worker's process stands still meanwhile.
+    /// Returns true if a worker process is stopped during the fault.
     pub(crate) fn stops_worker(self) -> bool {
         matches!(self, Kind::ClientStop | Kind::ClientSuspend)
     }
 
-    /// Whether the server forgets all that it has.
+    /// Returns true if the server forgets all its data.
     pub(crate) fn forgets(self) -> bool {
         use Kind::{FlushAll, RestartLossy, Rewind};
         matches!(self, RestartLossy | FlushAll | Rewind)
     }
 
-    /// Whether the server keeps its locks and its clock.
+    /// Returns true if the server keeps its locks and its clock.
     pub(crate) fn is_lossless(self) -> bool {
         let forgets = self.forgets() || self == Kind::ClockStep;
         !forgets && (!self.is_failover() || self == Kind::FailoverAgreed)
     }
 
-    /// Whether fencing tokens are forgotten.
+    /// Returns true if fencing tokens are forgotten.
     pub(crate) fn forgets_tokens(self) -> bool {
         self.forgets() || self == Kind::ForeignFence
     }
 
-    /// Whether a replica takes the place of its primary, with what was copied to it.
+    /// Returns true if a replica replaces its primary, with the data copied to it so far.
     pub(crate) fn is_failover(self) -> bool {
         use Kind::{FailoverAgreed, FailoverBehind, FailoverCommand, FailoverKill, FailoverStop};
         matches!(
@@ -107,13 +106,13 @@ impl Kind {
         )
     }
 
-    /// Whether only the replica does not hear the primary.
+    /// Returns true if the fault only separates the replica from the primary.
     pub(crate) fn is_of_replica(self) -> bool {
         use Kind::{ReplicaCut, ReplicaKill, ReplicaStop};
         matches!(self, ReplicaStop | ReplicaCut | ReplicaKill)
     }
 
-    /// Whether servers say nothing meanwhile.
+    /// Returns true if servers do not answer during the fault.
     pub(crate) fn is_silent(self) -> bool {
         use Kind::{Busy, RestartLossless, RestartLossy, Rewind, ServerStop};
         matches!(
@@ -122,7 +121,7 @@ impl Kind {
         )
     }
 
-    /// Whether no holder loses its lock by it. `acknowledged`: locks need the replica.
+    /// Returns true if no holder loses its lock. `acknowledged` means that locks need the replica.
     pub(crate) fn spares_holders(self, acknowledged: bool) -> bool {
         use Kind::{DropPushes, OutOfMemory, ScriptFlush, SentinelsStop, Shortage, SlotsMove};
         let harmless = matches!(
@@ -132,7 +131,7 @@ impl Kind {
         harmless || self.is_of_replica() && !acknowledged
     }
 
-    /// Whether a link must understand commands for it.
+    /// Returns true if the proxy must parse commands for this fault.
     pub(crate) fn reads_commands(self) -> bool {
         matches!(
             self,
@@ -140,7 +139,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is over as soon as it was done.
+    /// Returns true if the fault ends as soon as it has begun.
     pub(crate) fn is_instant(self) -> bool {
         use Kind::{FlushAll, KillClients, KillPubsub, Reset, ScriptFlush};
         matches!(
@@ -149,9 +148,10 @@ impl Kind {
         )
     }
 
-    /// From its begin to its second part: from held requests to the reset of the client's side,
-    /// from the cut of a replica to the death of its primary, from the begin of a slot's move to
-    /// its first key.
+    /// Returns the time from the beginning of the fault to its second part.
+    /// - `HoldRequests`: the reset of the client's side.
+    /// - `FailoverBehind`: the death of the primary after the cut of its replica.
+    /// - `SlotsMove`: the move of the first key.
     pub(crate) fn second_part(self) -> Option<Duration> {
         match self {
             Kind::HoldRequests => Some(Duration::from_millis(150)),

@@ -1,4 +1,4 @@
-//! Faults of one worker's link.
+//! Faults on the link of one worker.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use distlock_tests::{After, ProxyHandle, Way};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
-/// How many bytes a dripping link passes on at a time.
+/// Bytes that a dripping link forwards at a time.
 const DRIP: usize = 7;
 
 pub(crate) fn begin(link: &ProxyHandle, fault: &Planned) {
@@ -22,7 +22,7 @@ pub(crate) fn begin(link: &ProxyHandle, fault: &Planned) {
             } else {
                 After::Silence
             };
-            // Of a script: a lost answer to a PING teaches nothing.
+            // Swallows the reply to a script, because a lost reply to PING tests nothing.
             link.swallow_reply_to("EVALSHA", after);
         }
         _ => {}
@@ -36,7 +36,7 @@ pub(crate) fn end(link: &ProxyHandle, fault: &Planned) {
     }
 }
 
-/// Switches what can be switched.
+/// Sets or resets the faults that are switches of the proxy.
 fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
     let by = if on { fault.by } else { Duration::ZERO };
     match fault.kind {

@@ -1,8 +1,8 @@
-//! Torture: real processes, real faults, a checker.
+//! Torture test: real processes, real faults and a checker.
 //!
-//! A supervisor starts lock servers, a proxy before them for each worker, a resource that checks
-//! fencing tokens, and worker processes that use the lock; breaks what a seeded plan says; heals
-//! it; and judges the history that all of them have left.
+//! A supervisor starts lock servers, proxies between them and each worker, a resource that checks
+//! fencing tokens, and worker processes that use the lock. It causes the faults of a seeded plan,
+//! ends them, and judges the history that all processes wrote.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,18 +32,18 @@ use profile::Profile;
 use servers::Topology;
 use supervisor::Options;
 
-/// Torments the lock and checks what came of it.
+/// Runs the lock under faults and checks the recorded history
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,
-    /// How long to warm up and break things; healing and judging come on top.
+    /// Seconds of warm-up and faults; healing and checking take additional time.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The same seed plans the same faults.
+    /// Seed of the fault plan; the same seed plans the same faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What to break, and how much.
+    /// Profile of faults and load.
     #[arg(long, default_value = "all")]
     profile: String,
     /// Worker processes [default: the profile's, 6 for `all`].
@@ -52,33 +52,33 @@ struct Args {
     /// Keys [default: the profile's, 64 for `all`].
     #[arg(long)]
     keys: Option<u32>,
-    /// Where the histories go [default: a temporary directory, kept on failure].
+    /// Directory of the history files [default: a temporary directory, kept on failure].
     #[arg(long)]
     dir: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Topology::Standalone)]
     topology: Topology,
-    /// Breaks the workers' library, or the resource, on purpose.
+    /// Breaks the library in the workers, or the resource, on purpose.
     #[arg(long, value_name = "NAME")]
     sabotage: Option<String>,
 }
 
-/// What the supervisor starts this program as.
+/// The roles in which the supervisor starts this program.
 #[derive(Debug, Subcommand)]
 enum Part {
     #[command(hide = true)]
     Worker(worker::Args),
     #[command(hide = true)]
     Resource(resource::Args),
-    /// Breaks one thing after the other on purpose, and shows that it is noticed.
+    /// Breaks one thing after another on purpose, and shows that the checker notices each
     Saboteurs(saboteurs::Args),
-    /// Judges a history that was kept.
+    /// Judges a history that was kept
     #[command(hide = true)]
     Check { dir: PathBuf },
 }
 
 fn main() -> ExitCode {
     run(Args::parse()).unwrap_or_else(|error| {
-        // Without the backtrace that `main` would print if it returned the error.
+        // Prints no backtrace, unlike a `main` that returns the error.
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
@@ -135,13 +135,13 @@ fn code(passed: bool) -> ExitCode {
     }
 }
 
-/// Runs and checks; whether all is well.
+/// Runs and checks. Returns true if the run passed.
 fn judge(options: &Options, dir: &std::path::Path) -> anyhow::Result<bool> {
     supervisor::run(options, dir)?;
     verdict(dir)
 }
 
-/// Checks a history and reports; whether all is well.
+/// Checks a history and prints the verdict. Returns true if the run passed.
 fn verdict(dir: &std::path::Path) -> anyhow::Result<bool> {
     let verdict = check::check(dir)?;
     print!("{verdict}");

@@ -1,4 +1,4 @@
-//! Carries out the plan.
+//! Execution of the fault plan.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,29 +13,29 @@ use crate::plan::Planned;
 use crate::servers::LOOK;
 use crate::supervisor::{Crew, Setup};
 
-/// For how long no fault of the servers may be possible before the run ends.
+/// Longest time without a possible server fault; after it the run ends with an error.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// How long the servers may take after the last fault.
+/// Longest time for the servers to recover from the last fault.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// Causes faults, and ends them.
+/// Begins and ends the planned faults.
 #[derive(Debug)]
 pub(crate) struct Nemesis<'a> {
     setup: &'a mut Setup,
     crew: &'a mut Crew,
-    /// At most one at each server of a quorum, and otherwise at all servers.
+    /// Server faults in force: at most one per server of a quorum, otherwise at most one in all.
     in_force: Vec<(Option<u32>, Kind)>,
-    /// Since when processes are suspended.
+    /// The suspended workers, and when each was suspended.
     stopped: HashMap<u32, Instant>,
-    /// Since when no fault of the servers is possible, and which one was the first.
+    /// The time since which no server fault has been possible, and the first postponed kind.
     postponed: Option<(Duration, Kind)>,
 }
 
-/// What is done about one fault.
+/// An action of one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
-    // Ends come first: one target's next fault may begin at the same moment.
+    // Ends sort first, because the next fault of a target may begin at the same moment.
     End,
     Middle,
     Begin,
@@ -52,7 +52,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Does all that is planned, at its time; no fault begins that would not end in time.
+    /// Executes all planned faults on time. Skips a fault that could not end within `length`.
     pub(crate) fn carry_out(
         &mut self,
         planned: &[Planned],
@@ -82,7 +82,7 @@ impl<'a> Nemesis<'a> {
                     if fault.kind.is_instant() {
                         continue;
                     }
-                    // As long as planned, also when it began late.
+                    // A fault lasts as long as planned even if it began late.
                     if let Some(after) = fault.kind.second_part() {
                         acts.push(Reverse((now + after, Act::Middle, number)));
                     }
@@ -98,7 +98,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Ends whatever is left of any fault.
+    /// Ends all remaining faults, and waits until the servers are in order.
     pub(crate) fn heal(&mut self) -> anyhow::Result<()> {
         for link in &self.setup.links {
             link.heal();
@@ -116,7 +116,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Whether a fault can begin now: the servers have to be over the one before.
+    /// Returns true if a fault can begin now. A server fault requires that the servers have
+    /// recovered from the previous one.
     fn is_possible(&mut self, fault: &Planned) -> anyhow::Result<bool> {
         if fault.worker.is_some() {
             return Ok(true);
@@ -128,7 +129,7 @@ impl<'a> Nemesis<'a> {
         self.setup.target.is_ready(fault, &in_force)
     }
 
-    /// Ends a run whose servers can have no more faults, because it would test nothing.
+    /// Fails the run once no server fault has been possible for `STALLED`: it tests nothing.
     fn postpone(&mut self, fault: &Planned, now: Duration) -> anyhow::Result<()> {
         let (since, kind) = *self.postponed.get_or_insert((now, fault.kind));
         ensure!(
@@ -199,7 +200,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Returns whether it is over.
+    /// Continues to end a fault. Returns true once the fault has ended.
     fn end(&mut self, fault: &Planned) -> anyhow::Result<bool> {
         let Some(worker) = fault.worker else {
             return self.setup.target.end(fault);

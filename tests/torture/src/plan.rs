@@ -1,4 +1,4 @@
-//! Which fault when, decided before the run by its seed alone.
+//! The fault plan, which the seed alone determines before the run.
 
 use std::time::Duration;
 
@@ -8,23 +8,22 @@ use crate::profile::{Faults, Profile};
 use crate::random::Random;
 use crate::servers::Topology;
 
-/// One fault to come.
+/// A planned fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Planned {
-    /// Since the first fault may begin.
+    /// The time since faults may begin.
     pub(crate) at: Duration,
-    /// Zero: it is over at once.
+    /// Zero for an instantaneous fault.
     pub(crate) length: Duration,
-    /// The worker it hits.
     pub(crate) worker: Option<u32>,
-    /// The server of a quorum that it hits, or the one to which a link is hit.
+    /// The server of a quorum concerned, or the server at the other end of the worker's link.
     pub(crate) node: Option<u32>,
     pub(crate) kind: Kind,
-    /// Its delay or its step.
+    /// The delay, or the size of the clock step.
     pub(crate) by: Duration,
-    /// For kinds with two variants, such as the direction of a clock's step.
+    /// The variant of kinds with two variants, such as the direction of a clock step.
     pub(crate) flag: bool,
-    /// For kinds with a choice, such as a key or a shard.
+    /// A random number for kinds with a choice, such as a key or a shard.
     pub(crate) choice: u64,
 }
 
@@ -34,18 +33,18 @@ impl Planned {
     }
 }
 
-/// What has its own faults, one at a time.
+/// A target with its own sequence of faults, one at a time.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Process(u32),
-    /// To a server of a quorum, or to all that there are.
+    /// The link of a worker to a server of a quorum, or its only link.
     Link(u32, Option<u32>),
     Servers,
-    /// Of a quorum, from that one on so many.
+    /// Servers of a quorum: the first one, and their number.
     Nodes(u32, u32),
 }
 
-/// All faults of a run, by their time.
+/// Returns all faults of a run, sorted by time.
 pub(crate) fn plan(
     profile: &Profile,
     topology: Topology,
@@ -70,7 +69,7 @@ pub(crate) fn plan(
     for (group, faults) in servers.into_iter().enumerate() {
         let target = match (nodes, group) {
             (0, _) => Target::Servers,
-            // No server has two faults at once.
+            // The groups are disjoint, so no server has two faults at once.
             (_, 0) => Target::Nodes(0, nodes.min(3)),
             _ => Target::Nodes(3, nodes - 3),
         };
@@ -94,9 +93,9 @@ pub(crate) fn plan(
     planned
 }
 
-/// Whether the only server, or the one that has the locks, can have this fault in a run of this
-/// seed. Odd ones forget tokens and even ones step its clock: where both coincide tokens fall, and
-/// no lock on one server can help that (it is documented).
+/// Returns true if this seed allows the fault at the only server, or at the server that has the
+/// locks. Odd seeds forget tokens and even seeds step the clock. If both happened, tokens would
+/// fall, which no lock on one server can prevent (this is documented).
 fn is_of_seed(kind: Kind, seed: u64) -> bool {
     match kind {
         Kind::ClockStep => seed.is_multiple_of(2),
@@ -117,7 +116,7 @@ fn timeline(
     if kinds.is_empty() {
         return planned;
     }
-    // Not all targets at the same time.
+    // A random start keeps the targets out of step.
     let mut at = random.millis((0, faults.pause.1));
     while at < length {
         let mut fault = draw(profile, target, kinds, &mut random, at);
@@ -156,7 +155,7 @@ fn draw(
         Kind::Drip => random.millis((1, 10)),
         Kind::DelayRenewals => random.millis((100, 300)),
         Kind::ClockStep => random.spread_millis((100, 60_000)),
-        // For so long the old primary goes on beside the new one.
+        // The time for which the old primary runs next to the new one.
         kind if kind.is_failover() => random.spread_millis((1, 800)),
         _ => Duration::ZERO,
     };
@@ -172,7 +171,7 @@ fn draw(
     }
 }
 
-/// How long a fault lasts. `of_quorum`: it is at one of several servers.
+/// Returns how long a fault lasts. `of_quorum` means that it affects one of several servers.
 fn length(profile: &Profile, kind: Kind, of_quorum: bool, random: &mut Random) -> Duration {
     let lease = random.pick(profile.leases);
     match kind {
@@ -191,7 +190,7 @@ fn length(profile: &Profile, kind: Kind, of_quorum: bool, random: &mut Random) -
         Kind::HoldRequests => random.millis((1_000, 3_000)),
         Kind::DelayRenewals => random.millis((400, 1_200)),
         Kind::CutOff => random.spread_millis((200, 4_000)),
-        // Longer than a lease, where others serve meanwhile.
+        // Longer than a lease, because other servers keep serving.
         Kind::ServerStop | Kind::RestartLossy if of_quorum => random.spread_millis((30, 3_500)),
         Kind::ServerStop => random.spread_millis((30, 900)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),
@@ -204,13 +203,13 @@ fn length(profile: &Profile, kind: Kind, of_quorum: bool, random: &mut Random) -
         Kind::Busy => Duration::from_millis(100),
         Kind::TakeRight => random.millis((100, 300)),
         Kind::ForeignFence => random.millis((200, 1_000)),
-        // At least; a failover lasts until another server is the primary.
+        // A minimum; a failover lasts until another server is the primary.
         Kind::FailoverKill | Kind::FailoverBehind | Kind::FailoverStop => {
             random.millis((1_200, 3_000))
         }
         Kind::FailoverCommand | Kind::FailoverAgreed => random.millis((100, 300)),
         Kind::SlotsMove => random.spread_millis((100, 900)),
-        // A sentinel that stood still for two seconds trusts no other for half a minute.
+        // Kept below 2 s, because a sentinel that was frozen for 2 s distrusts the others for 30 s.
         Kind::ReplicaStop | Kind::ReplicaCut | Kind::ReplicaKill | Kind::SentinelsStop => {
             random.spread_millis((100, 1_500))
         }

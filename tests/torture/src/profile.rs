@@ -1,64 +1,63 @@
-//! What a run does to its workers, and what those do meanwhile: `all`, and narrow profiles that
-//! each look for one kind of bug.
+//! Profiles: the faults of a run and the load of its workers. `all` covers everything; each narrow
+//! profile looks for one kind of bug.
 
 use crate::catalogue::PROFILES;
 use crate::kind::Kind;
 
-/// A kind of run.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
     pub(crate) workers: u32,
     pub(crate) keys: u32,
-    /// Leases in ms, by weight. Only those of [`crate::worker`]'s annotated functions.
+    /// Leases in ms, by weight. Only leases of the annotated functions in [`crate::worker`].
     pub(crate) leases: &'static [(u64, u32)],
     pub(crate) process: Faults,
     pub(crate) link: Faults,
-    /// `None`: all that the topology can have.
+    /// `None` means all faults that the topology supports.
     pub(crate) servers: Option<Faults>,
-    /// The servers of a quorum are configured to forget nothing, and forget.
+    /// The servers of a quorum are configured as if they forgot nothing, yet they forget.
     pub(crate) forgetful: bool,
-    /// The clocks of a quorum's servers are apart.
+    /// The clocks of the servers of a quorum differ.
     pub(crate) apart: bool,
-    /// So many workers have no faults, the last ones.
+    /// The number of workers without faults, counted from the last one.
     pub(crate) spared: u32,
     pub(crate) load: Load,
 }
 
-/// How often which fault, one at a time on each target.
+/// Fault kinds by weight, and their timing. Each target has one fault at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     pub(crate) kinds: &'static [(Kind, u32)],
-    /// Milliseconds between two of them.
+    /// Milliseconds between two faults.
     pub(crate) pause: (u64, u64),
-    /// Milliseconds that each lasts, if not as long as usual.
+    /// Milliseconds that each fault lasts, if not the usual length.
     pub(crate) length: Option<(u64, u64)>,
 }
 
-/// What the workers do.
+/// The load that the workers generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Tasks of each worker that call for any key.
+    /// Tasks per worker that lock any key.
     pub(crate) tasks: u32,
-    /// Tasks of each worker that queue for the one long queue.
+    /// Tasks per worker that wait in the one long queue.
     pub(crate) queue_tasks: u32,
-    /// Tasks of each worker that hold a lock for long, where replicas have to acknowledge.
+    /// Tasks per worker that hold a lock for long, if replicas have to acknowledge.
     pub(crate) keepers: u32,
-    /// Keys that get `hot_share` of the calls.
+    /// Keys that receive `hot_share` of the calls.
     pub(crate) hot_keys: u32,
     pub(crate) hot_share: f64,
     /// Milliseconds between two calls of a task.
     pub(crate) think: (u64, u64),
     pub(crate) bodies: Bodies,
-    /// Shares of attribute, run, guard, try.
+    /// Weights of attribute, run, guard and try.
     pub(crate) calls: [u32; 4],
-    /// How many calls are dropped on their way.
+    /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
-    /// Waits in ms, by weight, for the calls that can choose.
+    /// Waits in ms, by weight, for calls that can choose their wait.
     pub(crate) waits: &'static [(u64, u32)],
 }
 
-/// The shares of the bodies.
+/// Weights of the kinds of body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bodies {
     pub(crate) ms_1: u32,

@@ -1,15 +1,15 @@
-//! Seeded randomness: the same seed gives the same run's plan, on every machine.
+//! Seeded randomness: the same seed gives the same fault plan on every machine.
 
 use std::time::Duration;
 
 use distlock_tests::SplitMix;
 
-/// What chooses faults.
+/// A generator of random choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix);
 
 impl Random {
-    /// A stream of its own for each list of seeds.
+    /// Creates an independent stream for each list of seeds.
     pub(crate) fn new(seeds: &[u64]) -> Self {
         let state = seeds.iter().fold(SplitMix::STEP, |state, seed| {
             SplitMix::new(state ^ seed).draw()
@@ -21,12 +21,12 @@ impl Random {
         self.0.draw()
     }
 
-    /// Below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// From 0 to 1, without 1.
+    /// Returns a number from 0 up to, but not including, 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -35,18 +35,18 @@ impl Random {
         self.unit() < of
     }
 
-    /// Milliseconds between two bounds, both included.
+    /// Returns a duration in milliseconds within both bounds, inclusive.
     pub(crate) fn millis(&mut self, (from, to): (u64, u64)) -> Duration {
         Duration::from_millis(from + self.below(to - from + 1))
     }
 
-    /// Milliseconds between two bounds, each order of magnitude as likely as the next.
+    /// Returns a duration between the bounds; every order of magnitude is equally likely.
     pub(crate) fn spread_millis(&mut self, (from, to): (u64, u64)) -> Duration {
         let (from, to) = (from as f64, to as f64);
         Duration::from_micros((1e3 * from * (to / from).powf(self.unit())) as u64)
     }
 
-    /// One of several, by weight.
+    /// Returns one of the choices, by weight.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[(T, u32)]) -> T {
         let total: u64 = choices.iter().map(|(_, weight)| u64::from(*weight)).sum();
         let mut at = self.below(total.max(1));

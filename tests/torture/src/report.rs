@@ -4,7 +4,7 @@ use std::fmt::{Display, Formatter, Result};
 
 use crate::check::{Bound, Figure, Figures, Finding, Verdict};
 
-/// How many violations of an invariant are shown.
+/// Upper limit of the violations shown.
 const SHOWN: usize = 5;
 
 impl Display for Verdict {

@@ -1,8 +1,8 @@
-//! Runs with the lock broken on purpose, each of which has to fail where it is broken, while the
-//! same seed passes with the lock as it is: a checker that cannot fail shows nothing.
+//! Runs with the lock broken on purpose. Each must fail where it is broken, and the same seed must
+//! pass with the intact lock. A checker that cannot fail proves nothing.
 //!
-//! Of all saboteurs (`Rules::SABOTEURS`) these are the ones whose effect can be seen from outside
-//! in a short run. docs/saboteurs.md says which proof catches the others.
+//! The list has the saboteurs of `Rules::SABOTEURS` with an effect that a short run shows from
+//! outside. docs/saboteurs.md names the proof that catches each of the others.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -12,37 +12,37 @@ use anyhow::{Context as _, ensure};
 use crate::check::{self, Invariant};
 use crate::servers::Topology;
 
-/// The environment variable that names a saboteur, for the library's side too.
+/// The environment variable that names the saboteur; the library reads it too.
 pub(crate) const VARIABLE: &str = "DISTLOCK_SABOTAGE";
 
-/// How many seeds a saboteur has to survive to count as missed.
+/// The number of seeds after which an undetected saboteur counts as missed.
 const SEEDS: u64 = 10;
 
-/// Which of them run.
+/// The choice of saboteurs to run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only some, of different kinds.
+    /// Run only a few saboteurs, of different kinds.
     #[arg(long)]
     short: bool,
-    /// Only this one.
+    /// Run only this saboteur.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// The first seed; a saboteur that is missed is tried with the next ones too.
+    /// The first seed; a missed saboteur is retried with the next ones.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// One thing broken, and the run that shows it.
+/// A broken rule, and the run that shows it.
 #[derive(Debug)]
 struct Saboteur {
-    /// As `DISTLOCK_SABOTAGE` names it.
+    /// The value of `DISTLOCK_SABOTAGE`.
     name: &'static str,
     profile: &'static str,
     topology: Topology,
     seconds: u64,
-    /// The invariants that fail because of it, all consequences of one fault: one is enough.
+    /// The invariants that the saboteur may break. One is enough, because all have the same cause.
     breaks: &'static [Invariant],
-    /// Among those of a short run.
+    /// Set if a short run includes the saboteur.
     short: bool,
 }
 
@@ -99,7 +99,7 @@ const SABOTEURS: &[Saboteur] = &[
 
 const BELIEFS: &[Invariant] = &[Invariant::Exclusion, Invariant::Audits];
 
-/// Runs them all; whether all were caught.
+/// Runs the chosen saboteurs. Returns true if all were caught.
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ensure!(
         cfg!(sabotage),
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(caught == chosen.len())
 }
 
-/// The first seed with which the saboteur does what it is expected to, and the honest lock passes.
+/// Returns the first seed that exposes the saboteur and with which the intact lock passes.
 fn hunt(saboteur: &Saboteur, first: u64) -> anyhow::Result<Option<String>> {
     for seed in first..first + SEEDS {
         let broken = failed(saboteur, seed, Some(saboteur.name))?;
@@ -139,7 +139,7 @@ fn hunt(saboteur: &Saboteur, first: u64) -> anyhow::Result<Option<String>> {
         }
         let alarms = failed(saboteur, seed, None)?;
         if !alarms.is_empty() {
-            // No proof with this seed, and a question about the lock or the checker.
+            // This seed proves nothing, and points to a defect of the lock or of the checker.
             let place = saboteur.place();
             eprintln!("{place} with seed {seed} violates {alarms:?} although nothing is broken");
             continue;
@@ -151,7 +151,7 @@ fn hunt(saboteur: &Saboteur, first: u64) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// Which invariants one run violates. It is a process of its own, so that nothing of it is left.
+/// Returns the invariants that one run violates. Each run is a separate process.
 fn failed(
     saboteur: &Saboteur,
     seed: u64,
@@ -171,7 +171,7 @@ fn failed(
         command.args(["--sabotage", name]);
     }
     let output = command.stderr(Stdio::piped()).output()?;
-    // It exits with an error when an invariant is violated, too.
+    // The process also exits with an error if an invariant is violated, so its status is ignored.
     let verdict = check::check(dir.path()).with_context(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("the run of {} has no verdict: {errors}", saboteur.name)

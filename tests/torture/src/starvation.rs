@@ -1,4 +1,4 @@
-//! Observes how long the processes of a run wait for a processor, as far as the kernel counts it.
+//! Measures how long the processes of a run wait for a processor, as counted by the kernel.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::history::{Nanos, Recorder, SupervisorEvent, now};
 
-/// Between two samples.
+/// The interval between two samples.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long each thread of a process, by their ids, has waited for a processor.
+/// The total time that each thread, by process id and thread id, has waited for a processor.
 type Waits = HashMap<(u32, u32), Nanos>;
 
-/// Records whenever this process, or one that it has started, was starved, until the other end of `stop` is dropped.
+/// Records when this process or a child of it was starved, until the sender of `stop` is dropped.
 pub(crate) fn observe(log: &Recorder, stop: &Receiver<()>) {
     let mut known = HashMap::new();
     let mut before = waits(&mut known);
@@ -22,7 +22,7 @@ pub(crate) fn observe(log: &Recorder, stop: &Receiver<()>) {
         let after = waits(&mut known);
         let until = now();
         for (pid, waited) in longest(&before, &after) {
-            // A wait counts when it ends, so it may be longer than the time between the samples.
+            // The kernel counts a wait when it ends, so it may be longer than the interval.
             let from = from.min(until.saturating_sub(waited));
             if 2 * waited >= until - from {
                 log.record(&SupervisorEvent::Starved { from, until, pid });
@@ -32,7 +32,7 @@ pub(crate) fn observe(log: &Recorder, stop: &Receiver<()>) {
     }
 }
 
-/// The longest wait of a thread of each process.
+/// Returns the longest wait of any thread of each process.
 fn longest(before: &Waits, after: &Waits) -> HashMap<u32, Nanos> {
     let mut longest: HashMap<u32, Nanos> = HashMap::new();
     for (thread, waited) in after {
@@ -43,7 +43,7 @@ fn longest(before: &Waits, after: &Waits) -> HashMap<u32, Nanos> {
     longest
 }
 
-/// The waits of all threads of this process and of its children. `known`: which processes are observed.
+/// Returns the waits of all threads of this process and its children; `known` is a cache.
 fn waits(known: &mut HashMap<u32, bool>) -> Waits {
     let mut waits = Waits::new();
     for pid in numbers("/proc") {
@@ -62,11 +62,10 @@ fn waits(known: &mut HashMap<u32, bool>) -> Waits {
     waits
 }
 
-/// Returns true for this process and its children.
 fn is_observed(pid: u32) -> bool {
     let own = std::process::id();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // 6530 (redis-server) S 6499
+    // The format, for example `6530 (redis-server) S 6499`.
     let parent = stat.rsplit_once(") ").and_then(|(_, rest)| {
         let parent = rest.split(' ').nth(1)?;
         parent.parse().ok()
@@ -74,7 +73,7 @@ fn is_observed(pid: u32) -> bool {
     pid == own || parent == Some(own)
 }
 
-/// The entries of a directory whose names are numbers.
+/// Returns the entries of a directory that are named by numbers.
 fn numbers(directory: &str) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name());

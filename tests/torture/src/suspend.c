@@ -1,5 +1,5 @@
-/* What a suspend looks like to a process: its monotonic clocks fall behind by the nanoseconds (8 bytes,
- * native order) in the file that SUSPEND_FILE names, while the boot clock goes on. */
+/* Simulates a suspend for one process. Its monotonic clocks lag by the nanoseconds (8 bytes, native
+ * order) in the file named by SUSPEND_FILE, while the boot clock continues. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-//! Workers that can be suspended: stopped, with clocks that did not go on meanwhile.
+//! Simulated suspends: a worker is stopped, and its monotonic clocks do not advance meanwhile.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 
 const SOURCE: &str = include_str!("suspend.c");
 
-/// The preloaded library, and the clock of each worker.
+/// The preloaded library, and the clock file of each worker with its total suspended time.
 #[derive(Debug)]
 pub(crate) struct Suspends {
     library: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Suspends {
 }
 
 impl Suspends {
-    /// Builds the library: where Rust links, there is a C compiler.
+    /// Compiles the library. A C compiler exists wherever Rust links programs.
     pub(crate) fn build(dir: &Path, workers: u32) -> anyhow::Result<Self> {
         let (source, library) = (dir.join("suspend.c"), dir.join("suspend.so"));
         fs::write(&source, SOURCE)?;
@@ -38,19 +38,19 @@ impl Suspends {
         Ok(Suspends { library, clocks })
     }
 
-    /// Makes `command`'s process a worker that can be suspended.
+    /// Makes the process of `command` a worker that can be suspended.
     pub(crate) fn preload(&self, worker: u32, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("SUSPEND_FILE", &self.clocks[worker as usize].0);
     }
 
-    /// Takes the time of a stop out of the worker's monotonic clock, before it goes on.
+    /// Subtracts the time of a stop from the worker's monotonic clock, before the worker continues.
     pub(crate) fn take_out(&mut self, worker: u32, stopped: Duration) -> anyhow::Result<()> {
         let (path, total) = &mut self.clocks[worker as usize];
         *total += stopped;
         let nanos = i64::try_from(total.as_nanos()).context("a very long suspend")?;
-        // In place: the process has mapped this very file.
+        // Written in place, because the process has mapped this file.
         let file = File::options().write(true).open(path)?;
         file.write_all_at(&nanos.to_ne_bytes(), 0)?;
         Ok(())

@@ -17,7 +17,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis on which the longest of these spans fits.
+    /// Creates an axis for the longest of these spans.
     pub(super) fn new(spans: impl Iterator<Item = Duration>) -> Self {
         let span = spans.max().unwrap_or_default();
         Axis {
@@ -26,7 +26,7 @@ impl Axis {
         }
     }
 
-    /// The same axis, with this time at its left end.
+    /// Returns the same axis with this time at its left end.
     pub(super) fn starting_at(self, start: Duration) -> Self {
         Axis { start, ..self }
     }

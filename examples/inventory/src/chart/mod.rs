@@ -17,7 +17,7 @@ use crate::report::{Report, title};
 
 const MARGIN: f64 = 20.0;
 
-/// This many calls of each run are drawn one by one.
+/// Number of calls of each run that are drawn one by one.
 const FIRST_CALLS: usize = 12;
 
 /// Draws the reports. `setting` describes the run in words.
@@ -59,7 +59,7 @@ pub(crate) fn draw(setting: &str, reports: &[Report]) -> String {
     svg.finish(y + 16.0, &title, &lines.join(" "))
 }
 
-/// The calls for the most wanted item that are drawn one by one.
+/// Returns the calls for the most wanted item that are drawn one by one.
 fn drawn_calls(report: &Report) -> &[Call] {
     let (_, calls) = &report.items[0];
     &calls[..calls.len().min(FIRST_CALLS)]
@@ -79,7 +79,7 @@ fn lost(calls: &[Call]) -> usize {
     calls.iter().filter(|call| call.is_lost).count()
 }
 
-/// The name of a run, and a sentence on it.
+/// Draws the name of a run and a sentence about it.
 fn heading(svg: &mut Svg, y: f64, locked: bool, lost: usize, text: &str) {
     svg.text("head", MARGIN, y, title(locked));
     svg.text(if lost > 0 { "bad" } else { "" }, LEFT, y, text);

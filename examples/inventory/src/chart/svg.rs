@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 pub(super) const WIDTH: f64 = 960.0;
 
-/// Workers have this many colors before they repeat. None of them is red, the color of what is wrong.
+/// Number of worker colors, after which they repeat. None is red, which marks errors.
 const COLORS: u16 = 6;
 
 /// Colors that are distinct in light and dark mode, and to color-blind readers. They are not
@@ -74,7 +74,7 @@ impl Svg {
     }
 }
 
-/// The class of a worker's color.
+/// Returns the class of a worker's color.
 pub(super) fn color(worker: u16) -> String {
     format!("w{}", (worker - 1) % COLORS)
 }

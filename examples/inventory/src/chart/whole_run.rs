@@ -10,7 +10,7 @@ use super::{MARGIN, drawn_calls, end, heading, lost};
 use crate::ledger::Call;
 use crate::report::{Report, short};
 
-/// This many items are drawn.
+/// Number of items that are drawn.
 const ITEMS: usize = 4;
 
 const HEAD: f64 = 24.0;

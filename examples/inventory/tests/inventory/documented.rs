@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/topologies.md, run as a reader pastes them, with this build in
-//! place of `cargo run`.
+//! The commands of README.md and docs/topologies.md, run as a reader pastes them, with this build
+//! in place of `cargo run`.
 
 use std::{env, fs};
 

@@ -23,7 +23,7 @@ fn inventory(store: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end. Returns the exit code, stdout and stderr.
+/// Runs the program to its end. Returns the exit code, stdout and stderr.
 fn output(command: &mut Command) -> (Option<i32>, String, String) {
     let Output {
         status,
@@ -35,7 +35,7 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), stdout, stderr)
 }
 
-/// The numbers of a row of the table, one for each run.
+/// Returns the numbers of a row of the table, one for each run.
 fn row(table: &str, label: &str) -> [u64; 2] {
     let rest = table.lines().find_map(|line| line.strip_prefix(label));
     let rest = rest.unwrap_or_else(|| panic!("no row {label:?} in {table}"));
@@ -45,7 +45,7 @@ fn row(table: &str, label: &str) -> [u64; 2] {
     numbers.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// The locked run is right, whatever happened to its workers.
+/// Asserts that the locked run is right, whatever happened to its workers.
 #[track_caller]
 fn assert_nothing_was_lost(table: &str, orders: u64) {
     let [_, all] = row(table, "orders ");

@@ -1,5 +1,5 @@
-//! The fence column, and the commit: a replica whose lock is lost changes nothing, and the lock is held
-//! until PostgreSQL has committed.
+//! The fence column and the commit: a replica that has lost its lock changes nothing, and the lock
+//! is held until PostgreSQL has committed.
 
 use std::num::NonZeroU32;
 
@@ -16,8 +16,8 @@ const ORDER: Order = Order {
     quantity: NonZeroU32::MIN,
 };
 
-/// Returns the token of a hold that has ended. For the database it makes no difference whether the lock
-/// was released, or whether its lease has expired in a pause.
+/// Returns the token of a hold that has ended. For the database it makes no difference whether the
+/// lock was released, or its lease expired in a pause.
 async fn token_of_past_hold(locks: &LockManager, item: i64) -> FencingToken {
     let guard = locks.lock(format!("shop:{item}")).acquire().await.unwrap();
     let token = guard.fencing_token();

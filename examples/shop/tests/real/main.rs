@@ -1,5 +1,5 @@
-//! The shop against PostgreSQL and Redis, which `DATABASE_URL` and `REDIS_URL` name:
-//! `./servers.sh cargo test --features real` starts them and ends them.
+//! The shop against the PostgreSQL and Redis that `DATABASE_URL` and `REDIS_URL` name.
+//! `./servers.sh cargo test --features real` starts and stops both.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ async fn stock_up(item: i64, pieces: i64) -> (LockManager, PgPool) {
     (locks, database)
 }
 
-/// Waits until a condition holds that is certain to come.
+/// Waits until a condition holds.
 async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition().await {

@@ -18,7 +18,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts it on a free port, and waits until it listens.
+    /// Starts a replica on a free port, and waits until it listens.
     pub(crate) async fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_shop"))
             .env("LISTEN", "127.0.0.1:0")
@@ -64,7 +64,6 @@ impl Replica {
         kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
     }
 
-    /// Waits for its end.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         self.child.wait().await.unwrap()
     }

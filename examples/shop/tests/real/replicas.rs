@@ -17,7 +17,7 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
     let replicas = [Arc::new(one), Arc::new(two)];
     let mut orders = JoinSet::new();
     for id in 1..=20 {
-        // To both, as a client does that has received no response in time.
+        // To both replicas, like a client that has received no response in time.
         for replica in &replicas {
             let replica = replica.clone();
             orders.spawn(async move { replica.order(101, id, 3).await });
@@ -39,8 +39,8 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
             .unwrap();
     assert_eq!(ordered, 48, "no piece was lost, and none was sold twice");
 
-    // PostgreSQL ensures that by itself. Thanks to the lock the database never had to reject an order:
-    // the orders took turns.
+    // PostgreSQL ensures that by itself. Because of the lock, the database never had to reject an
+    // order.
     let is_sold_out = |(status, body): &(StatusCode, serde_json::Value)| {
         *status != StatusCode::CONFLICT || body["code"] == "sold-out"
     };

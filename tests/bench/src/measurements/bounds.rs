@@ -1,4 +1,4 @@
-//! Figures with a limit of their own: the longest scripts, very many locks, and the size of a future.
+//! Figures with absolute limits: the longest scripts, very many locks, and the size of a future.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A key that sixteen tasks share, each of which works without it most of the time: as tasks of as many
-//! processes, and as tasks of half as many managers.
+//! A key shared by sixteen tasks, which work without it most of the time. They run on sixteen
+//! clients, and on eight managers.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn rows(_: Place) -> Vec<Row> {
         )
     };
     let wait_p50 = Figure::p50(DISTLOCK, "wait");
-    // Of all rounds together, because a long wait is rare.
+    // Taken over all rounds together, because a long wait is rare.
     let wait_p99 = || {
         let figure = Figure::of_all(0.99, DISTLOCK, "wait");
         Row::new(format!("{managers}: acquire p99"), "ms", figure)

@@ -1,4 +1,4 @@
-//! A key with a queue: hand-offs against a PING over as many threads.
+//! A key with a queue: hand-offs compared with a PING over as many threads.
 
 use distlock_tests::RedisServer;
 
@@ -16,7 +16,7 @@ pub(super) const HAND_OFF: Measurement = Measurement {
 const PING: &str = "PING, equal thread";
 const PINGS: usize = 800;
 const WAITERS: [usize; 4] = [2, 16, 128, 1_000];
-/// Hand-offs to every waiter, and in a round, at least.
+/// Hand-offs per waiter; a round has at least `MIN_COUNT`.
 const TURNS: usize = 20;
 const MIN_COUNT: usize = 2_000;
 

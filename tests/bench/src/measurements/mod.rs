@@ -1,4 +1,4 @@
-//! The measurements: each prepares servers and subjects, and has a table of rows.
+//! The measurements. Each prepares servers and subjects, and has a table of rows.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(crate) const MEASUREMENTS: [Measurement; 11] = [
 
 pub(crate) struct Measurement {
     pub(crate) name: &'static str,
-    /// Measured without and with pinned processes, and otherwise only without.
+    /// Set to measure without and with pinned processes; otherwise only without.
     pins: bool,
     places: &'static [Place],
     schedule: Schedule,
@@ -45,7 +45,7 @@ pub(crate) struct Measurement {
 }
 
 impl Measurement {
-    /// Unpinned, by a spawned task of a runtime with two workers.
+    /// Creates a measurement without pinning, in a spawned task of a runtime with two workers.
     const fn new(
         name: &'static str,
         sittings: usize,
@@ -64,15 +64,14 @@ impl Measurement {
     }
 }
 
-/// How the bench was started.
+/// The options of the run.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) quick: bool,
-    /// This program.
     program: PathBuf,
     /// The program of the peers, if they are measured.
     pub(crate) peers: Option<PathBuf>,
-    /// The cores of the servers and of the clients where they are pinned, if there are two.
+    /// The cores for pinned servers and pinned clients, if this process may use two.
     pub(crate) cores: Option<[usize; 2]>,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Bench {
 struct Environment {
     processes: Vec<u32>,
     subjects: Vec<Subject>,
-    /// Servers and files, which are dropped after the measurement.
+    /// Servers and files that live until the measurement has ended.
     keep: Box<dyn Any>,
 }
 
@@ -98,7 +97,7 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// A subject with the default options.
+    /// Creates a subject with the default options.
     fn subject(&self, name: &str, locker: &str, load: Load, url: &str) -> Subject {
         let peers = self.peers.as_ref().filter(|_| is_peer(locker));
         Subject {
@@ -116,7 +115,7 @@ impl Bench {
     }
 }
 
-/// Ours, the baseline, and the peers.
+/// Returns distlock, the baseline, and the peers.
 fn lockers() -> impl Iterator<Item = &'static str> {
     [DISTLOCK, BARE].into_iter().chain(peers::NAMES)
 }

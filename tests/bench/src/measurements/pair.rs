@@ -15,7 +15,6 @@ pub(super) const PAIR: Measurement = Measurement {
     ..Measurement::new("pair", 6, 6, prepare, rows)
 };
 
-/// A single task.
 pub(super) const LOAD: Load = Load::Uncontended {
     tasks: 1,
     pairs: 100,

@@ -1,4 +1,4 @@
-//! Many tasks, each on a key of its own, and the processor time of a pair.
+//! Many tasks with a key each, and the processor time of a pair.
 
 use distlock_tests::RedisServer;
 
@@ -11,9 +11,8 @@ use crate::worker::{BARE, DISTLOCK};
 
 pub(super) const THROUGHPUT: Measurement = Measurement::new("throughput", 4, 5, prepare, rows);
 
-/// Tasks, and pairs of each in a round, for the server's part of the processor time. Most of what a
-/// single task costs is wake-ups, which are the kernel's. With many tasks, one read takes several
-/// commands.
+/// Tasks, and pairs per task and round, to measure the server's processor time. Most of the cost of
+/// a single task is wake-ups in the kernel. With many tasks, one read takes several commands.
 const SERVER: [(&str, usize, usize); 2] = [("1 task", 1, 1_000), ("64 tasks", 64, 100)];
 
 fn prepare(bench: &Bench) -> anyhow::Result<Environment> {

@@ -57,13 +57,13 @@ const PLAIN: &str = "plain TCP";
 const SEALED: &str = "TLS";
 
 const STANDALONE: &str = "standalone";
-/// Comparable with a cluster, whose connections are all the manager's own.
+/// Comparable with a cluster, where the manager owns all connections.
 const WITHOUT_LANES: &str = "standalone without lanes";
 const ONE: &str = "cluster of 1";
 const SIX: &str = "cluster of 6";
 
 const ONE_SERVER: &str = "one server";
-/// Comparable with a quorum, whose connections are all the manager's own.
+/// Comparable with a quorum, where the manager owns all connections.
 const ONE_WITHOUT_LANES: &str = "one server without lanes";
 const HEALTHY: &str = "quorum of 3";
 const DEAD: &str = "quorum of 3, one dead";
@@ -105,7 +105,7 @@ fn prepare_quorum(bench: &Bench) -> anyhow::Result<Environment> {
     let server = RedisServer::start();
     let [healthy, dead, frozen] = [HEALTHY, DEAD, FROZEN].map(|_| {
         let quorum = RedisQuorum::start(3);
-        // As if the servers had run for long.
+        // As if the servers had run for a long time.
         quorum.vote("distlock");
         quorum
     });
@@ -125,7 +125,7 @@ fn prepare_quorum(bench: &Bench) -> anyhow::Result<Environment> {
     Environment::new(servers, subjects.concat()).keep((server, quorums))
 }
 
-/// The pairs and the hand-offs over one path to a server or several.
+/// Returns the subjects for pairs and for hand-offs over one path to one or several servers.
 fn both(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
     vec![
         bench.subject(path, DISTLOCK, PAIR, url),

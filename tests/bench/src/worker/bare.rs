@@ -14,16 +14,16 @@ use tokio::runtime::{Builder, Handle};
 use super::load::Locker;
 use super::order::{Round, Rounds};
 
-/// The release of every simple Redis lock.
+/// The release script of every simple Redis lock.
 const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                                   return redis.call('del', KEYS[1]) else return 0 end";
 const LEASE_MS: u64 = 30_000;
-/// Between two attempts to acquire a key that is held.
+/// The interval between attempts to acquire a held key.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `SET NX PX` until it succeeds, and a compare-and-delete.
+/// A lock by `SET NX PX`, repeated until it succeeds, and a compare-and-delete.
 #[derive(Clone)]
 pub(super) struct Bare {
     connection: MultiplexedConnection,
@@ -72,8 +72,8 @@ impl Locker for Bare {
     }
 }
 
-/// PINGs over a connection of another thread, as far away as distlock's I/O thread: every command is
-/// a task that is spawned there, and awaited here.
+/// PINGs over a connection of another thread, as far away as distlock's I/O thread. Every command
+/// is a task that is spawned there and awaited here.
 pub(super) struct PingThread {
     runtime: Handle,
     connection: MultiplexedConnection,
@@ -111,7 +111,7 @@ impl Rounds for PingThread {
     }
 }
 
-/// Without timers of its own: the baseline is as cheap as the crate can be.
+/// Opens a connection without timers, so that the baseline is as cheap as the crate can be.
 async fn open(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let info = url.into_connection_info()?;
     let redis = info.redis_settings().clone();

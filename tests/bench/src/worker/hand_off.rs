@@ -1,5 +1,4 @@
-//! A key with a queue of waiters: the time from a release to the next body, and whether all waiters
-//! get the same share.
+//! A key with a queue: the time from a release to the next body, and the shares of the waiters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use super::manager::{builder, until_queued};
 use super::order::{Order, Round, Rounds};
 
 const CLIENTS: usize = 8;
-/// A whole cycle of the longest queue, on a slow machine too.
+/// Longer than a whole cycle of the longest queue, also on a slow machine.
 const WAIT: Duration = Duration::from_secs(120);
 
 pub(super) struct HandOff {
@@ -22,11 +21,11 @@ pub(super) struct HandOff {
     count: usize,
 }
 
-/// What the bodies share. The lock under test keeps them apart; the mutex satisfies the compiler.
+/// The state of the bodies. The lock under test separates them; the mutex is for the compiler.
 struct State {
     released: Option<Instant>,
     latencies: Vec<f64>,
-    /// Hand-offs by waiter.
+    /// The number of hand-offs to each waiter.
     turns: Vec<usize>,
 }
 
@@ -80,7 +79,7 @@ impl Rounds for HandOff {
     }
 }
 
-/// Returns once there were `count` hand-offs.
+/// Takes turns until there were `count` hand-offs.
 async fn take_turns(
     lock: Lock,
     waiter: usize,

@@ -10,13 +10,13 @@ use super::manager::{acquire, builder};
 use super::order::{Order, Round, Rounds};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Long after the target is missed.
+/// Far longer than the target.
 const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct Hold {
     guards: Vec<LockGuard>,
     raw: Resp,
-    /// `None` drops the guards.
+    /// The time to hold the guards; `None` drops them.
     time: Option<Duration>,
     _manager: LockManager,
 }
@@ -40,7 +40,8 @@ impl Hold {
         })
     }
 
-    /// The processor time of the round includes the count at its end: less than 0.2 % of a core.
+    /// Holds the guards and counts the lost locks. The processor time of the round includes this
+    /// count: less than 0.2 % of a core.
     async fn hold(&mut self, time: Duration) -> Round {
         tokio::time::sleep(time).await;
         let ended = self.guards.iter().filter(|guard| !guard.is_held()).count();
@@ -51,7 +52,7 @@ impl Hold {
 
     async fn drop_guards(&mut self) -> Round {
         let count = self.guards.len();
-        // DBSIZE costs the server nothing. The fence of every key stays.
+        // DBSIZE costs the server nothing. The fence of every key remains.
         let mut keys = || self.raw.cmd(&["DBSIZE"]).int();
         let fences = keys() - count as i64;
         let started = Instant::now();

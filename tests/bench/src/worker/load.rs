@@ -1,5 +1,4 @@
-//! The loads that any lock can be put under. The package `tests/peers` has this file too, so that
-//! all carry the same.
+//! Loads for any lock. The package `tests/peers` includes this file, so that all run the same.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::order::{Load, Round, Rounds, serve};
 
-/// The tasks of [`Contended`].
+/// The number of tasks of [`Contended`].
 const TASKS: usize = 16;
 const HOLD: Duration = Duration::from_millis(2);
 const THINK: Duration = Duration::from_millis(10);
@@ -24,7 +23,7 @@ pub(crate) trait Locker: Clone + Send + Sync + 'static {
     /// Waits until the lock is acquired.
     fn acquire(&self, key: &str) -> impl Future<Output = anyhow::Result<Self::Guard>> + Send;
 
-    /// Waits until the server has answered that the lock is released.
+    /// Waits until the server has confirmed the release.
     fn release(
         &self,
         key: &str,
@@ -32,7 +31,7 @@ pub(crate) trait Locker: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// Serves a load with clients that `connect` makes; its argument counts them.
+/// Serves a load with clients from `connect`, which gets the number of the client.
 pub(crate) async fn serve_locker<L: Locker, F>(
     load: Load,
     connect: impl Fn(usize) -> F + Send + Sync,
@@ -61,7 +60,7 @@ where
     }
 }
 
-/// A key that no other worker uses.
+/// Returns a key that no other worker uses.
 pub(crate) fn key(name: &str) -> Arc<str> {
     format!("bench:{}:{name}", std::process::id()).into()
 }
@@ -73,7 +72,7 @@ struct Uncontended<L> {
 }
 
 impl<L: Locker> Rounds for Uncontended<L> {
-    /// The calling task uses the first key, so that the place of a single caller is what is measured.
+    /// Runs a round. The calling task uses the first key, to measure a single caller in its place.
     async fn round(&mut self) -> anyhow::Result<Round> {
         let started = Instant::now();
         let mut pairs = self
@@ -113,7 +112,6 @@ struct Contended<L> {
     window: Duration,
 }
 
-/// One turn of one task.
 struct Turn {
     requested: Instant,
     acquired: Instant,
@@ -155,8 +153,8 @@ async fn take_turns(locker: impl Locker, until: Instant) -> anyhow::Result<Vec<T
     }
 }
 
-/// A request within the window counts even if it is served later, so that long waits are not left
-/// out.
+/// Evaluates the turns of the window. A request within the window counts even if it is served
+/// later, so that long waits are not left out.
 fn evaluate(mut turns: Vec<Turn>, from: Instant, until: Instant) -> anyhow::Result<Round> {
     let is_counted = |at: Instant| from <= at && at < until;
     turns.sort_by_key(|turn| turn.acquired);

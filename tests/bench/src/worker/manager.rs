@@ -1,4 +1,4 @@
-//! distlock under test.
+//! The lock under test: distlock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::load::Locker;
 use super::order::Order;
 
-/// Short, because a quorum with a frozen server waits for it.
+/// Short, because connecting to a quorum with a frozen server takes this long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl Locker for Distlock {
     }
 }
 
-/// Acquires `count` locks of one prefix.
+/// Acquires `count` locks with the same key prefix.
 pub(super) async fn acquire(
     manager: &LockManager,
     prefix: &str,

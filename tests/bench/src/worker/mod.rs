@@ -1,5 +1,4 @@
-//! What runs in a worker process: one subject, which is connected once and runs a round whenever the
-//! measuring loop requests it.
+//! The worker process: connects its subject once, and runs a round at every request.
 
 mod bare;
 mod hand_off;

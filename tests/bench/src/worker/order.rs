@@ -1,5 +1,4 @@
-//! What a worker process is started for, and the rounds that it runs. The package `tests/peers` has
-//! this file too.
+//! The order and the rounds of a worker process. The package `tests/peers` includes this file.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,29 +17,29 @@ pub(crate) struct Order {
     pub(crate) locker: String,
     pub(crate) load: Load,
     pub(crate) place: Place,
-    /// With commas between the servers of a peer that locks a majority of several.
+    /// The URL. Commas separate the servers of a peer that locks a majority of several.
     pub(crate) url: String,
     /// `LockManagerBuilder::lanes`, if it is not the default.
     pub(crate) lanes: Option<usize>,
     pub(crate) ca_file: Option<PathBuf>,
 }
 
-/// What a worker does in every round.
+/// The work of every round.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Load {
-    /// Each task acquires and releases a key of its own, one pair after another.
+    /// Every task acquires and releases its own key, one pair after another.
     Uncontended { tasks: usize, pairs: usize },
-    /// Tasks share a key: each holds it for a short time and works without it for a longer one.
+    /// Tasks share a key. Each holds it for a short time and works without it for a longer time.
     Contended { clients: usize, window: Duration },
     /// Waiters of eight clients share a key and release it at once.
     HandOff { waiters: usize, count: usize },
-    /// PINGs through a thread with a runtime and a connection of its own.
+    /// PINGs through a thread with its own runtime and connection.
     Ping { count: usize },
-    /// Locks that are acquired beforehand are held, and renewed.
+    /// Locks acquired beforehand are held and renewed.
     Hold { locks: usize, time: Duration },
-    /// Guards that are acquired beforehand are dropped.
+    /// Guards acquired beforehand are dropped.
     Drop { locks: usize },
-    /// Setups that give the scripts much to do.
+    /// Setups that cause much work in the scripts.
     Scripts { entries: usize },
     /// Sizes of futures.
     Sizes,
@@ -81,7 +80,7 @@ impl Round {
     }
 }
 
-/// A subject that is connected.
+/// A connected subject.
 pub(crate) trait Rounds: Send {
     fn round(&mut self) -> impl Future<Output = anyhow::Result<Round>> + Send;
 }
@@ -114,7 +113,7 @@ impl Place {
     }
 }
 
-/// Answers at once, to report that the subject is connected, and then runs a round for every line of
+/// Replies at once, to report that the subject is connected. Then runs a round for every line of
 /// the standard input.
 pub(crate) async fn serve(mut rounds: impl Rounds) -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();

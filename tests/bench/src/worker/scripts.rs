@@ -1,5 +1,5 @@
-//! How long each script occupies the server, which runs no other command meanwhile. SLOWLOG records
-//! every command with its duration.
+//! The time for which each script occupies the server, which runs no other command meanwhile.
+//! SLOWLOG records every command with its duration.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,17 +21,17 @@ const DEAD: [&str; 2] = [
 ];
 /// A client with a subscription.
 const LIVE: &str = "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
-/// More than one script examines, and no more than are written quickly.
+/// More entries than one script examines, but few enough to write quickly.
 const BEHIND: usize = 20_000;
 const WANTED_KEYS: usize = 1_000;
 const HELD_KEYS: usize = 3_000;
-/// Of the held keys: they are renewed soon.
+/// The lease of the held keys, short so that they are renewed soon.
 const LEASE: Duration = Duration::from_secs(3);
-/// More than half of [`LEASE`].
+/// More than half of [`LEASE`], when renewals are due.
 const UNTIL_RENEWED: Duration = Duration::from_millis(1_600);
-/// Two queue checks.
+/// The time of two queue checks.
 const UNTIL_CHECKED: Duration = Duration::from_millis(1_200);
-/// A grant that is held for a shorter time is not confirmed.
+/// Long enough that the hold is confirmed; a shorter hold is not.
 const UNTIL_CONFIRMED: Duration = Duration::from_millis(200);
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -50,7 +50,7 @@ const FILL: &str = "
     redis.call('PEXPIRE', KEYS[1], 600000)
     redis.call('PEXPIRE', KEYS[2], 600000)";
 
-/// Returns the hash of every script in the log, and the longest time of it in microseconds.
+/// Returns the hash of every script in the log, and its longest time in microseconds.
 const LONGEST: &str = "
     local longest, reply = {}, {}
     for _, entry in ipairs(redis.call('SLOWLOG', 'GET', 100000)) do
@@ -111,7 +111,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// The commands that prepare a setup are not counted.
+    /// Clears the log, so that the commands that prepare a setup are not counted.
     fn start_recording(&mut self) {
         self.raw.cmd(&["SLOWLOG", "RESET"]);
     }
@@ -128,8 +128,8 @@ impl Scripts {
         Ok(())
     }
 
-    /// Acquires behind the expired grant of a dead client, whose other entries and those of another
-    /// one are the queue.
+    /// Acquires behind the expired grant of a dead client. The rest of the queue is entries of that
+    /// client and of another dead client.
     async fn acquire_behind_dead_waiters(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
         self.fill(&key, DEAD[0], 1)?;

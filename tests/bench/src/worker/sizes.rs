@@ -1,4 +1,4 @@
-//! The size of an annotated function's future. The body's future is in a box.
+//! The size of an annotated function's future. The body's future is boxed.
 
 use distlock::{Error, distributed_lock};
 

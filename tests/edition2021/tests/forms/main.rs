@@ -1,8 +1,8 @@
-//! The forms of `tests/tests/attribute`, as edition 2021 understands them.
+//! The forms of `tests/tests/attribute`, compiled with edition 2021.
 
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
-// The modules use the name that most callers use; `renamed.rs` does without it.
+// The modules use the crate's usual name, unlike `renamed.rs`.
 extern crate distlock_renamed as distlock;
 
 #[path = "../../../tests/attribute/async_trait.rs"]

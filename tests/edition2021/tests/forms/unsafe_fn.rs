@@ -1,4 +1,4 @@
-//! Here the body of an `unsafe fn` needs no `unsafe` of its own, and the attribute must not add the need.
+//! The body of an `unsafe fn` needs no `unsafe` block in this edition, also below the attribute.
 
 use distlock::Error;
 

@@ -5,16 +5,16 @@ use super::state::Id;
 /// The number of kinds of steps.
 pub const KINDS: usize = 28;
 
-/// One step. The number is the client's.
+/// One step. The number identifies the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// A call begins: it asks with a new id.
+    /// A call begins and asks with a new id.
     Start(usize),
-    /// A waiting call asks (again) with the same id.
+    /// A waiting call asks, or asks again, with the same id.
     Ask(usize),
-    /// A command's deadline has passed: the client no longer waits for its answer.
+    /// A command's deadline has passed, and the client no longer waits for its reply.
     TimeOut(usize),
-    /// A pushed grant is believed: the body starts.
+    /// A body starts on a pushed grant.
     Believe(usize),
     /// A confirmation is sent before the body starts.
     ConfirmFirst(usize),
@@ -26,15 +26,15 @@ pub(crate) enum Action {
     End(usize),
     /// A release (or cancel) is sent.
     Release(usize, Id),
-    /// A look is sent.
+    /// A queue check is sent.
     Look(usize),
     /// A renewal is sent.
     Renew(usize),
     /// A renewal is applied.
     ServeRenewal(usize),
-    /// A renewal's answer is read.
+    /// A renewal's reply is read.
     ReadRenewal(usize),
-    /// A renewal's connection is lost, with what was in flight.
+    /// A renewal's connection is lost, with the message in flight.
     LoseRenewal(usize),
     /// The first message of the connection is read.
     Read(usize),
@@ -42,11 +42,11 @@ pub(crate) enum Action {
     Serve(usize),
     /// The first command of the old connection is applied.
     ServeOld(usize),
-    /// The server notices that the old connection is gone: its remaining commands are not applied.
+    /// The server notices the end of the old connection, and drops its remaining commands.
     DropOld(usize),
     /// The client notices that its connection was closed.
     Notice(usize),
-    /// A new connection: kill, subscribe.
+    /// The client reconnects: it kills the old connection and subscribes.
     Reconnect(usize),
     /// Time passes.
     Tick,

@@ -1,4 +1,4 @@
-//! What a client does with its calls, its connection, and the messages it reads.
+//! The client: its calls, its connection, and the messages that it reads.
 
 use super::config::{Config, DEADLINE};
 use super::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
@@ -15,7 +15,7 @@ impl Config {
         }
     }
 
-    /// The call no longer waits for answers.
+    /// Stops waiting for the replies of the call.
     fn stop_listening(&self, client: &mut Client) {
         let Some(current) = client.id() else { return };
         for command in client.up.iter_mut().filter(|sent| sent.id == current) {
@@ -34,13 +34,13 @@ impl Config {
         self.ask_failed(client);
     }
 
-    /// An ask or a confirmation brought nothing.
+    /// Handles an ask or a confirmation without a reply.
     fn ask_failed(&self, client: &mut Client) {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
                 Phase::Asking(_) => {
                     if !self.rules.no_way_back && !client.undo.is_full() {
-                        // Undone, and asked for again: what the rule forbids.
+                        // Releases the id and asks with it again, which the rule forbids.
                         undo(client, id);
                     }
                     Phase::ToAsk
@@ -69,7 +69,7 @@ impl Config {
         }
     }
 
-    /// Ends the call: what its id has in the server is taken back.
+    /// Stops the call and queues the release of its id.
     pub(crate) fn undo_call(&self, client: &mut Client) {
         self.stop_listening(client);
         if let Some(id) = client.id() {
@@ -77,7 +77,7 @@ impl Config {
         }
     }
 
-    /// The client learns that its connection is lost: the answers it waits for will not arrive.
+    /// Handles a lost connection; the replies that the client waits for will not arrive.
     pub(crate) fn lose_connection(&self, client: &mut Client) {
         client.link = Link::Down;
         client.up.clear();
@@ -105,7 +105,7 @@ impl Config {
         self.ask_failed(client);
     }
 
-    /// Without the kill, an old connection matters only while it has commands.
+    /// Forgets an old connection without commands; even without the kill, only those matter.
     pub(crate) fn forget_old(client: &mut Client) {
         if client.link == Link::Up && client.old.is_empty() {
             client.old_lives = false;
@@ -129,7 +129,7 @@ impl Config {
                 if !self.rules.grant_age {
                     proof.left = self.setup.grant;
                 }
-                // The first one stays, as in a slot.
+                // The first grant stays, as in the slot of the real client.
                 if !matches!(signal, Signal::Granted(_)) {
                     *signal = Signal::Granted(proof);
                 }
@@ -165,7 +165,7 @@ impl Config {
                 if proof.left > 0 {
                     *confirmed = true;
                     if proof.token != by.token && self.rules.token_of_proof {
-                        // Granted again meanwhile, for a body that never ran.
+                        // The id was granted again meanwhile, for a body that never ran.
                         proof.left = 0;
                     } else {
                         proof.left = proof.left.max(by.left);
@@ -181,7 +181,7 @@ impl Config {
                 *phase = Phase::Queued { may_look: false };
             }
             (Body::Late | Body::AskFailed, Call::Waiting { phase, .. }) => *phase = Phase::ToAsk,
-            // An answer to an earlier look says nothing about an ask, and nothing hides a grant.
+            // A reply to an earlier queue check proves nothing about an ask, and hides no grant.
             (
                 Body::Seen(sight),
                 Call::Waiting {
@@ -207,7 +207,7 @@ impl Config {
         confirmed: bool,
     ) {
         let (token, era) = state.last;
-        // What was granted before a loss of data is not compared with what was granted after it.
+        // Grants from before and after a loss of data are not compared.
         if proof.era >= era {
             state.wrongs.inverted |= proof.token <= token;
             state.last = (proof.token, proof.era);
@@ -238,7 +238,7 @@ fn undo(client: &mut Client, id: Id) {
 
 fn released(client: &mut Client, id: Id) {
     for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-        // An old connection may still apply its ask, so it is released once more, after that.
+        // An old connection may still apply an ask, so the id is released again after that.
         let again = undo.late.is_some() && !undo.second;
         (undo.sent, undo.second) = (!again, true);
     }

@@ -1,4 +1,4 @@
-//! What only this model has: its durations, and the faults that may happen.
+//! The parts that only this model has: its durations and faults.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use crate::scenario::{Scenario, Setup, faults};
 
 pub use distlock::__inside::Rules;
 
-/// Ticks until a command comes too late to be applied, and until the client stops waiting for its answer.
+/// Ticks until a command is too late to be applied, and its client stops waiting for the reply.
 pub(crate) const DEADLINE: u8 = 1;
 
-/// The most commands in flight on one connection.
+/// The maximum number of commands in flight on one connection.
 pub(crate) const PIPE: usize = 2;
 
-/// Durations in ticks, and what a client may do.
+/// Durations in ticks, and an option of the clients.
 ///
-/// There is no grace period: what holds without it holds with it.
+/// There is no grace period: a claim that holds without it holds with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durations {
-    /// For how long a confirmed holder believes to hold the lock, from the send.
+    /// Ticks for which a confirmed holder considers the lock held, from the send.
     pub lease: u8,
-    /// For how long a pushed grant is valid until it is confirmed.
+    /// Ticks for which a pushed grant is valid until it is confirmed.
     pub grant: u8,
-    /// Whether a client may also confirm a fresh grant first, because its estimate of the server's time is too old.
+    /// Set if a client may confirm a fresh grant first: its estimate of server time is too old.
     pub doubt: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) const SHORT: Durations = Durations {
     doubt: false,
 };
 
-/// A grant that may be a tick old and is still believed.
+/// Durations with which a grant may be a tick old and is still valid.
 pub(crate) const LONG: Durations = Durations {
     lease: 3,
     grant: 2,
@@ -60,10 +60,10 @@ impl Setup for Durations {
 pub type Config = Scenario<Durations>;
 
 faults! {
-    /// A client gives up a connection: answers and pushes in flight are lost, commands in flight are
-    /// applied later, in order, or a suffix of them is not.
+    /// A client gives up a connection. Replies and pushes in flight are lost. Commands in flight
+    /// are applied later, in order, or a suffix of them is not.
     cuts,
-    /// The server closes a connection: commands in flight are lost, answers in flight still arrive.
+    /// The server closes a connection. Commands in flight are lost, replies in flight still arrive.
     closes,
     /// A client crashes. The server may notice late or never.
     crashes,
@@ -73,7 +73,7 @@ faults! {
     refusals,
     /// A call's `wait` ends, or its future is dropped.
     give_ups,
-    /// Ticks that pass although a message could be delivered or a client had something to do: a slow
-    /// network or a paused client.
+    /// Ticks that pass although a message could be delivered or a client had something to do, as
+    /// with a slow network or a paused client.
     late_ticks,
 }

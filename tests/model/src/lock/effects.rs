@@ -1,4 +1,4 @@
-//! What a step does.
+//! The effects of a step.
 
 use super::action::Action;
 use super::config::Config;
@@ -8,7 +8,7 @@ use super::time;
 use super::wire::{Command, Message, Script};
 
 impl Config {
-    /// Takes a step that is among the next ones.
+    /// Takes one of the steps that can be taken next.
     pub(crate) fn apply(&self, state: &mut State, action: Action) {
         match action {
             Action::Start(c) => {
@@ -104,7 +104,7 @@ impl Config {
                         && *id == of
                         && proof.left > 0
                     {
-                        // Gone: lost at once.
+                        // If the lock is gone, the hold is lost at once.
                         proof.left = until.map_or(0, |until| proof.left.max(until));
                     }
                 }
@@ -148,7 +148,7 @@ impl Config {
             }
             Action::Tick => {
                 if self.is_anything_due(state) {
-                    // The calm continuation ticks without asking.
+                    // A tick that passes while something is due uses the budget of late ticks.
                     state.faults.late_ticks = state.faults.late_ticks.saturating_sub(1);
                 }
                 time::tick(state, self.rules.drive);
@@ -206,7 +206,7 @@ impl Config {
         }
     }
 
-    /// Applies a command, and returns the answer if the client still waits for it.
+    /// Applies a command, and returns the reply if the client still waits for it.
     fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
         let (mut running, id) = (self.running(state, c), command.id);
         let body = match command.script {

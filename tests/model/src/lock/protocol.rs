@@ -1,4 +1,4 @@
-//! The claims of the model, and its states and steps as the explorer needs them.
+//! The claims, states and steps of the model, as the explorer needs them.
 
 use super::action::Action;
 use super::config::{Config, Faults};
@@ -78,7 +78,7 @@ impl Protocol for Config {
         let runs = |call| matches!(call, Call::Holding { .. });
         let is_busy = state.clients.iter().any(|client| runs(client.call));
         steps.retain(|action| match action {
-            // A body ends before time passes, so it has no need of renewals.
+            // A body ends before time passes, so it needs no renewals.
             Action::Tick => !is_busy,
             Action::Renew(_) => false,
             _ => true,

@@ -14,7 +14,7 @@ const DOUBT: Durations = Durations {
 
 fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Config {
     let served_within = match faults.crashes {
-        // A grant that the client did not receive expires, or is found by a look, within a tick.
+        // Within a tick, a grant that was not received expires or is found by a queue check.
         0 => 1,
         // The lease of a crashed client's lock, and the grant of its place in the queue.
         _ => durations.lease + durations.grant,
@@ -41,7 +41,7 @@ fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Confi
     }
 }
 
-/// Two clients.
+/// Two clients with one call each.
 fn two(faults: Faults) -> Config {
     scenario(&[1, 1], SHORT, faults)
 }
@@ -51,7 +51,7 @@ fn twice(faults: Faults) -> Config {
     scenario(&[2, 2], SHORT, faults)
 }
 
-/// Three clients.
+/// Three clients with one call each.
 fn three(faults: Faults) -> Config {
     scenario(&[1, 1, 1], SHORT, faults)
 }
@@ -73,15 +73,15 @@ pub fn clean() -> Vec<Config> {
         three(NONE.crashes(1)),
         three(NONE.cuts(1).flushes(1)),
         three(EACH).depth(9),
-        // Where the server's user may not use `CLIENT KILL`, the second undo is enough.
+        // If the server's user may not use `CLIENT KILL`, the second release suffices.
         no_kill.without(rule!(kill_old)),
-        // Either of the two is enough.
+        // Either of the two rules suffices.
         two(NONE.cuts(1).give_ups(1)).without(rule!(kill_old)),
         two(NONE.cuts(1).give_ups(1)).without(rule!(undo_twice)),
     ]
 }
 
-/// Larger ones, which take minutes and gigabytes.
+/// Larger explorations, which take minutes and gigabytes.
 #[must_use]
 pub fn deep() -> Vec<Config> {
     let lossy = NONE.cuts(1).crashes(1).flushes(1).refusals(1);
@@ -101,7 +101,7 @@ pub fn deep() -> Vec<Config> {
     ]
 }
 
-/// Every rule that the protocol depends on, with the smallest exploration that misses it.
+/// Every rule that the protocol depends on, with the smallest exploration that needs it.
 #[must_use]
 pub fn removals() -> Vec<Removal<Durations>> {
     use Claim::*;
@@ -109,7 +109,7 @@ pub fn removals() -> Vec<Removal<Durations>> {
     let refusing = two(NONE.closes(1).refusals(1).late_ticks(2));
     let give_up = two(NONE.cuts(1).give_ups(1));
     let crash = two(NONE.crashes(1));
-    // `Proven` fails before the body meets another one.
+    // `Proven` fails before the body meets another body.
     let early: &[Claim] = &[Exclusive, Proven];
     vec![
         removal(rule!(grant_age), three(NONE.late_ticks(1)), early),
@@ -128,7 +128,7 @@ pub fn removals() -> Vec<Removal<Durations>> {
     ]
 }
 
-/// One in which every kind of step occurs.
+/// A scenario in which every kind of step occurs.
 #[must_use]
 pub fn every_step() -> Config {
     scenario(&[1, 1], DOUBT, EACH).renewals().safety()

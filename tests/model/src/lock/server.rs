@@ -1,16 +1,15 @@
-//! The scripts of `lua/`, one function each. A script is atomic; its pushes are sent on the client's
-//! connection at once, before all later answers of the server.
+//! The scripts of `lua/`, one function each. A script is atomic. It sends its pushes on the
+//! client's connection at once, before all later replies of the server.
 
 use super::config::{Durations, Rules};
 use super::state::{Entry, Id, Link, Lock, State};
 use super::wire::{Body, Message, Proof, Sight};
 use crate::tokens::{Token, Tokens as _};
 
-/// The result of `drive`.
 #[derive(PartialEq, Eq)]
 enum Driven {
     Granted,
-    /// The client that asks is the head: it takes the lock itself.
+    /// The asking client is the head, and takes the lock itself.
     Mine,
     /// The queue is empty.
     Free,
@@ -18,12 +17,12 @@ enum Driven {
     Refused,
 }
 
-/// A script at work on the state.
+/// A script that runs on the state.
 pub(crate) struct Running<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) rules: Rules,
     pub(crate) durations: Durations,
-    /// The client on whose connection it arrived.
+    /// The client that sent the command.
     pub(crate) client: usize,
 }
 
@@ -116,7 +115,7 @@ impl Running<'_> {
 
     pub(crate) fn look(&mut self, id: Id) -> Option<Body> {
         if self.state.server.lock.is_none() && self.drive(None) == Driven::Refused {
-            // An error for this lock: the next look tries again.
+            // An error for this lock; the next queue check retries.
             return None;
         }
         let server = &self.state.server;
@@ -164,7 +163,7 @@ impl Running<'_> {
                 return Driven::Refused;
             }
             if head.marked {
-                // Granted and never confirmed, and the lock has expired: that client does not answer.
+                // The grant expired without a confirmation, so that client does not answer.
                 if client == self.client {
                     self.remove(head.id);
                 } else {
@@ -194,12 +193,12 @@ impl Running<'_> {
         token
     }
 
-    /// A client that has crashed or is not connected receives nothing.
+    /// Sends a grant. A client that has crashed or is not connected receives nothing.
     fn publish(&mut self, id: Id, token: Token) {
         let era = self.state.server.era;
         let left = self.durations.grant;
         let client = &mut self.state.clients[id.client()];
-        // Without rule 3 a refusing server publishes without end.
+        // Without R3, a refusing server would publish without end.
         let has_room = self.rules.write_first || client.down.len() + 1 < 8;
         if client.link == Link::Up && !client.crashed && has_room {
             let body = Body::Push(Proof { token, left, era });
@@ -211,7 +210,7 @@ impl Running<'_> {
         self.state.server.queue.retain(|entry| entry.id != id);
     }
 
-    /// A client that takes the lock by asking must be the first one. `drive` has removed the dead entries.
+    /// Records whether the taker passed another waiter. `drive` has removed the dead entries.
     fn note_passed(&mut self, id: Id) {
         let queue = &self.state.server.queue;
         let mut ahead = queue.iter().take_while(|entry| entry.id != id);

@@ -1,4 +1,4 @@
-//! One state of the whole system: the server, the clients, and what is in flight between them.
+//! One state of the whole system: the server, the clients, and the messages in flight.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,14 +9,13 @@ use crate::List;
 use crate::hashing::pack;
 use crate::tokens::Token;
 
-/// The most clients.
+/// The maximum number of clients.
 pub(crate) const CLIENTS: usize = 3;
 
-/// Ids of one client that may be known anywhere at the same time.
+/// The number of ids of one client that may be known anywhere at the same time.
 pub(crate) const IDS: u8 = 4;
 
-/// The owner id of one attempt to acquire. Ids that are no longer known anywhere are used again, which is
-/// only a renaming.
+/// The owner id of one attempt. Ids no longer known anywhere are reused, which is only a renaming.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Id(pub(crate) u8);
 
@@ -39,9 +38,7 @@ impl fmt::Debug for Id {
 /// The lock's key in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
-    /// The owner.
     pub(crate) owner: Id,
-    /// Its token.
     pub(crate) token: Token,
     /// Ticks until it expires.
     pub(crate) ttl: u8,
@@ -50,164 +47,148 @@ pub(crate) struct Lock {
 /// An entry of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
-    /// The waiter.
     pub(crate) id: Id,
     /// Granted, and not confirmed yet.
     pub(crate) marked: bool,
 }
 
-/// The server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
-    /// The lock.
     pub(crate) lock: Option<Lock>,
-    /// The waiters.
     pub(crate) queue: List<Entry, 9>,
-    /// Writes are refused.
+    /// Set while the server refuses writes.
     pub(crate) refusing: bool,
-    /// Whether data was lost: what was granted before is of another era.
+    /// Set once data was lost; earlier grants belong to the other era.
     pub(crate) era: bool,
 }
 
 /// The command connection, as its client sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
-    /// It works.
+    /// The connection works.
     #[default]
     Up,
-    /// The server has closed it, and the client does not know yet.
+    /// The server has closed the connection, and the client does not know yet.
     Closed,
-    /// The client knows that it is lost.
+    /// The client knows that the connection is lost.
     Down,
 }
 
-/// What was put into the slot of a waiting call.
+/// The content of the slot of a waiting call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Signal {
-    /// Nothing.
     #[default]
     None,
     /// A pushed grant.
     Granted(Proof),
-    /// A look found the lock to be its own.
+    /// A queue check found that the id has the lock.
     Yours,
-    /// Ask again.
+    /// The id must ask again.
     Missing,
 }
 
-/// Where a waiting call is.
+/// The progress of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// It will ask (again) with the same id.
+    /// The call will ask, or ask again, with the same id.
     ToAsk,
-    /// It waits for the answer to an ask, for this many ticks.
+    /// The call waits for the reply to an ask, for this many ticks.
     Asking(u8),
-    /// It is queued; whether it may look.
+    /// The id is queued.
     Queued {
-        /// A tick has passed since the last look.
+        /// Set if a queue check may be sent: a tick has passed since the last one.
         may_look: bool,
     },
-    /// It confirms a grant before the body starts: for this many ticks, and with the token of the push.
+    /// The call confirms a grant before its body: the remaining ticks, and the push's token.
     Confirming(u8, Token),
-    /// A confirmation failed: the id is to be cancelled.
+    /// A confirmation failed; the id must be cancelled.
     Failed,
 }
 
-/// What a client is doing.
+/// The activity of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
-    /// Nothing.
     #[default]
     Idle,
     /// A call waits for the lock.
     Waiting {
-        /// Its id.
         id: Id,
-        /// Its progress.
         phase: Phase,
-        /// Its slot.
         signal: Signal,
     },
     /// A body runs.
     Holding {
-        /// Its id.
         id: Id,
-        /// Its safe deadline; with no ticks left the hold is lost.
+        /// The safe deadline; with no ticks left, the hold is lost.
         proof: Proof,
-        /// It is more than a short grant.
+        /// Set once the hold is more than a short grant.
         confirmed: bool,
-        /// A confirmation is in flight.
+        /// Set while a confirmation is in flight.
         confirming: bool,
     },
 }
 
-/// An id that is being taken back until the server has answered.
+/// An id that is released until the server has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Undo {
-    /// The id.
     pub(crate) id: Id,
-    /// A release is in flight.
+    /// Set while a release is in flight.
     pub(crate) sent: bool,
-    /// It has been answered once.
+    /// Set once a release has been answered.
     pub(crate) second: bool,
-    /// An ask of it went unanswered on a connection that may live on in the server: ticks until that
-    /// can no longer be applied.
+    /// Set if an ask went unanswered on a connection that may live on in the server. Contains the
+    /// ticks until that ask can no longer be applied.
     pub(crate) late: Option<u8>,
 }
 
 impl Undo {
-    /// Returns true if a release is to be sent now. The second one waits until no ask can arrive after it.
+    /// Returns true if a release must be sent now. The second release waits until no ask can arrive
+    /// after it.
     pub(crate) fn is_due(&self) -> bool {
         !self.sent && (!self.second || self.late.is_none_or(|late| late == 0))
     }
 }
 
-/// A renewal, on a connection of its own.
+/// The renewal in flight, which has a separate connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Renewal {
-    /// None in flight.
     #[default]
     None,
-    /// On its way to the server.
+    /// In flight to the server.
     Asked(Id, Token, u8),
-    /// On its way back: for how long it is valid, or `None` if the lock is gone.
+    /// In flight to the client, with the ticks of its validity, or `None` if the lock is gone.
     Answered(Id, Option<u8>),
 }
 
-/// One client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// It has crashed.
     pub(crate) crashed: bool,
-    /// Calls it will still make.
+    /// The number of calls that the client will still make.
     pub(crate) calls: u8,
-    /// What it is doing.
     pub(crate) call: Call,
-    /// The same as in [`Undo`], for the current call.
+    /// Like [`Undo::late`], for the current call.
     pub(crate) late: Option<u8>,
-    /// The ids that it takes back.
+    /// The ids that the client releases.
     pub(crate) undo: List<Undo, 3>,
-    /// Its command connection.
     pub(crate) link: Link,
     /// Commands in flight.
     pub(crate) up: List<Command, 4>,
-    /// Answers and pushes in flight.
+    /// Replies and pushes in flight.
     pub(crate) down: List<Message, 8>,
-    /// The server still has the connection before this one (which counts as a subscriber).
+    /// Set while the server still has the previous connection, which counts as a subscriber.
     pub(crate) old_lives: bool,
-    /// Commands in flight on it.
+    /// Commands in flight on the previous connection.
     pub(crate) old: List<Command, 4>,
-    /// A renewal in flight.
     pub(crate) renewal: Renewal,
 }
 
 impl Client {
-    /// Returns true if the server counts a subscriber to the client's channel.
+    /// Returns true if the server counts a subscriber of the client's channel.
     pub(crate) fn is_subscribed(&self) -> bool {
         self.link == Link::Up && !self.crashed || self.old_lives
     }
 
-    /// Returns the id that is waiting or holding.
+    /// Returns the id that waits or holds.
     pub(crate) fn id(&self) -> Option<Id> {
         match self.call {
             Call::Idle => None,
@@ -220,27 +201,24 @@ impl Client {
     }
 }
 
-/// What went wrong on the way here and cannot be seen in the state otherwise.
+/// Violations in the past of a state that its other fields do not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wrongs {
-    /// A client took the lock before another one that was queued in front of it.
+    /// Set if a client took the lock before another client that was queued in front of it.
     pub(crate) passed: bool,
-    /// A body started with a token that was not above that of an earlier body.
+    /// Set if a body started with a token that was not above the token of an earlier body.
     pub(crate) inverted: bool,
 }
 
 /// The whole system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The server.
     pub(crate) server: Server,
-    /// The clients.
     pub(crate) clients: [Client; CLIENTS],
     /// Faults that may still happen.
     pub(crate) faults: Faults,
-    /// The token of the body that started last, and its era.
+    /// The token and the era of the body that started last.
     pub(crate) last: (Token, bool),
-    /// What went wrong.
     pub(crate) wrongs: Wrongs,
 }
 

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The steps that can be taken next.
 
 use super::action::Action;
 use super::config::{Config, PIPE};
@@ -153,7 +153,7 @@ impl Config {
 
     fn can_read(&self, client: &Client) -> bool {
         match client.down.first() {
-            // It may have to be given back.
+            // A push for another id must be released, which needs room in `undo`.
             Some(first) if matches!(first.body, Body::Push(_)) => {
                 let is_known = client.id() == Some(first.id) || client.undoes(first.id);
                 is_known || !client.undo.is_full()
@@ -162,8 +162,8 @@ impl Config {
         }
     }
 
-    /// Returns true if a prompt system would do something before time passes. Bodies and calls may take
-    /// their time, and an old connection may linger.
+    /// Returns true if a prompt system would do something before time passes. Bodies and calls may
+    /// be slow, and an old connection may linger.
     pub(crate) fn is_anything_due(&self, state: &State) -> bool {
         state.clients.iter().any(|client| {
             if client.crashed {

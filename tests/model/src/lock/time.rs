@@ -1,9 +1,9 @@
-//! A tick.
+//! The passing of time.
 
 use super::state::{Call, Phase, Renewal, Signal, State};
 use super::wire::{Body, Command, Message, Script};
 
-/// Counts every timer down. If `looks`, a queued client may look again.
+/// Counts every timer down. If `looks`, a queued client without a check in flight may send one.
 pub(crate) fn tick(state: &mut State, looks: bool) {
     let less = |left: &mut u8| *left = left.saturating_sub(1);
     if let Some(lock) = &mut state.server.lock {

@@ -34,7 +34,7 @@ impl Tokens for State {
 }
 
 impl State {
-    /// Numbers the tokens. `dead`: a proof that has expired no longer needs its token.
+    /// Numbers the tokens. If `dead`, expired proofs are cleared first and need no tokens.
     pub(crate) fn renumber(&mut self, dead: bool) {
         let forget = |proof: &mut Proof| {
             if proof.left == 0 {

@@ -15,23 +15,21 @@ pub(crate) enum Script {
     Look,
 }
 
-/// A command on its way to the server.
+/// A command in flight to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Command {
-    /// The id that it is about.
     pub(crate) id: Id,
-    /// The script to run.
     pub(crate) script: Script,
-    /// Ticks until an ask comes too late to be applied.
+    /// Ticks until an ask is too late to be applied.
     pub(crate) apply_by: u8,
-    /// For how long what it proves would be believed.
+    /// Ticks for which the reply would prove a hold.
     pub(crate) left: u8,
-    /// The client still waits for the answer.
+    /// Set while the client waits for the reply.
     pub(crate) heard: bool,
 }
 
 impl Command {
-    /// A command that proves nothing.
+    /// Creates a command that proves nothing.
     pub(crate) fn new(script: Script, id: Id) -> Self {
         Command {
             id,
@@ -57,57 +55,55 @@ impl Command {
         }
     }
 
-    /// The client no longer waits for the answer.
+    /// Marks that the client no longer waits for the reply.
     pub(crate) fn unhear(&mut self) {
         (self.left, self.heard) = (0, false);
     }
 }
 
-/// The result of a look.
+/// The result of a queue check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sight {
-    /// It holds the lock.
+    /// The id has the lock.
     Yours,
-    /// It is queued.
+    /// The id is queued.
     Queued,
-    /// Neither.
+    /// The id neither has the lock nor is queued.
     Missing,
 }
 
-/// A message from the server; a connection keeps their order.
+/// A message from the server. A connection keeps the order of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
-    /// The id that it is about.
     pub(crate) id: Id,
-    /// What it says.
     pub(crate) body: Body,
 }
 
-/// An answer or a push.
+/// A reply or a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Body {
-    /// To an ask: the lock is yours.
+    /// To an ask: the id has the lock.
     Held(Proof),
-    /// To an ask: you are queued.
+    /// To an ask: the id is queued.
     Queued,
-    /// To an ask: it came too late to be applied.
+    /// To an ask: it was too late to be applied.
     Late,
     /// To an ask: an error.
     AskFailed,
-    /// To a confirmation: the lock is yours.
+    /// To a confirmation: the id has the lock.
     Confirmed(Proof),
-    /// To a confirmation: the lock is not yours.
+    /// To a confirmation: the id does not have the lock.
     NotYours,
     /// To a confirmation: an error.
     ConfirmFailed,
-    /// To a look.
+    /// To a queue check.
     Seen(Sight),
-    /// To a release: nothing of it is left.
+    /// To a release: nothing of the id is left.
     #[default]
     Released,
     /// To a release: an error.
     ReleaseFailed,
-    /// A push: the lock was granted to you.
+    /// A push: the lock was granted to the id.
     Push(Proof),
 }
 
@@ -123,10 +119,9 @@ impl Message {
 /// Evidence that a lock is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Proof {
-    /// The token.
     pub(crate) token: Token,
-    /// Ticks for which it may be believed.
+    /// Ticks for which the proof is valid.
     pub(crate) left: u8,
-    /// True if it is from after the loss of data.
+    /// True for a proof from after the loss of data.
     pub(crate) era: bool,
 }

@@ -1,4 +1,4 @@
-//! What a client does on its own: it asks, yields, confirms, holds and releases, depending on what it knows.
+//! The actions of a client: asking, yielding, confirming, holding and releasing.
 
 use super::config::{Config, GRANT, LEASE};
 use super::state::{Client, End, Phase, State, Status};
@@ -60,7 +60,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         (client.phase, client.named, client.handed) = (phase, 0, handed);
     }
 
-    /// Does everything that needs no further message.
+    /// Performs every action that needs no further message.
     pub(crate) fn settle(&mut self, config: &Config, client: usize) {
         if self.clients[client].crashed {
             return;
@@ -91,7 +91,7 @@ impl<const N: usize, const C: usize> State<N, C> {
             if !end.up {
                 continue;
             }
-            // A yield is sent before anything else.
+            // A yield is sent before any other command.
             if let Status::Yielding(token, false) = end.status {
                 end.send(owner, Script::Yield(token));
                 end.status = Status::Yielding(token, true);
@@ -99,7 +99,7 @@ impl<const N: usize, const C: usize> State<N, C> {
             for over in end.owed.iter() {
                 let is_to_wait = end.late && end.again.contains(over);
                 if !end.released.contains(over) && !is_to_wait {
-                    // A late command may arrive after it.
+                    // A late command may arrive after the release.
                     if end.late && config.rules.releases_again {
                         end.again.add(over);
                     } else {
@@ -134,7 +134,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         {
             self.clients[client].phase = Phase::Asking;
         }
-        // A vote that arrives later may be newer than a hold that has begun and ended meanwhile.
+        // A late vote may be newer than a hold that has begun and ended meanwhile.
         if let Phase::Confirming(token) = self.clients[client].phase
             && rules.rises
         {
@@ -148,7 +148,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                 for end in self.ends_mut(client).filter(|end| end.up) {
                     let is_to_confirm = match end.status {
                         Status::Vote(newer) => !holds || newer <= token || !rules.confirms_largest,
-                        // An answer that arrived too late proves nothing.
+                        // A reply that arrived too late proves nothing.
                         Status::Confirmed(other) => {
                             other != token || !holds && end.proof == 0 && rules.confirms_again
                         }
@@ -174,7 +174,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                     {
                         // Earlier confirmations no longer prove anything.
                         (end.status, end.proof) = (Status::Yielding(token, false), 0);
-                        // Until a fresh grant there.
+                        // The mark can be set again after a new grant on this node.
                         end.lower &= !rules.yields_where_lower;
                     }
                 }
@@ -201,7 +201,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         }
     }
 
-    /// Handles an answer or a push.
+    /// Handles a reply or a push.
     pub(crate) fn handle(&mut self, config: &Config, client: usize, node: usize, message: Message) {
         let (owner, phase) = (self.owner(client), self.clients[client].phase);
         let end = &mut self.columns[node].ends[client];
@@ -231,7 +231,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                     end.status
                     && !matches!(phase, Phase::Holding(_))
                 {
-                    // The time of its send is not known, because there was a push in between.
+                    // The send time of the command is not known, because a push arrived in between.
                     end.status = Status::Vote(token);
                 } else if !yields {
                     end.proof = end.proof.max(LEASE.saturating_sub(end.age));

@@ -1,4 +1,4 @@
-//! What only this model has: its rules, its servers, and the faults that may happen.
+//! The parts that only this model has: its rules, servers and faults.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use super::protocol::Nodes;
 use crate::explore::{Report, Search, run};
 use crate::scenario::{Scenario, Setup, faults};
 
-/// Ticks that a confirmed hold lasts.
+/// The ticks of a confirmed hold.
 pub(crate) const LEASE: u8 = 2;
 
-/// Ticks that a vote lasts which is not requested again.
+/// The ticks of a vote that is not requested again.
 pub(crate) const GRANT: u8 = 2;
 
-/// Ticks in which a node that lost its data does not vote.
+/// The ticks in which a node that lost its data does not vote.
 pub(crate) const QUARANTINE: u8 = LEASE;
 
 macro_rules! rules {
@@ -24,61 +24,61 @@ macro_rules! rules {
         }
 
         impl Rules {
-            /// All of them.
+            /// All rules.
             pub const ALL: Rules = Rules { $($rule: true,)* };
         }
     };
 }
 
 rules! {
-    /// A client with too few votes gives them to lower tickets.
+    /// A client with too few votes yields to lower tickets.
     yields,
-    /// It yields only the votes of nodes where a lower ticket waits.
+    /// A client yields only the votes of nodes where a lower ticket waits.
     yields_where_lower,
     /// A node notifies the owner of its vote that a lower ticket waits.
     tells_lower,
-    /// It notifies also an owner that has confirmed.
+    /// A node also notifies an owner that has confirmed.
     tells_confirmed,
     /// A yield names the token of the vote.
     yield_names_token,
-    /// A yield is sent again until it is answered.
+    /// A yield is repeated until it is answered.
     yield_again,
     /// An ask is confirmed at once only with a token above all that the node knows.
     names_newer,
-    /// What is handed on counts from when the node gave it, not from when the push is read.
+    /// A handed-on lock is valid from when the node gave it, not from when the push is read.
     ages,
     /// All nodes of a hold confirm its largest token.
     confirms_largest,
     /// The largest token also counts votes that arrive while the others are being confirmed.
     rises,
-    /// A node does not confirm less than the token of its vote.
+    /// A node does not confirm a token below the token of its vote.
     refuses_older,
-    /// A confirmation that was answered too late is requested again.
+    /// A confirmation that was answered too late is repeated.
     confirms_again,
-    /// The hold begins when a quorum has confirmed.
+    /// A hold begins once a quorum has confirmed.
     waits_for_confirmations,
     /// A node that lost its data does not vote for the longest lease.
     quarantine,
-    /// Such a node votes when its clock is above all earlier tokens.
+    /// A node that lost its data votes once its clock is above all earlier tokens.
     clock,
-    /// A release is sent to all nodes that were asked, answered or not.
+    /// A release is sent to all nodes that were asked, whether they answered or not.
     releases_unanswered,
-    /// A release that an ask on a lost connection may follow is sent once more.
+    /// A release is repeated if an ask on a lost connection may arrive after it.
     releases_again,
-    /// A hold has ended when too few of its proofs are valid, whatever is renewed later.
+    /// A hold has ended once too few of its proofs are valid, whatever is renewed later.
     lapses,
-    /// Only what was held all the time proves a hold; not what was repaired.
+    /// Only a lock that was held all the time proves a hold; a repaired one does not.
     current_holds,
     /// A client that can reach too few nodes leaves the queues.
     leaves,
 }
 
 faults! {
-    /// A client gives up a connection: answers are lost, commands are applied later or not.
+    /// A client gives up a connection. Replies are lost, commands are applied later or not.
     cuts,
     /// A client can no longer reach a node.
     severs,
-    /// A node is down, or frozen, until it comes back with its data.
+    /// A node is down, or frozen, until it returns with its data.
     downs,
     /// A node loses its data.
     losses,
@@ -95,12 +95,12 @@ faults! {
 pub struct Servers {
     /// The number of nodes: three or five.
     pub nodes: usize,
-    /// Nodes that are down from the beginning, and stay down.
+    /// The number of nodes that are down from the beginning, and stay down.
     pub down: usize,
 }
 
 impl Servers {
-    /// The number of votes that a hold takes.
+    /// Returns the number of votes that a hold needs.
     pub(crate) fn quorum(self) -> usize {
         self.nodes / 2 + 1
     }

@@ -1,17 +1,17 @@
-//! A model of the quorum's protocol: independent nodes, each with one vote and a queue by tickets, and clients that
-//! collect a quorum of votes, have them confirmed with the largest token, and yield to lower tickets while they have
-//! too few.
+//! A model of the quorum's protocol. Independent nodes have one vote each and a queue by tickets.
+//! Clients collect a quorum of votes and confirm them with the largest token. They yield to lower
+//! tickets while they have too few votes.
 //!
-//! Which node is which does not matter, so states that differ only by that are one.
+//! Nodes are interchangeable, so states that differ only in the order of nodes are one.
 //!
-//! **A node** applies one command at a time (`node.rs`). A token is just above what the node knows, and below all
-//! other tokens: clocks do not help, except where a rule says so. **A client** does at once what follows from the
-//! messages it reads (`client.rs`). **Time** is in ticks, as in the other model; a body has no limit. **A lost
-//! connection** delivers what is in flight, one by one, at any later time, or never; an ask and a repair are refused
-//! there after a tick.
+//! **A node** applies one command at a time (`node.rs`). A token is just above what the node knows,
+//! and below all other tokens: clocks do not help, except where a rule says so. **A client** reacts
+//! at once to the messages that it reads (`client.rs`). **Time** is in ticks, as in the other
+//! model; a body has no limit. **A lost connection** delivers its commands in flight one by one, at
+//! any later time, or never. Its asks and repairs are refused after a tick.
 //!
-//! Not modelled: clocks that run differently, more than one lost connection of a client to one node at a time, pushes
-//! that are lost alone.
+//! Not modeled: clocks that run differently, more than one lost connection of a client to one node
+//! at a time, pushes that are lost alone.
 
 mod client;
 mod config;

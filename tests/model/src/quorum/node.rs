@@ -1,4 +1,4 @@
-//! One of the independent servers: a vote, a queue by tickets, and the largest token it knows.
+//! One of the independent servers: a vote, a queue by tickets, and the largest known token.
 
 use super::config::{GRANT, LEASE, QUARANTINE, Rules};
 use super::wire::{Body, Command, Message, Owner, Owners, Script};
@@ -9,37 +9,37 @@ use crate::tokens::Token;
 pub struct Lock {
     /// The owner.
     pub owner: Owner,
-    /// Its token.
+    /// The token of the vote or hold.
     pub token: Token,
     /// Ticks until it expires.
     pub ttl: u8,
-    /// It is more than a vote.
+    /// Set once the lock is more than a vote.
     pub confirmed: bool,
 }
 
 /// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node {
-    /// It serves no client.
+    /// Set while the node serves no client.
     pub down: bool,
-    /// Ticks in which it does not vote.
+    /// The remaining ticks in which the node does not vote.
     pub quarantine: u8,
-    /// It lost its data at some time.
+    /// Set once the node has lost its data.
     pub has_forgotten: bool,
     /// The lock.
     pub lock: Option<Lock>,
     /// The waiters.
     pub queue: Owners,
-    /// The largest token that it knows.
+    /// The largest token that the node knows.
     pub fence: Token,
 }
 
-/// The messages that a command causes: an answer, and at most one push.
+/// The messages that a command causes: a reply, and at most one push.
 #[derive(Clone, Copy, Debug)]
 pub struct Response {
-    /// To the client that sent the command.
+    /// The reply to the client that sent the command.
     pub answer: Body,
-    /// To an owner that waits, or has too few votes.
+    /// A push to an owner that waits, or has too few votes.
     pub push: Option<Message>,
 }
 
@@ -50,7 +50,8 @@ impl From<Body> for Response {
 }
 
 impl Node {
-    /// Tokens are spread before: the next one is just above what the node knows, and no other node's.
+    /// Votes for an owner. Because tokens were spread before, the new one is just above what the
+    /// node knows, and no other node has it.
     fn vote_for(&mut self, owner: Owner) -> Body {
         self.queue.remove(owner);
         self.fence += 1;
@@ -63,7 +64,7 @@ impl Node {
         Body::Granted(self.fence)
     }
 
-    /// Votes for the lowest ticket that listens.
+    /// Votes for the lowest ticket with a listening client.
     fn next(&mut self, listens: impl Fn(Owner) -> bool) -> Option<Message> {
         while let Some(owner) = self.queue.lowest() {
             if listens(owner) {
@@ -75,7 +76,7 @@ impl Node {
         None
     }
 
-    /// Votes for the lowest ticket, and confirms it with the token that is named, for as long as a vote lasts.
+    /// Votes for the lowest ticket. Confirms it with `named`, if newer, for a vote's duration.
     fn hand_on(
         &mut self,
         rules: &Rules,
@@ -92,7 +93,7 @@ impl Node {
         Some(granted)
     }
 
-    /// Applies a command. `listens`: whether an owner's client can receive a vote.
+    /// Applies a command. `listens` returns true if an owner's client can receive a vote.
     pub fn apply(
         &mut self,
         rules: &Rules,
@@ -124,8 +125,7 @@ impl Node {
                 Response { answer, push }
             }
             Script::Confirm(token) => Response::from(match self.lock {
-                // It was granted anew since, without its owner's knowledge: what it confirms is older than other
-                // holds may be.
+                // Granted again, unknown to the owner, so other holds may be newer than `token`.
                 Some(lock) if lock.owner == owner && token < lock.token && rules.refuses_older => {
                     Body::Newer(lock.token)
                 }
@@ -148,7 +148,7 @@ impl Node {
                     Body::Confirmed(token)
                 }
                 Some(lock) if lock.confirmed => Body::Refused,
-                // A vote that is not confirmed is no hold: one that most nodes have confirmed replaces it.
+                // An unconfirmed vote is not a hold; a hold that most nodes confirmed replaces it.
                 _ => Body::Free,
             }),
             Script::Repair(token) => Response::from(match self.lock {
@@ -214,8 +214,8 @@ impl Node {
         }
     }
 
-    /// Restarts without its data. `newest`: the largest token anywhere, which its clock is above once its
-    /// quarantine has ended.
+    /// Restarts without its data. `newest` is the largest token anywhere; the node's clock is above
+    /// it once its quarantine has ended.
     pub fn forget(&mut self, rules: &Rules, newest: Token) {
         *self = Node {
             quarantine: if rules.quarantine { QUARANTINE } else { 0 },

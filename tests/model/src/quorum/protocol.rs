@@ -1,4 +1,4 @@
-//! The claims of the model, and its states and steps as the explorer needs them.
+//! The claims, states and steps of the model, as the explorer needs them.
 
 use super::config::{Config, Faults};
 use super::node::Lock;
@@ -41,7 +41,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
                     proof == 0 || column.node.has_forgotten || column.node.lock.is_some_and(holds)
                 })
             }),
-            // The valid holder has the largest.
+            // The valid holder has the largest token.
             Claim::TokensRise => {
                 let is_newest = |client: usize| match state.clients[client].phase {
                     Phase::Holding(token) => token >= state.last,
@@ -59,7 +59,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
                     client.crashed || is_current || end.owed.contains(owner)
                 })
             }),
-            // Queues are served by tickets.
+            // Queues are served by tickets, not in order of arrival.
             Claim::InOrder => true,
             Claim::Served => unreachable!("the explorer checks it"),
         }
@@ -92,7 +92,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
             let mut reachable = ends.filter(|end| !end.severed);
             crashed
                 || match phase {
-                    // What it cannot take back expires.
+                    // Locks and entries that the client cannot release expire.
                     Phase::Idle => reachable.all(|end| end.owed.is_empty()),
                     Phase::Cut => reachable.count() < self.0.setup.quorum(),
                     _ => false,

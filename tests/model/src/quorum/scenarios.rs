@@ -23,7 +23,7 @@ fn scenario(calls: &'static [u8], nodes: usize, down: usize) -> Config {
                 Claim::NothingLeft,
                 Claim::Served,
             ],
-            // A vote that was not received is requested again with the next tick, and expires with the one after.
+            // A vote that was not received is requested again after a tick, and expires after two.
             served_within: 2,
             depth: None,
         },
@@ -49,13 +49,13 @@ pub fn clean() -> Vec<Config> {
     ]
 }
 
-/// A larger one, which takes minutes and gigabytes.
+/// A larger exploration, which takes minutes and gigabytes.
 #[must_use]
 pub fn deep() -> Vec<Config> {
     vec![scenario(&[1, 1, 1], 3, 1)]
 }
 
-/// Rules that the protocol depends on, each with an exploration that misses it.
+/// Rules that the protocol depends on, each with an exploration that is refuted without it.
 #[must_use]
 pub fn removals() -> Vec<Removal<Servers>> {
     use Claim::*;
@@ -68,7 +68,7 @@ pub fn removals() -> Vec<Removal<Servers>> {
         removal(rule!(yields_where_lower), three(), &[Served]),
         removal(rule!(tells_lower), three(), &[Served]),
         removal(
-            // The other two may compensate for it.
+            // Any one of these rules may be compensated by the other two.
             rule!(confirms_largest, rises, refuses_older),
             two(),
             &[TokensRise],
@@ -96,18 +96,18 @@ pub fn removals() -> Vec<Removal<Servers>> {
     ]
 }
 
-/// Those that take up to half a minute.
+/// Rules with explorations that take up to half a minute.
 #[must_use]
 pub fn long_removals() -> Vec<Removal<Servers>> {
     use Claim::*;
-    // No client leaves when it has lost one connection, so that the lost connection is the only fault.
+    // No client leaves after one lost connection, so that the lost connection is the only fault.
     let late_yield = scenario(&[2, 1], 3, 1)
         .faults(NONE.cuts(1).give_ups(1))
         .without(rule!(leaves));
     let late = |ticks| degraded(NONE.late_ticks(ticks));
     let forgetful = scenario(&[1, 1], 3, 0).faults(NONE.losses(1)).depth(32);
     vec![
-        // No client waits for the lease of a lock that has no holder.
+        // With the rule, no client waits for the lease of a lock that has no holder.
         removal(
             rule!(tells_confirmed),
             late(2).served_within(1).depth(8),
@@ -124,7 +124,7 @@ pub fn long_removals() -> Vec<Removal<Servers>> {
     ]
 }
 
-/// Only a removal that makes clients wait longer needs [`Claim::Served`] in its scenario.
+/// Creates a removal. Only one that refutes [`Claim::Served`] needs that claim in its scenario.
 fn removal(rule: Rule<Rules>, scenario: Config, claims: &'static [Claim]) -> Removal<Servers> {
     let scenario = match claims {
         [Claim::Served] => scenario,

@@ -1,4 +1,4 @@
-//! One state of the whole system: nodes, clients, and what is in flight between each two of them.
+//! One state of the whole system: nodes, clients, and the messages in flight between them.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,30 +9,29 @@ use crate::List;
 use crate::hashing::pack;
 use crate::tokens::{Token, Tokens};
 
-/// What a client knows of its attempt on one node.
+/// A client's knowledge of its attempt on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Status {
-    /// Nothing: it will ask.
+    /// No knowledge; the client will ask.
     #[default]
     Away,
-    /// It has asked.
+    /// The client has asked.
     Asking,
-    /// It is queued.
+    /// The attempt is queued.
     Queued,
-    /// The node does not vote.
     NotVoting,
-    /// It has the vote, with this token.
+    /// The attempt has the vote, with this token.
     Vote(Token),
-    /// It has the vote, and has sent a confirmation.
+    /// The attempt has the vote, and the client has sent a confirmation.
     Confirming(Token),
-    /// It has confirmed, with this token.
+    /// The node has confirmed this token.
     Confirmed(Token),
-    /// It has given back the vote of this token; whether that was sent on this connection.
+    /// The client yields the vote of this token; true if the yield was sent on this connection.
     Yielding(Token, bool),
 }
 
 impl Status {
-    /// Returns the token of the vote, if it has one.
+    /// Returns the token of the vote, if the attempt has one.
     pub(crate) fn vote(self) -> Option<Token> {
         match self {
             Status::Vote(token) | Status::Confirming(token) | Status::Confirmed(token) => {
@@ -43,99 +42,91 @@ impl Status {
     }
 }
 
-/// A client's end of the connection to one node, and what is in flight between them.
+/// A client's end of the connection to one node, and the messages in flight between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct End {
-    /// The connection works.
+    /// Set while the connection works.
     pub(crate) up: bool,
-    /// It can no longer be opened.
+    /// Set if the connection can no longer be opened.
     pub(crate) severed: bool,
-    /// The status of the current attempt.
     pub(crate) status: Status,
-    /// A lower ticket waits here.
+    /// Set if a lower ticket waits on this node.
     pub(crate) lower: bool,
-    /// The current attempt has asked here at least once.
+    /// Set once the current attempt has asked on this node.
     pub(crate) asked: bool,
-    /// It may ask or renew: once between two ticks.
+    /// Set if the client may ask or renew, which it may do once between two ticks.
     pub(crate) fresh: bool,
-    /// An ask on a lost connection may still be applied.
+    /// Set while an ask on a lost connection may still be applied.
     pub(crate) late: bool,
     /// Ticks since the first ask, the confirmation or the renewal in flight was sent.
     pub(crate) age: u8,
     /// Ticks for which this node's last confirmation is valid.
     pub(crate) proof: u8,
-    /// Attempts that have ended, and are to be released here.
+    /// Ended attempts that must be released on this node.
     pub(crate) owed: Owners,
-    /// Those of them whose release is in flight.
+    /// Attempts of `owed` with a release in flight.
     pub(crate) released: Owners,
-    /// Those of them whose release is to be repeated, after the late commands.
+    /// Attempts of `owed` to be released again, after the late commands.
     pub(crate) again: Owners,
-    /// A renewal, or a repair, is in flight.
+    /// Set while a renewal or a repair is in flight.
     pub(crate) renewing: bool,
     /// Commands in flight.
     pub(crate) to_node: List<Command, 16>,
-    /// Answers and pushes in flight.
+    /// Replies and pushes in flight.
     pub(crate) to_client: List<Message, 16>,
     /// Commands in flight on the previous connection.
     pub(crate) old: List<Command, 16>,
 }
 
-/// A node and the connections to it. Which node is which does not matter, so columns are kept in order.
+/// A node and the connections to it. Nodes are interchangeable, so columns are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Column<const C: usize> {
-    /// The node.
     pub(crate) node: Node,
-    /// The clients' ends.
     pub(crate) ends: [End; C],
 }
 
 /// The phase of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It has no call.
+    /// The client has no call.
     #[default]
     Idle,
-    /// It can reach too few nodes, and is queued nowhere.
+    /// The client can reach too few nodes, and is queued on none.
     Cut,
-    /// It has too few votes.
+    /// The attempt has too few votes.
     Asking,
-    /// It has enough votes, and has them confirmed with this token.
+    /// The attempt has enough votes, and confirms them with this token.
     Confirming(Token),
-    /// Its body runs.
+    /// The body runs.
     Holding(Token),
-    /// Its body runs, and has been notified that the hold is lost.
+    /// The body runs, and has been notified that the hold is lost.
     Lost,
 }
 
-/// One client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client {
-    /// It has crashed.
     pub(crate) crashed: bool,
-    /// Calls it will still make.
+    /// The number of calls that the client will still make.
     pub(crate) calls: u8,
-    /// Its attempts so far.
+    /// The number of attempts so far.
     pub(crate) number: u8,
-    /// Its phase.
     pub(crate) phase: Phase,
-    /// The token that its attempt names.
+    /// The token that the attempt names.
     pub(crate) named: Token,
-    /// The token that it names for the next owner, while it releases.
+    /// The token that a release names for the next owner.
     pub(crate) handed: Token,
 }
 
 /// The whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State<const N: usize, const C: usize> {
-    /// The nodes.
     pub(crate) columns: [Column<C>; N],
-    /// The clients.
     pub(crate) clients: [Client; C],
     /// Faults that may still happen.
     pub(crate) faults: Faults,
     /// The token of the body that started last.
     pub(crate) last: Token,
-    /// A body started with a token that was not above it.
+    /// Set if a body started with a token that was not above the last one.
     pub(crate) inverted: bool,
 }
 
@@ -182,7 +173,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         state
     }
 
-    /// Puts the columns in order, so that states that differ only by it are one. Returns the places they had.
+    /// Sorts the columns, because their order does not matter. Returns their previous places.
     pub(crate) fn arrange(&mut self) -> [usize; N] {
         let mut order: [usize; N] = std::array::from_fn(|place| place);
         order.sort_by_cached_key(|place| pack(self.columns[*place]));
@@ -210,7 +201,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         votes.count()
     }
 
-    /// Returns true if a body has a valid hold: a quorum's confirmations are valid.
+    /// Returns true if a body has a valid hold, which is one with valid confirmations of a quorum.
     pub(crate) fn is_valid(&self, client: usize, quorum: usize) -> bool {
         let Client { phase, crashed, .. } = self.clients[client];
         matches!(phase, Phase::Holding(_))
@@ -225,7 +216,8 @@ impl<const N: usize, const C: usize> State<N, C> {
         (client.phase, client.named) = (Phase::Asking, named);
     }
 
-    /// Makes space for a new token above each: it is just above what its node knows, and below all other tokens.
+    /// Makes room above each token for a new one, which is just above what its node knows and below
+    /// all other tokens.
     pub(crate) fn spread_tokens(&mut self) {
         self.each_token(|token| *token *= 2);
     }

@@ -8,7 +8,7 @@ use crate::tokens::Tokens as _;
 /// The number of kinds of steps.
 pub const KINDS: usize = 18;
 
-/// One step. The numbers are a client's and a node's.
+/// One step. The numbers identify a client and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     /// A call begins.
@@ -17,11 +17,11 @@ pub(crate) enum Action {
     Serve(usize, usize),
     /// A node applies the next command of a client's lost connection.
     ServeOld(usize, usize),
-    /// What is left on a lost connection is never applied.
+    /// The remaining commands of a lost connection are never applied.
     DropOld(usize, usize),
-    /// A client reads the next answer or push.
+    /// A client reads the next reply or push.
     Read(usize, usize),
-    /// A client asks a node again, or gives back what no other node has confirmed.
+    /// A client asks a node again, or yields a confirmed vote because it has too few votes.
     Ask(usize, usize),
     /// A client gives up its connection to a node that is down.
     Notice(usize, usize),
@@ -33,7 +33,7 @@ pub(crate) enum Action {
     End(usize),
     /// Time passes.
     Tick,
-    /// A node comes back with its data.
+    /// A node returns with its data.
     Up(usize),
     /// Fault: a client gives up a connection.
     Cut(usize, usize),
@@ -41,7 +41,7 @@ pub(crate) enum Action {
     Sever(usize, usize),
     /// Fault: a node serves no client.
     Down(usize),
-    /// Fault: a node loses its data, and its connections.
+    /// Fault: a node loses its data and its connections.
     Forget(usize),
     /// Fault: a client crashes.
     Crash(usize),
@@ -50,7 +50,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// The node that it is about, by its place among the columns.
+    /// Returns the node of the step, by its place among the columns.
     pub(crate) fn node(&mut self) -> Option<&mut usize> {
         match self {
             Action::Serve(_, node)
@@ -117,7 +117,7 @@ impl Config {
                 }
             }
         }
-        // Bodies take as long as they like.
+        // A body may run for any time, so its end does not delay a tick.
         let is_quiet = steps.len() == steps_before;
         if is_quiet || state.faults.late_ticks > 0 {
             steps.push(Action::Tick);
@@ -140,7 +140,7 @@ impl Config {
         let down = state.columns.iter().filter(|column| column.node.down);
         let may_fall = faults.downs > 0 && down.count() < N - self.setup.quorum();
         for (place, column) in state.columns.iter().enumerate() {
-            // Those that are down from the beginning stay down.
+            // Nodes that are down from the beginning stay down.
             if column.node.down && self.setup.down == 0 {
                 steps.push(Action::Up(place));
             }
@@ -189,7 +189,7 @@ impl Config {
         }
     }
 
-    /// Takes a step, and leaves the columns in their places.
+    /// Takes a step, without sorting the columns.
     pub(crate) fn apply<const N: usize, const C: usize>(
         &self,
         state: &mut State<N, C>,
@@ -271,7 +271,7 @@ impl Config {
                 state.columns[node].node.forget(&self.rules, newest);
                 for client in 0..C {
                     let end = &mut state.columns[node].ends[client];
-                    // It was restarted: the commands in flight to it are lost.
+                    // The node was restarted, so the commands in flight to it are lost.
                     end.to_node.clear();
                     end.old.clear();
                     self.lose(state, client, node);
@@ -284,7 +284,7 @@ impl Config {
                 }
                 state.clients[client].crashed = true;
                 for end in state.ends_mut(client) {
-                    // What it knew no longer matters.
+                    // The client's knowledge no longer matters.
                     *end = End {
                         old: end.old,
                         ..End::default()
@@ -372,8 +372,7 @@ impl Config {
         }
     }
 
-    /// Returns the state after a step, with its columns in order and its tokens numbered, and the places that its
-    /// nodes had before.
+    /// Returns the state after a step, sorted and with numbered tokens, and the nodes' old places.
     pub(crate) fn step<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,

@@ -4,21 +4,22 @@ use std::fmt;
 
 use crate::tokens::Token;
 
-/// The most attempts of a client.
+/// The maximum number of attempts of a client.
 pub(crate) const ATTEMPTS: u8 = 8;
 
-/// One attempt of a client. Its number is its ticket: lower ones are served first. The clocks of clients may differ
-/// by any amount, so each client's tickets are below all of the next one's, whenever they were drawn.
+/// One attempt of a client. Its number is its ticket; lower tickets are served first. The clocks of
+/// clients may differ by any amount, so each client's tickets are below all tickets of the next
+/// client, whenever they were drawn.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u8);
 
 impl Owner {
-    /// An attempt of a client.
+    /// Creates the owner of a client's attempt.
     pub fn new(client: usize, number: u8) -> Self {
         Owner(client as u8 * ATTEMPTS + number)
     }
 
-    /// The client.
+    /// Returns the client.
     pub fn client(self) -> usize {
         usize::from(self.0 / ATTEMPTS)
     }
@@ -30,7 +31,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// A set of owners: a queue is served by tickets, so it needs no order of its own.
+/// A set of owners. A queue is served by tickets, so it needs no order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owners(u32);
 
@@ -65,7 +66,7 @@ impl Owners {
 /// A command to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Command {
-    /// The owner that it is about.
+    /// The owner that the command concerns.
     pub owner: Owner,
     /// The script to run.
     pub script: Script,
@@ -74,19 +75,18 @@ pub struct Command {
 /// The script that a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Script {
-    /// Requests the vote, or a place in the queue; again, the same. An ask that names a token is confirmed with it at
-    /// once, if it has the vote at once and the token is above all that the node knows.
+    /// Requests the vote or a place in the queue, and can be repeated. An ask may name a token
+    /// above all that the node knows. If it gets the vote at once, it is confirmed with that token.
     Ask(Option<Token>),
-    /// Gives the vote of this token to a lower ticket.
+    /// Yields the vote of this token to a lower ticket.
     Yield(Token),
     /// Holds the lock for the whole lease, with this token.
     Confirm(Token),
-    /// Removes the owner. The next one is confirmed with the token that is named, if that is above all that the
-    /// node knows.
+    /// Removes the owner. This token confirms the next owner, if it is above all known ones.
     Release(Option<Token>),
     /// Holds the lock for another lease.
     Renew(Token),
-    /// Holds the lock again where it was lost.
+    /// Restores a hold on a node that lost it.
     Repair(Token),
 }
 
@@ -97,7 +97,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// The token that it names.
+    /// Returns the token that the script names.
     pub fn token_mut(&mut self) -> Option<&mut Token> {
         match self {
             Script::Ask(token) | Script::Release(token) => token.as_mut(),
@@ -108,7 +108,7 @@ impl Script {
         }
     }
 
-    /// Returns true if it is refused when it arrives late.
+    /// Returns true if the node refuses the script when it arrives late.
     pub(crate) fn has_deadline(self) -> bool {
         matches!(self, Script::Ask(_) | Script::Repair(_))
     }
@@ -117,37 +117,37 @@ impl Script {
 /// A message from a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// The owner that it is about.
+    /// The owner that the message concerns.
     pub owner: Owner,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// An answer or a push.
+/// A reply or a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// You have its vote, for a short time: an answer, or a push.
+    /// The owner has the vote, for a short time; a reply or a push.
     Granted(Token),
-    /// You still have it, and whether a lower ticket waits.
+    /// The owner still has the vote; true if a lower ticket waits.
     Yours(Token, bool),
-    /// You are queued.
+    /// The owner is queued.
     #[default]
     Queued,
-    /// It does not vote.
+    /// The node does not vote.
     NotVoting,
     /// A lower ticket waits.
     Lower,
-    /// A yield was applied, or was about something else.
+    /// A yield was applied, or was for another vote.
     Yielded,
-    /// The lock is yours for a lease, with this token.
+    /// The owner has the lock for a lease, with this token.
     Confirmed(Token),
-    /// The same as a push, because the owner before has handed it on. For this many ticks from now.
+    /// A push: the owner has the lock for this many ticks, because the previous one handed it on.
     HandedOn(Token, u8),
-    /// It is yours with this newer token, which is to be confirmed at least.
+    /// The owner has the vote with this newer token, and must confirm at least that.
     Newer(Token),
-    /// It is not yours.
+    /// The owner does not have the lock.
     Refused,
-    /// It is free.
+    /// The lock is free.
     Free,
     /// The owner is removed.
     Released,

@@ -7,7 +7,7 @@ use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user
 use crate::cluster::until_renewed;
 use crate::kit::{HELD, LONG, acquire_later, connect_patiently, until_queued};
 
-/// What is needed in a cluster, and not for a single server.
+/// Rights that are needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
     "+ssubscribe",
     "+spublish",
@@ -16,7 +16,7 @@ const MORE: &[&str] = &[
     "+asking",
 ];
 
-/// What is needed for a single server, and not in a cluster.
+/// Rights that are needed for a single server, and not in a cluster.
 const LESS: &[&str] = &["+subscribe", "+publish", "+pubsub|numsub"];
 
 fn rights() -> Vec<&'static str> {
@@ -25,7 +25,7 @@ fn rights() -> Vec<&'static str> {
     of_one.chain(MORE.iter().copied()).collect()
 }
 
-/// Gives the user these rights at all nodes. The URL with which to be it.
+/// Gives the user these rights at all nodes. Returns the URL of that user.
 pub(super) fn become_user(cluster: &RedisCluster, rights: &[&str]) -> String {
     for node in cluster.nodes() {
         set_user(&mut node.client(), rights);
@@ -33,7 +33,7 @@ pub(super) fn become_user(cluster: &RedisCluster, rights: &[&str]) -> String {
     cluster.url_of(&format!("redis+cluster://{}@", user()))
 }
 
-/// Everything that differs in a cluster, each step once.
+/// Runs every step that differs in a cluster once.
 async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Error> {
     let (first, second) = (connect_patiently(url).await?, connect_patiently(url).await?);
     let slot = cluster.slot(key);
@@ -51,7 +51,7 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     }
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
-    // Renewed where the key is, before the slot is.
+    // The hold is renewed at the node that has the key, before that node has the slot.
     cluster.begin_migration(slot, to);
     while cluster.migrate_keys(slot, from, to) > 0 {}
     tokio::select! {
@@ -66,7 +66,7 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     guard.release().await
 }
 
-/// Without any of these rights something is denied, and with all of them nothing.
+/// Without any one of these rights something is denied, and with all of them nothing is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_these_rights_no_more_and_no_less() {
     let cluster = RedisCluster::start(2);
@@ -75,7 +75,7 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
         let mut fewer = rights();
         fewer.retain(|right| right != missing);
         let url = become_user(&cluster, &fewer);
-        // Another key each time, in a slot that was not touched.
+        // Another key each time, in an unused slot.
         let key = format!("{index}{}", keys[0]);
         let result = exercise(&cluster, &url, &key).await;
         let denied = cluster.nodes().flat_map(|node| denied(&mut node.client()));
@@ -84,7 +84,7 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
         assert_eq!(denied.is_empty(), !is_denied, "{missing}: {denied:?}");
         assert!(is_denied || result.is_ok(), "{result:?}");
         if ["+cluster|slots", "+ssubscribe"].contains(missing) {
-            // Connecting ends at once, and names the command.
+            // `connect` fails at once, and names the command.
             let (error, named) = (result.unwrap_err(), missing[1..].replace('|', " "));
             let is_config = matches!(error, Error::Config { .. });
             assert!(is_config, "{missing}: {error:?}");
@@ -97,7 +97,7 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
     }
 }
 
-/// The line in the documentation, of which this is all that differs.
+/// The documented line, which lists only these differences.
 #[test]
 fn the_documented_line_is_this_one() {
     let page = include_str!("../../../../docs/storage.md");

@@ -1,4 +1,4 @@
-//! Calls that want the same locks: a queue behind a holder, or a crowd that takes locks in turn.
+//! Calls for the same locks: a queue behind a holder, or a crowd that takes locks in turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, connect, give_back, 
 pub(crate) struct Queue {
     pub(crate) guard: LockGuard,
     pub(crate) waiting: Vec<Acquiring>,
-    /// What is left is released in the background while these live.
+    /// These release the rest in the background while they live.
     pub(crate) managers: Vec<LockManager>,
 }
 
 impl Queue {
-    /// Every waiter has a manager of its own. The server is the one that has the lock.
+    /// Queues waiters with a manager each. `server` is the one that has the lock.
     pub(crate) async fn start(
         url: &str,
         server: &RedisServer,
@@ -52,7 +52,7 @@ impl Queue {
     }
 }
 
-/// The waiters have the lock in their order, each with a greater token than the one before.
+/// Serves the waiters in their order, each with a greater token than the one before.
 pub(crate) async fn served_in_order(mut last: FencingToken, waiting: Vec<Acquiring>) {
     let give_back = |turn| tokio::spawn(give_back(turn));
     let waiting: Vec<_> = waiting.into_iter().map(give_back).collect();
@@ -65,12 +65,12 @@ pub(crate) async fn served_in_order(mut last: FencingToken, waiting: Vec<Acquiri
     }
 }
 
-/// A waiter has the lock, with a greater token than the last one, and releases it.
+/// Serves one waiter, with a greater token than the last one.
 pub(crate) async fn served(last: FencingToken, waiting: Acquiring) {
     served_in_order(last, vec![waiting]).await;
 }
 
-/// Calls that take the locks of some keys again and again.
+/// Calls that acquire the locks of some keys again and again.
 pub(crate) struct Crowd {
     calls: Vec<(Arc<AtomicU64>, JoinHandle<()>)>,
     has_ended: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Every manager has two calls for each key. `released` looks at how each hold ended.
+    /// Starts two calls for each key and manager. `released` checks how each hold ended.
     pub(crate) async fn start(
         url: &str,
         keys: &[String],
@@ -117,7 +117,7 @@ impl Crowd {
         crowd
     }
 
-    /// The number of turns of the call that has had the fewest. No call has failed.
+    /// Returns the lowest number of turns of a call. Panics if a call has failed.
     pub(crate) fn turns(&self) -> u64 {
         let turns = self.calls.iter().map(|(turns, call)| {
             assert!(!call.is_finished(), "a call has failed");
@@ -126,8 +126,8 @@ impl Crowd {
         turns.min().unwrap_or_default()
     }
 
-    /// Ends after every call has had some turns more. What is left is released in the background
-    /// while the managers live.
+    /// Ends after every call has had some more turns. The managers release the rest in the
+    /// background while they live.
     pub(crate) async fn end(self) -> Vec<LockManager> {
         let before = self.turns();
         eventually_async(LONG * 2, async || self.turns() > before + 5).await;

@@ -1,4 +1,4 @@
-//! Connections to the nodes that are killed while locks are handed on.
+//! Connections to the nodes, which are killed while locks are handed off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
 use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
-/// Connections of a kind are killed again and again, while several clients work.
+/// Connections of one type are killed repeatedly while several clients work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_that_are_killed_are_replaced() {
     let cluster = RedisCluster::start(3);
@@ -34,8 +34,8 @@ async fn those_that_are_killed_are_replaced() {
     }
 }
 
-/// A new connection listens in every slot in which somebody waits before it counts as up, so that
-/// what is handed on from then on is heard.
+/// A new connection subscribes in every slot that has a waiter before it counts as up, so that it
+/// receives the hand-offs from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_connection_listens_where_somebody_waits() {
     let cluster = RedisCluster::start(3);
@@ -67,8 +67,8 @@ async fn a_new_connection_listens_where_somebody_waits() {
     until_all_clean(&cluster).await;
 }
 
-/// A node that nobody has needed for a minute is left, and others are not; it is opened again when
-/// it is needed.
+/// A node that was not needed for a minute is disconnected, and the others are not. Its connections
+/// are opened again when it is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
     let cluster = RedisCluster::start(3);
@@ -90,7 +90,7 @@ async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
     eventually_async(LONG, async || of_manager() == [2, 2, 2]).await;
     ahead.store(61_000, Ordering::Relaxed);
     taken_once(&manager, &keys[0]).await;
-    // What nobody executes has it ask where slots are, which it does every half minute otherwise.
+    // An unserved slot makes the manager ask for the slots, otherwise done every half minute.
     cluster.abandon(&cluster.masters[0], cluster.slot(&keys[0]));
     let doubting = acquire_later(&manager, &keys[0], LONG, ms(100));
     eventually_async(LONG, async || of_manager() == [2, 0, 0]).await;
@@ -99,7 +99,7 @@ async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
     eventually_async(LONG, async || of_manager() == [2, 2, 0]).await;
 }
 
-/// What worked for a node ends with the manager, whoever still has that.
+/// After a shutdown nothing works for a node, although the manager and guards still exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_leaves_no_connection_and_no_task() {
     let cluster = RedisCluster::start(2);

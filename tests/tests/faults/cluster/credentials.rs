@@ -6,7 +6,7 @@ use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 use crate::credentials::{Vault, add_user, users};
 use crate::kit::{LONG, ms, taken_once};
 
-/// Each node is told who we are when it is opened, and again while its connections live.
+/// Each node gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_is_told_the_credentials_of_the_moment() {
     let cluster = RedisCluster::start(2);
@@ -14,8 +14,8 @@ async fn each_node_is_told_the_credentials_of_the_moment() {
     are_told_to_all(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
 }
 
-/// The keys have their locks on these servers, and a manager has two connections to each of them.
-/// What is left is released in the background while it lives.
+/// Checks two users in turn on servers with the locks of `keys`, and two connections to each
+/// server. The returned manager releases the rest in the background while it lives.
 pub(crate) async fn are_told_to_all(
     url: &str,
     servers: &[&RedisServer],
@@ -39,7 +39,7 @@ pub(crate) async fn are_told_to_all(
     eventually_async(LONG, async || are("one")).await;
     vault.set(Ok(Credentials::new("two", "second")));
     eventually_async(LONG, async || are("two")).await;
-    // Nothing depends on the old one any more, neither what lives nor what is opened.
+    // Neither live nor new connections depend on the old user.
     for server in servers {
         server.client().cmd(&["ACL", "DELUSER", "one"]);
     }

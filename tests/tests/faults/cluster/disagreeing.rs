@@ -1,4 +1,4 @@
-//! Nodes of a cluster that do not agree on who has a slot.
+//! Nodes of a cluster that disagree on the owner of a slot.
 
 use distlock_tests::RedisCluster;
 
@@ -8,9 +8,9 @@ use crate::kit::{
     LONG, acquire_later, calls, connect, connect_patiently, ms, taken_once, until_queued,
 };
 
-/// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a
-/// client that knows better takes nothing from it, for at the other node somebody else may have the
-/// lock.
+/// A node that has lost a slot, and does not know it, hands off a lock to the waiter there. A
+/// client that knows better rejects the grant, because another client may have the lock at the
+/// other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let cluster = RedisCluster::start(2);
@@ -28,11 +28,11 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     };
     let (first, waiter) = (connect(&url).await, connect(&url).await);
     let guard = first.lock(key).lease(LONG).acquire().await.unwrap();
-    // Where it will be as well.
+    // Connects the waiter to the node that will get the slot.
     taken_once(&waiter, unserved).await;
     let mut waiting = acquire_later(&waiter, key, LONG, LONG);
     until_queued(&mut at_old, key, 1).await;
-    // From now on only the new one says where slots are, and that it has this one.
+    // From here on only the new node reports the slots, and it claims this one.
     at_old.cmd(&["ACL", "SETUSER", "distlock", "-cluster|slots"]);
     does(&["CLUSTER", "FORGET", &name]);
     does(&["CLUSTER", "ADDSLOTS", &slot]);
@@ -40,13 +40,13 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let url = format!("redis+cluster://127.0.0.1:{}", new.port());
     let second = connect_patiently(url).await.unwrap();
     let other = second.lock(key).lease(LONG).acquire().await.unwrap();
-    // A command that nobody executes has the waiter ask where slots are. It goes to the new node,
-    // and waits there too.
+    // A command for an unserved slot makes the waiter ask for the slots. It then waits at the new
+    // node, too.
     let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));
     until_queued(&mut new.client(), key, 1).await;
     asking.abort();
     guard.release().await.unwrap();
-    // The old node has handed it on.
+    // The old node has handed off the lock.
     assert_eq!(calls(&mut at_old, "spublish"), 1);
     let early = tokio::time::timeout(ms(300), &mut waiting).await;
     assert!(early.is_err(), "two have it: {early:?}");

@@ -1,4 +1,4 @@
-//! Nodes that die or freeze, with a replica that takes their place or without one.
+//! Nodes that die or freeze, with or without a replica that takes their place.
 
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async, within};
@@ -16,8 +16,7 @@ async fn until_copied(replica: &RedisServer, lock: &str) {
     eventually_async(LONG, async || raw.exists(lock)).await;
 }
 
-/// A master is lost while its locks are held, waited for and asked for, and its replica takes its
-/// place.
+/// Loses a primary while its locks are held, waited for and requested. Its replica takes its place.
 async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) {
     let cluster = RedisCluster::with_replicas(3);
     let keys = cluster.key_on_each("k");
@@ -28,14 +27,14 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let other = connect(&url).await;
     let elsewhere = other.lock(&keys[0]).lease(HELD);
     let unconcerned = elsewhere.acquire().await.unwrap();
-    // This one ends before it, and its holder is told.
+    // This lease ends before the failover, and its holder learns of the loss.
     let short = format!("short{{{key}}}");
     let lost = Queue::start(&url, master, &short, ms(700), 0).await.guard;
     let next = acquire_later(&other, &short, LONG, LONG * 3);
     until_copied(replica, &lock_key(key)).await;
     until_copied(replica, &format!("distlock:lock:{short}")).await;
     lose(master);
-    // Any node that lives says where the slots are.
+    // Every live node reports the slots.
     let fresh = format!("fresh{{{key}}}");
     let lazy = LockManager::connect_lazy(&url).unwrap();
     let newcomers = [connect(&url).await, lazy];
@@ -43,7 +42,7 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let error = within(LONG, lost.lost()).await;
     assert!(error.is_lost(), "{error:?}");
     cluster.until_promoted(replica, cluster.slot(key));
-    // Who asked meanwhile is answered, what is held is renewed, and who waits stands in the queue.
+    // The calls made meanwhile succeed, the hold is renewed, and the waiter is in the queue.
     within(LONG, join_all(asking.map(give_back))).await;
     let mut raw = replica.client();
     until_renewed(&mut raw, key).await;
@@ -64,7 +63,7 @@ async fn a_killed_master_is_left_for_its_replica() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_master_is_left_for_its_replica() {
     let (cluster, key) = is_survived(RedisServer::stop_process).await;
-    // It wakes up, and is a replica from then on: what it believed to have counts for nobody.
+    // The old primary wakes up and becomes a replica. The locks that it had count for no client.
     let manager = connect(&cluster.url()).await;
     cluster.masters[1].cont_process();
     let guard = manager.lock(&key).acquire().await.unwrap();
@@ -73,7 +72,7 @@ async fn a_frozen_master_is_left_for_its_replica() {
     guard.release().await.unwrap();
 }
 
-/// Nobody takes the place of a master without a replica: its locks are away, and only those.
+/// A primary without a replica is not replaced. Its locks are unavailable, and only those.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_leaves_the_locks_of_others_alone() {
     let cluster = RedisCluster::start(3);
@@ -105,7 +104,7 @@ async fn a_dead_master_leaves_the_locks_of_others_alone() {
         let name = format!("redis://127.0.0.1:{}", dead.port());
         assert!(error.to_string().contains(&name), "{error}");
     }
-    // It comes back, with all that it knew of the cluster and nothing of the locks.
+    // The node returns with all it knew of the cluster, and without the locks.
     dead.restart();
     let lock = manager.lock(&keys[2]).wait(LONG);
     lock.run(async |_| Ok::<_, Error>(())).await.unwrap();

@@ -1,4 +1,4 @@
-//! Locks in all nodes of a cluster that nothing happens to.
+//! Locks on all nodes of an undisturbed cluster.
 
 use distlock_tests::RedisCluster;
 
@@ -6,7 +6,7 @@ use crate::cluster::callers::Queue;
 use crate::cluster::until_all_clean;
 use crate::kit::{LONG, calls, connect, lock_key, taken_once};
 
-/// What is handed on is pushed in the slot: no waiter has to look.
+/// Hand-offs are pushed in the slot, so no waiter needs a queue check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_come_first_served_across_managers() {
     let cluster = RedisCluster::start(3);
@@ -15,12 +15,12 @@ async fn first_come_first_served_across_managers() {
     let mut raw = node.client();
     raw.cmd(&["CONFIG", "RESETSTAT"]);
     let _managers = queue.serve().await;
-    // None was passed over and had to ask again.
+    // No waiter was passed over and had to ask again.
     assert_eq!(calls(&mut raw, "spublish"), 5);
     until_all_clean(&cluster).await;
 }
 
-/// Each lock is in the node that has its slot. A call on a free lock is one command, and subscribes
+/// Each lock is on the node that has its slot. A call on a free lock is one command, and subscribes
 /// to nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_command_and_no_subscription() {

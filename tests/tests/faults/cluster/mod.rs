@@ -1,4 +1,4 @@
-//! A cluster: each lock is where its slot is, while slots move and nodes die.
+//! A cluster: each lock is on the node of its slot, while slots move and nodes die.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ mod redirects;
 mod replicas;
 mod wrong;
 
-/// Waits until nothing but fences is left on any node that lives.
+/// Waits until every live node has only fences left.
 async fn until_all_clean(cluster: &RedisCluster) {
     let masters = cluster.nodes().filter(|node| node.is_running());
     for node in masters {
@@ -26,8 +26,8 @@ async fn until_all_clean(cluster: &RedisCluster) {
     }
 }
 
-/// The channels in the slot of a key that somebody is subscribed to at a node: those who wait, and
-/// maybe a connection that tries out there what it may do.
+/// Returns the subscribed channels in a key's slot at a node. They belong to the waiters, and maybe
+/// to a connection that checks its rights there.
 fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String> {
     let slot = cluster.slot(key);
     let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);
@@ -36,7 +36,7 @@ fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String
     of_it.map(str::to_owned).collect()
 }
 
-/// How many wait for a key at a node, whichever node has the slot.
+/// Returns how many calls wait for a key at a node, whichever node has the slot.
 fn queued(raw: &mut Resp, key: &str) -> i64 {
     raw.cmd(&["ASKING"]);
     match raw.cmd(&["ZCARD", &queue_key(key)]) {
@@ -45,7 +45,7 @@ fn queued(raw: &mut Resp, key: &str) -> i64 {
     }
 }
 
-/// Waits until a lock that is at this node is renewed there, whichever node has the slot.
+/// Waits until a lock on this node is renewed there, whichever node has the slot.
 async fn until_renewed(raw: &mut Resp, key: &str) {
     let mut expires = || {
         raw.cmd(&["ASKING"]);

@@ -23,13 +23,13 @@ async fn what_is_held_and_waited_for_goes_along() {
     assert!(before.len() as i64 >= WAITERS, "{before:?}");
     cluster.migrate(cluster.slot(key), to);
     let mut raw = to.client();
-    // All are still in the queue, and listen where it is now.
+    // All waiters are still in the queue, and subscribe at the new node.
     assert_eq!(queued(&mut raw, key), WAITERS);
     eventually_async(LONG, async || {
         channels(&cluster, &mut raw, key).is_superset(&before)
     })
     .await;
-    // Renewed where it is now, with the token that it had.
+    // The hold is renewed at the new node, with the token that it had.
     until_renewed(&mut raw, key).await;
     assert!(queue.guard.is_held());
     assert_has(&mut raw, &queue.guard);
@@ -37,7 +37,7 @@ async fn what_is_held_and_waited_for_goes_along() {
     until_all_clean(&cluster).await;
 }
 
-/// A node has the lock of a guard, with its token.
+/// Panics unless a node has the lock of a guard, with its token.
 #[track_caller]
 fn assert_has(raw: &mut Resp, guard: &LockGuard) {
     let value = raw.get(&lock_key(guard.key())).unwrap();
@@ -45,8 +45,8 @@ fn assert_has(raw: &mut Resp, guard: &LockGuard) {
     assert_eq!(token, guard.fencing_token().to_string(), "{guard:?}");
 }
 
-/// A waiter has time to subscribe at the node that has the slot now. A release that came before it
-/// would take the waiter for dead.
+/// A waiter has time to subscribe at the new node of the slot. An earlier release would take the
+/// waiter for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
     let cluster = RedisCluster::start(3);
@@ -68,8 +68,8 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
     until_all_clean(&cluster).await;
 }
 
-/// It is renewed where its key is, and no other client gets it: no subscription counts where a slot
-/// is on its way to, so that an ask or a release there would take all waiters for dead.
+/// The lock is renewed where its key is, and no other client gets it. No subscription counts at the
+/// target of a migration, so an acquire or a release there would take all waiters for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     let cluster = RedisCluster::start(3);
@@ -90,26 +90,26 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     assert!(error.is_retryable(), "{error:?}");
     let name = from.port().to_string();
     assert!(error.to_string().contains(&name), "{error}");
-    // Others are not concerned.
+    // Other slots are not affected.
     taken_once(&other, &keys[2]).await;
     waiting.push(acquire_later(&other, key, HELD, LONG * 3));
     let mut raw = from.client();
     let before = rejected(&mut raw, "evalsha");
     let token = guard.fencing_token();
     let releasing = tokio::spawn(guard.release());
-    // Both are tried again and again, where the slot still is.
+    // Both are retried at the node that still has the slot.
     eventually_async(LONG, async || rejected(&mut raw, "evalsha") > before + 5).await;
     assert_eq!(queued(&mut there, key), 2);
     there.cmd(&["ASKING"]);
     assert!(there.exists(&lock_key(key)), "it was released");
     cluster.end_migration(slot, from, to);
-    // It says so if it had to be repeated.
+    // The release reports whether it had to be repeated.
     let _ = within(LONG, releasing).await.unwrap();
     served_in_order(token, waiting).await;
     until_all_clean(&cluster).await;
 }
 
-/// To a node that has come just now the first slot is on its way.
+/// The first slot of a node that has just joined is in migration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
     let cluster = RedisCluster::start(3);
@@ -128,8 +128,8 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
     assert!(new.client().exists("distlock:fence:{k}"));
 }
 
-/// A node that gives a slot away says so with a push that looks like an answer, while commands are
-/// under way.
+/// A node that gives a slot away sends a push that looks like a reply, while commands are in
+/// flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_subscription_is_nobodys_answer() {
     const ROUNDS: usize = 5;
@@ -151,7 +151,7 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
         let slot = cluster.slot(key);
         cluster.begin_migration(slot, to);
         while cluster.migrate_keys(slot, from, to) > 0 {}
-        // It finds both when it goes on: that the slot is gone, and then what was asked.
+        // When the node resumes, it first finds that the slot is gone, and then the commands.
         let mut raw = from.client();
         from.stop_process();
         let text = slot.to_string();
@@ -178,16 +178,16 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
     until_all_clean(&cluster).await;
 }
 
-/// Slots go to and fro while all work, commands under way and all: each answer reaches who asked.
+/// Slots move back and forth while commands are in flight, and every reply reaches its caller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_nobody_gets_a_lock_that_another_has() {
     const ROUNDS: usize = 12;
     let cluster = RedisCluster::start(3);
     let moved = cluster.key_on_each("load");
-    // Two keys of each slot that moves.
+    // Two keys of each moving slot.
     let others = moved.iter().map(|key| format!("other{{{key}}}"));
     let keys: Vec<_> = moved.iter().cloned().chain(others).collect();
-    // A hand-off that the move has interrupted is repeated, and then says so.
+    // A hand-off that the move has interrupted is repeated, and then reports that.
     let crowd = Crowd::start(&cluster.url(), &keys, 3, HELD, drop).await;
     for round in 0..ROUNDS {
         for (index, key) in moved.iter().enumerate() {
@@ -195,7 +195,7 @@ async fn under_load_nobody_gets_a_lock_that_another_has() {
             cluster.migrate(cluster.slot(key), to);
         }
     }
-    // They still work.
+    // The calls still succeed.
     let _managers = crowd.end().await;
     until_all_clean(&cluster).await;
 }

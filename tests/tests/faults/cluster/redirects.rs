@@ -1,5 +1,4 @@
-//! Where a command goes that is not executed where it was sent, and what of it may be left behind
-//! there.
+//! Commands that are redirected, and the effects that they may leave at the first node.
 
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
@@ -9,7 +8,7 @@ use crate::kit::{
     HELD, LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued,
 };
 
-/// Nobody says where the slots are any more, so there is nothing to follow but the redirect.
+/// No node reports the slots, so the manager can only follow the redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     let cluster = RedisCluster::start(3);
@@ -17,7 +16,7 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     let key = cluster.key_on_each("moved")[0].clone();
     let other = format!("other{{{key}}}");
     let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
-    // One manager for each verb: whoever was redirected once knows it.
+    // One manager for each command, because a redirected manager knows the new node.
     let (renews, releases) = (connect(&url).await, connect(&url).await);
     let (asks, waits) = (connect(&url).await, connect(&url).await);
     let inspects = connect(&url).await;
@@ -39,16 +38,16 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     until_all_clean(&cluster).await;
 }
 
-/// A slot goes to another node and comes back while an ask is on its way. What that takes then,
-/// after it was given back at the other node, is given back once more.
+/// A slot moves to another node and back while an acquire is in flight. The lock that it then takes
+/// is released again, after the release at the other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
-    // The claims of the second one count more: it has its slots again when it wakes up.
+    // The second node has the stronger claims, so it has its slots again when it wakes up.
     let (other, owner) = (&cluster.masters[0], &cluster.masters[1]);
     for node in cluster.nodes() {
-        // So long nobody is taken for dead.
+        // No node counts as dead before this time.
         let set = ["CONFIG", "SET", "cluster-node-timeout", "60000"];
         assert!(!node.client().cmd(&set).is_error());
     }
@@ -65,7 +64,7 @@ async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
     };
     let mut beside = other.client();
     let manager = connect(&cluster.url()).await;
-    // What a connection runs when it is opened is not to be counted below.
+    // Commands of a connection that opens must not be counted below.
     taken_once(&manager, unserved).await;
     cluster.abandon(other, cluster.slot(unserved));
     let mut applied_late = false;
@@ -78,9 +77,9 @@ async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
         owner.stop_process();
         believes(other, &names[0]);
         let asking = acquire_later(&manager, &key, LONG * 3, LONG);
-        // It is sent by then, or this round shows nothing.
+        // The acquire must be sent by now; otherwise this round shows nothing.
         tokio::time::sleep(ms(30)).await;
-        // A command that nobody executes has the manager ask where the slots are.
+        // A command for an unserved slot makes the manager ask for the slots.
         let asked = calls(&mut beside, "cluster|slots");
         let doubting = acquire_later(&manager, unserved, LONG, ms(1_000));
         eventually_async(LONG, async || calls(&mut beside, "cluster|slots") > asked).await;

@@ -14,7 +14,7 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let first = builder.clone().connect(&cluster.url()).await.unwrap();
     let second = builder.connect(&cluster.url()).await.unwrap();
     let keys = cluster.key_on_each("k");
-    // Taken, renewed and handed on: its replica has heard of each.
+    // Each lock is acquired, renewed and handed off, and its replica receives every step.
     let nodes = cluster.masters.iter().zip(&cluster.replicas);
     for (key, (node, replica)) in keys.iter().zip(nodes) {
         let lock = first.lock(key).lease(HELD).wait(LONG);
@@ -32,7 +32,7 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
         assert!(value.is_some_and(|value| value.contains(&token)), "{key}");
         guard.release().await.unwrap();
     }
-    // Renewed where it is, also while its slot is on its way.
+    // The hold is renewed where its key is, also while its slot migrates.
     let lock = first.lock(&keys[1]).lease(HELD);
     let guard = lock.acquire().await.unwrap();
     let (slot, to) = (cluster.slot(&keys[1]), &cluster.masters[2]);

@@ -1,4 +1,4 @@
-//! Servers that are no cluster, or not one that can be used.
+//! Servers that are no cluster, or no usable one.
 
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
@@ -17,7 +17,7 @@ fn assert_says(case: &str, error: &Error, words: &[&str]) {
     }
 }
 
-/// It says so at connect, in words that name the remedy.
+/// `connect` fails, and the error names the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_cannot_be_used_is_told() {
     let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
@@ -40,7 +40,7 @@ async fn a_cluster_that_cannot_be_used_is_told() {
         assert_says(case, &error, words);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
     }
-    // One node that answers is enough to find the others.
+    // One node that replies is enough to find the others.
     let dead = RedisServer::start();
     dead.kill();
     let [dead, alive] = [&dead, &guarded.masters[1]].map(RedisServer::port);
@@ -55,7 +55,7 @@ async fn a_cluster_that_cannot_be_used_is_told() {
     assert_says("no node that answers", &error, &[&dead.to_string()]);
 }
 
-/// Without the right to INFO this is found by a redirect.
+/// Without the right to INFO, a redirect reveals the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
     const SAYS: &[&str] = &["write redis+cluster://"];
@@ -78,7 +78,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         }
         all_told.push(told);
     }
-    // One of them has the slot of the key that is tried at the beginning.
+    // One of the nodes has the slot of the key that is tried first.
     all_told.sort_unstable();
     assert_eq!(all_told, [2, 3, 3]);
 }

@@ -1,14 +1,14 @@
-//! What one script touches is bounded, however long the queue is, and what it leaves the next one
-//! does.
+//! A script touches a bounded number of elements, however long the queue is. The next script
+//! continues its work.
 
 use distlock_tests::Resp;
 
 use super::{BUSY, Bench, CHANNELS, ENTRY, FENCE_TTL, LOOK, QUEUE, QUEUED};
 
-/// Commands and elements: some times what a short queue costs, and far from a long one.
+/// Limit of commands and elements: several times the cost of a short queue, far from a long one.
 pub(super) const BOUND: usize = 1_000;
 
-/// Entries of one client at the end of a queue, as its asks would make them.
+/// Appends entries of one client to a queue, as its acquires would.
 const FILL: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
@@ -32,7 +32,7 @@ pub(super) fn fill(raw: &mut Resp, queue: [&str; 2], client: &str, first: usize,
     }
 }
 
-/// What each script did: its commands, and the elements that it asked for.
+/// Returns for each script the number of its commands and of the elements that it requested.
 pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
     let mut scripts = Vec::new();
     for line in lines {
@@ -49,7 +49,7 @@ pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
             }
             ["ZRANGE", _, first, last, ..] => {
                 let [first, last]: [i64; 2] = [first, last].map(|rank| rank.parse().unwrap());
-                // From the end, or up to it.
+                // A range counted from the end, or a range up to the end.
                 let to_the_end = first >= 0 && last < 0;
                 let count = usize::try_from(last - first + 1).unwrap_or(whole);
                 if to_the_end { whole } else { count }
@@ -66,7 +66,7 @@ pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
 fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
     const LIVE: usize = 100_000;
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
-    // The living stand between the frozen client's entries.
+    // The live entries are between those of the frozen client.
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, LIVE);
     fill(&mut bench.raw, [QUEUE, ENTRY], "f0", 2, 1_000);
     bench.release("a:1");
@@ -115,7 +115,7 @@ fn the_dead_of_many_locks_are_too_many_for_one_look() {
     let mut monitor = bench.server.monitor();
     let mut looks = 0;
     let mut first_left = 0;
-    // A grant may expire while others are still to come.
+    // A grant may expire before the other locks have had one.
     let mut granted = [false; LOCKS];
     while granted.contains(&false) {
         let reply = bench.run(LOOK, &keys, &arguments);

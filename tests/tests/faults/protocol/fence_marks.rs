@@ -1,4 +1,4 @@
-//! The mark of a fence while calls wait, and values of others in our keys.
+//! The mark of a fence while calls wait, and foreign values in the keys of distlock.
 
 use super::{Bench, ENTRY, FENCE, HELD, LEASE, LOCK, QUEUE, QUEUED, TTL, WHENEVER, assert_refused};
 
@@ -37,7 +37,7 @@ fn a_head_that_asks_again_takes_the_free_lock_itself() {
     assert_eq!(bench.holder().as_deref(), Some("b:2"));
 }
 
-/// It has run out, or somebody removed it: whoever finds none looks at the queue.
+/// A fence may have expired or been removed. A script that finds none checks the queue.
 #[test]
 fn without_a_fence_nobody_is_passed_or_forgotten() {
     let mut bench = Bench::queued(&["b", "d"], &["b:1"]);
@@ -51,8 +51,8 @@ fn without_a_fence_nobody_is_passed_or_forgotten() {
     assert_eq!(bench.holder().as_deref(), Some("d:1"));
 }
 
-/// No lock without a token, and it is not overwritten, also if it is as long as a token and below
-/// the server's time.
+/// A foreign fence is not overwritten, even if it is as long as a token and below the server's
+/// time. Without a token no lock is granted.
 #[test]
 fn a_foreign_fence_grants_nothing() {
     let mut bench = Bench::queued(&["b"], &["b:1"]);
@@ -72,7 +72,7 @@ fn a_foreign_fence_grants_nothing() {
     }
 }
 
-/// `MGET` is silent about them.
+/// `MGET` does not report such values.
 #[test]
 fn values_of_other_types_are_neither_taken_nor_removed() {
     for key in [LOCK, FENCE] {
@@ -87,7 +87,7 @@ fn values_of_other_types_are_neither_taken_nor_removed() {
         let locks = bench.raw.keys("t:lock:*").len();
         assert_eq!(locks, usize::from(key == LOCK), "{key}");
     }
-    // Somebody waits, so the lock is looked at more closely.
+    // With a waiter, the script checks the lock's value.
     let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.raw.cmd(&["DEL", LOCK]);
     bench.raw.cmd(&["RPUSH", LOCK, "theirs"]);

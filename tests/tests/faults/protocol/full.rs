@@ -1,10 +1,10 @@
-//! A queue is full of the living only.
+//! Only live waiters count for a full queue.
 
 use super::bounded::{BOUND, fill, touched};
 use super::{BUSY, Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
 
 impl Bench {
-    /// `a:1` has the lock, and a queue of three is full.
+    /// Gives `a:1` the lock, and fills a queue of three.
     #[track_caller]
     fn full(live: &[&str], owners: [&str; 3]) -> Self {
         let mut bench = Bench::queued(live, &[]);
@@ -14,7 +14,7 @@ impl Bench {
         bench
     }
 
-    /// The verdict of an ask for which a queue of three is full.
+    /// Returns the verdict of an acquire with a limit of three waiters.
     #[track_caller]
     fn ask_for_three(&mut self, owner: &str) -> i64 {
         verdict(&self.ask_limited(owner, "3"))
@@ -24,7 +24,7 @@ impl Bench {
 #[test]
 fn the_dead_make_room_for_the_living() {
     let mut bench = Bench::full(&["b", "c"], ["dd:1", "dd:2", "dd:3"]);
-    // A try is busy whatever stands in the queue.
+    // A try-acquire gets "busy", whatever the queue contains.
     assert_eq!(bench.try_ask("b:1"), BUSY);
     assert_eq!(bench.queue(), ["dd:1", "dd:2", "dd:3"]);
     assert_eq!(bench.ask_for_three("b:1"), QUEUED);
@@ -51,7 +51,7 @@ fn the_overdue_make_room_for_the_patient() {
     assert_eq!(fields, 3, "its entry is gone, too");
 }
 
-/// Who asks lives, even if nobody is subscribed to its channel right now.
+/// A client that acquires counts as alive, even if nothing is subscribed to its channel.
 #[test]
 fn who_asks_is_not_among_the_dead() {
     let mut bench = Bench::full(&[], ["b:1", "b:2", "b:3"]);
@@ -59,7 +59,7 @@ fn who_asks_is_not_among_the_dead() {
     assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);
 }
 
-/// The lock is its: whoever finds it expired needs the mark.
+/// The head has been granted the lock. The script that finds the lock expired needs the mark.
 #[test]
 fn a_marked_head_stays_although_it_is_dead_and_overdue() {
     let mut bench = Bench::full(&["f0", "b"], ["f0:1", "b:1", "f0:2"]);
@@ -76,11 +76,11 @@ fn a_marked_head_stays_although_it_is_dead_and_overdue() {
     assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
     assert_eq!(bench.ask_for_three("b:3"), FULL);
     assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
-    // It may still confirm.
+    // The head may still confirm.
     assert_eq!(bench.confirm("f0:1", LEASE), 1);
 }
 
-/// What makes room is legal without memory, and so is what takes it.
+/// Removing dead waiters needs no memory, and neither does queuing in their place.
 #[test]
 fn room_is_made_without_memory() {
     let mut bench = Bench::full(&["b"], ["dd:1", "dd:2", "dd:3"]);
@@ -95,7 +95,7 @@ fn room_is_made_without_memory() {
 fn a_full_queue_is_searched_in_parts() {
     const LIMIT: usize = 10_000;
     let mut bench = Bench::queued(&["ee", "b"], &[]);
-    // Few dead, somewhere among the living.
+    // A few dead waiters, somewhere among the live ones.
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
     fill(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
@@ -106,12 +106,12 @@ fn a_full_queue_is_searched_in_parts() {
         verdict == QUEUED
     });
     let scripts = touched(&monitor.lines(), LIMIT);
-    // Each looks at a hundredth.
+    // Each script checks a hundredth.
     assert!(queued < Some(400), "the dead are not found: {queued:?}");
     assert_eq!(queued, Some(scripts.len()));
     let most = scripts.iter().max();
     assert!(most <= Some(&BOUND), "{most:?} in one script");
-    // Nobody who lives has lost a place.
+    // No live waiter has lost its place.
     let left = bench.queue();
     let count = |client| {
         let owners = left.iter().map(|owner| super::client_of(owner));
@@ -120,7 +120,7 @@ fn a_full_queue_is_searched_in_parts() {
     assert_eq!((count("ee"), count("b")), (LIMIT - 10, 1));
 }
 
-/// Every owner looks at a whole part of the queue, also at its ends.
+/// Every owner checks a whole part of the queue, also at its ends.
 #[test]
 fn all_owners_find_room_among_the_dead() {
     const LIMIT: usize = 251;

@@ -1,4 +1,4 @@
-//! Who is served, in which order, and what else must not change.
+//! The order of grants, and the state that other commands must not change.
 
 use super::{
     ALL, BUSY, Bench, CHANNELS, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
@@ -159,7 +159,7 @@ fn a_foreign_value_is_never_touched() {
     assert_eq!(bench.raw.pttl(LOCK), -1);
 }
 
-/// `min_hold` keeps a key after its release; what was sent before it must not touch that.
+/// `min_hold` keeps a key after its release. Commands sent before the release must not touch it.
 #[test]
 fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
     let mut bench = Bench::new(&[]);

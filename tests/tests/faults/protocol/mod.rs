@@ -1,4 +1,4 @@
-//! The scripts themselves, one interleaving a test, each command at a chosen moment.
+//! Tests of the scripts alone: one interleaving per test, each command at a chosen moment.
 
 use std::collections::BTreeMap;
 
@@ -28,15 +28,15 @@ const FENCE: &str = "t:fence:{k}";
 const ALL: [&str; 4] = [LOCK, QUEUE, ENTRY, FENCE];
 const CHANNELS: &str = "t:client:";
 
-/// A second of lease, and its grace.
+/// A lease of one second; the TTL includes the grace period.
 const LEASE: &str = "1000";
 const TTL: &str = "1250";
 /// Two hours.
 const FENCE_TTL: &str = "7200000";
-/// Never too late.
+/// A deadline that never passes.
 const WHENEVER: &str = "9000000000000000";
 
-/// Of each request, which only the fast paths of the scripts repeat by themselves.
+/// The number of every request, which only the fast paths of the scripts repeat themselves.
 const NUMBER: &str = "7";
 
 const HELD: i64 = 1;
@@ -68,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// `a:1` has the lock for longer than any test takes, and these wait for it.
+    /// Gives `a:1` the lock for longer than any test takes, and queues `owners`.
     #[track_caller]
     fn queued(live: &[&str], owners: &[&str]) -> Self {
         let mut bench = Bench::new(live);
@@ -79,7 +79,8 @@ impl Bench {
         bench
     }
 
-    /// As many owners of a client that is not connected wait, and behind them one that is.
+    /// Queues `count` owners of a client without a connection, and behind them one of a live
+    /// client.
     #[track_caller]
     fn behind_the_dead(count: usize) -> Self {
         let mut bench = Bench::queued(&["ee"], &[]);
@@ -103,12 +104,12 @@ impl Bench {
         self.ask_for(owner, [lease, TTL], wait, apply_by, "1000000")
     }
 
-    /// An ask that finds a queue of `max_waiters` full.
+    /// Acquires with a limit of `max_waiters`.
     fn ask_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
         self.ask_for(owner, [LEASE, TTL], "60000", WHENEVER, max_waiters)
     }
 
-    /// An ask for a lease with a TTL.
+    /// Acquires for a lease with a TTL.
     fn ask_for(
         &mut self,
         owner: &str,
@@ -124,13 +125,13 @@ impl Bench {
         self.run(ASK, &ALL, &args)
     }
 
-    /// The verdict of an ask that waits for a minute.
+    /// Returns the verdict of an acquire that waits for a minute.
     #[track_caller]
     fn ask(&mut self, owner: &str) -> i64 {
         verdict(&self.ask_with(owner, LEASE, "60000", WHENEVER))
     }
 
-    /// Takes the lock for longer than any test takes.
+    /// Acquires the lock for longer than any test takes.
     #[track_caller]
     fn hold(&mut self, owner: &str) {
         let reply = self.ask_for(owner, [LEASE, "3600000"], "60000", WHENEVER, "1000000");
@@ -158,7 +159,7 @@ impl Bench {
         }
     }
 
-    /// Whether it was the holder.
+    /// Returns true if `owner` was the holder.
     #[track_caller]
     fn release(&mut self, owner: &str) -> bool {
         self.try_release(owner).int() & 1 == 1
@@ -168,7 +169,8 @@ impl Bench {
         verdict(&self.run(CONFIRM, &[LOCK, QUEUE, ENTRY], &[owner, ttl]))
     }
 
-    /// What a client sees that waits with one owner: the lock's value.
+    /// Runs the queue check of a client that waits with one owner. Returns the lock's value, and
+    /// true if the owner is missing from the queue.
     #[track_caller]
     fn look(&mut self, owner: &str) -> (String, bool) {
         let client = owner.split(':').next().unwrap();
@@ -179,7 +181,7 @@ impl Bench {
         (seen[0].text().unwrap().to_owned(), missing)
     }
 
-    /// The owner in the lock.
+    /// Returns the owner in the lock's value.
     #[track_caller]
     fn holder(&mut self) -> Option<String> {
         let value = self.raw.get(LOCK)?;
@@ -200,7 +202,7 @@ impl Bench {
             .collect()
     }
 
-    /// Who has the lock, and who waits for it.
+    /// Panics unless these owners have the lock and wait for it.
     #[track_caller]
     fn assert_served(&mut self, holder: &str, queue: &[&str]) {
         let served = (self.holder(), self.queue());
@@ -208,33 +210,32 @@ impl Bench {
         assert_eq!(served, (Some(holder.to_owned()), queue));
     }
 
-    /// The next message to a client, if one comes.
+    /// Returns the next message to a client, if one comes.
     fn message(&mut self, client: &str) -> Option<String> {
         let subscriber = self.live.get_mut(client).expect("it is subscribed");
         let message = subscriber.read_reply(ms(100)).ok()?;
         Some(message.array()[2].text().unwrap().to_owned())
     }
 
-    /// An hour ahead of the server's clock (µs).
+    /// Returns a time one hour ahead of the server's clock (µs).
     fn hour_ahead(&mut self) -> u64 {
         let time = self.raw.cmd(&["TIME"]);
         let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
         (seconds + 3_600) * 1_000_000
     }
 
-    /// Changes the configuration of the server.
     fn configure(&mut self, name: &str, value: &str) {
         let reply = self.raw.cmd(&["CONFIG", "SET", name, value]);
         assert_eq!(reply, Reply::Status("OK".into()), "{name} {value}");
     }
 
-    /// An owner has waited for longer than it wanted to.
+    /// Makes an owner wait for longer than its `wait`.
     fn overdue(&mut self, owner: &str) {
         let long_ago = "1000000 1000 1250 name";
         self.raw.cmd(&["HSET", ENTRY, owner, long_ago]);
     }
 
-    /// The lock expires, as it would later.
+    /// Deletes the lock, as its expiry would later.
     fn expire(&mut self) {
         self.raw.cmd(&["DEL", LOCK]);
     }
@@ -256,14 +257,14 @@ fn verdict(reply: &Reply) -> i64 {
     }
 }
 
-/// A reply is an error that says this.
+/// Panics unless the reply is an error that contains `says`.
 #[track_caller]
 fn assert_refused(reply: &Reply, says: &str) {
     let is_refused = matches!(reply, Reply::Error(error) if error.contains(says));
     assert!(is_refused, "{says}: {reply:?}");
 }
 
-/// Of an ask that was answered "held".
+/// Returns the token in the reply "held" to an acquire.
 #[track_caller]
 fn token_of(reply: &Reply) -> u64 {
     let numbers = reply.text().unwrap().strip_prefix("held ").unwrap();

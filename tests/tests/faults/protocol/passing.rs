@@ -1,4 +1,4 @@
-//! Who is passed over.
+//! Waiters that are passed over.
 
 use super::{BUSY, Bench, ENTRY, QUEUE, QUEUED};
 
@@ -12,7 +12,7 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     let (value, missing) = bench.look("ee:1");
     assert!(value.starts_with("2 ee:1 ") && !missing, "{value}");
     assert_eq!(bench.queue(), ["ee:1", "ee:2"]);
-    // The same, found by its own client: only the marked one is gone.
+    // If the client itself finds its unconfirmed grant, only the marked entry is removed.
     bench.expire();
     let (value, _) = bench.look("ee:2");
     assert!(value.starts_with("2 ee:2 "), "{value}");
@@ -37,7 +37,7 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
     let mut left = bench.queue().len();
     assert!((351..=352).contains(&left), "{left} left of 451");
     assert_eq!(bench.holder(), None);
-    // While they are removed a try is busy, and a newcomer queues.
+    // While dead waiters are removed, a try-acquire is busy and a new caller is queued.
     assert_eq!(bench.try_ask("b:1"), BUSY);
     assert_eq!(bench.ask("b:2"), QUEUED);
     assert_eq!(bench.queue().last().map(String::as_str), Some("b:2"));
@@ -53,7 +53,7 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
     assert_eq!(bench.holder().as_deref(), Some("ee:1"));
 }
 
-/// The caller goes on at once, instead of the next look.
+/// The caller then continues at once, without waiting for the next queue check.
 #[test]
 fn a_release_says_that_it_has_not_come_to_an_end() {
     let mut bench = Bench::behind_the_dead(150);

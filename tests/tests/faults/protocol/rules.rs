@@ -1,4 +1,4 @@
-//! Single lines of the scripts: what each of them is for.
+//! The purpose of single lines of the scripts.
 
 use super::{
     ALL, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE,
@@ -6,21 +6,21 @@ use super::{
 };
 
 impl Bench {
-    /// Queues with a lease of its own; the ttl is the longest that its grace makes it.
+    /// Queues with a lease of its own; `ttl` is the longest that its grace period allows.
     #[track_caller]
     fn queue_for(&mut self, owner: &str, lease: &str, ttl: &str) {
         let reply = self.ask_for(owner, [lease, ttl], "60000", WHENEVER, "10");
         assert_eq!(verdict(&reply), QUEUED);
     }
 
-    /// A field of the lock's value.
+    /// Returns a field of the lock's value.
     #[track_caller]
     fn field(&mut self, number: usize) -> String {
         let value = self.raw.get(LOCK).expect("the lock is taken");
         value.split(' ').nth(number + 1).unwrap().to_owned()
     }
 
-    /// The time that the lock has left: more than `least`, and not more than `most` beyond that.
+    /// Returns the lock's remaining time, which must be above `least` by at most `most`.
     #[track_caller]
     fn assert_left(&mut self, least: i64, most: i64) -> i64 {
         let left = self.raw.pttl(LOCK);
@@ -28,7 +28,7 @@ impl Bench {
         left
     }
 
-    /// The time that the lock has left, as a look says it.
+    /// Returns the lock's remaining time as a queue check reports it.
     #[track_caller]
     fn left_by_look(&mut self) -> i64 {
         let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
@@ -37,9 +37,8 @@ impl Bench {
     }
 }
 
-/// So that the holder's proof ends before its key does, whatever the lease. A grant that outlives
-/// its TTL, as after a backward step of the clock, is cut to what a grant may last, and not to a
-/// lease.
+/// The holder's proof ends before its key does, whatever the lease. A grant that outlives its TTL,
+/// as after a backward step of the clock, is cut to a grant's limit, not to a lease.
 #[test]
 fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
@@ -49,7 +48,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         bench.assert_left(granted, 250);
         let told = bench.message("b").expect("it is told");
         assert!(told.ends_with(&format!(" {granted} {LOCK}")), "{told}");
-        // What it may set later is the whole of it.
+        // The owner may set the whole TTL when it confirms.
         assert_eq!(bench.field(2), ttl);
         bench.outlast();
         let told = bench.left_by_look();
@@ -59,7 +58,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         assert_eq!(bench.queue(), Vec::<String>::new());
         let confirmed = ttl.parse::<i64>().unwrap() - 250;
         bench.assert_left(confirmed, 250);
-        // Once it is confirmed its own ttl counts, although it stands in the queue again.
+        // After the confirmation its own TTL counts, although the owner is queued again.
         bench.raw.cmd(&["ZADD", QUEUE, "1000000", "b:1"]);
         let entry = format!("9000000000000000 {lease} {ttl} name");
         bench.raw.cmd(&["HSET", ENTRY, "b:1", &entry]);
@@ -69,8 +68,8 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     }
 }
 
-/// Somebody's PERSIST, a restore without TTLs, or a backward step of the clock: it would not be
-/// free for long, or never.
+/// A PERSIST, a restore without TTLs, or a backward step of the clock may make a lock outlive its
+/// TTL. It would not be free for a long time, or ever.
 #[test]
 fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
     for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
@@ -89,14 +88,15 @@ fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
     }
 }
 
-/// The next token must know of this one, also if the clock steps back.
+/// The fence must contain this token for the next one, even if the clock steps back.
 #[test]
 fn a_hand_off_keeps_its_token() {
     let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.release("a:1");
     let kept = bench.raw.get(FENCE);
     assert_eq!(kept, Some(format!("{}+", bench.token())));
-    // Ahead of the clock: kept until the clock has reached it, and as long as any other from there.
+    // A fence ahead of the clock is kept until the clock has reached it, and for the usual time
+    // after.
     let hour_ahead = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &hour_ahead.to_string()]);
     bench.ask("b:2");
@@ -105,7 +105,7 @@ fn a_hand_off_keeps_its_token() {
     assert!(bench.raw.pttl(FENCE) > 7_200_000 + 3_500_000);
 }
 
-/// The head that leaves is not the one that is served.
+/// The head that leaves the queue is not granted the lock.
 #[test]
 fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
@@ -114,7 +114,7 @@ fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
     assert_eq!(bench.holder().as_deref(), Some("c:1"));
 }
 
-/// An entry is served for a second longer than its caller waits, and its queue outlives it and a
+/// An entry is served for a second longer than its caller waits. Its queue outlives the entry and a
 /// grant.
 #[test]
 fn a_queue_outlives_its_longest_wait() {
@@ -130,7 +130,7 @@ fn a_queue_outlives_its_longest_wait() {
         (left.iter()).all(|left| *left > longest - 7_000 && *left <= longest)
     };
     assert!(outlives(left(&mut bench), 60_000));
-    // One that waits for less does not shorten it.
+    // A waiter with a shorter `wait` does not shorten it.
     bench.ask_with("c:1", LEASE, "30000", WHENEVER);
     assert!(outlives(left(&mut bench), 60_000));
     for key in [QUEUE, ENTRY] {
@@ -175,8 +175,8 @@ fn whoever_was_granted_the_lock_waits_no_more() {
     assert_eq!(waiters(&mut bench), 1, "one is marked");
 }
 
-/// Without memory nothing new may be written, but what ends an older state may be: grants and
-/// purges go on.
+/// Without memory no new state may be written, but writes that end an older state are allowed.
+/// Grants and purges go on.
 #[test]
 fn looks_hand_on_and_purge_without_memory() {
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
@@ -195,7 +195,7 @@ fn looks_hand_on_and_purge_without_memory() {
     assert_eq!(bench.holder().as_deref(), Some("ee:1"));
 }
 
-/// What cannot be asked or told is no reason to grant nothing: a look finds it.
+/// A denied PUBLISH or count does not prevent a grant, because a queue check finds it.
 #[test]
 fn rights_to_publish_and_to_count_are_not_needed() {
     let mut bench = Bench::queued(&[], &["b:1"]);

@@ -1,5 +1,5 @@
-//! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote
-//! again.
+//! The largest tolerated number of servers is down: no call runs into a timeout for them, and a
+//! server that returns votes again.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::quorum::{
     connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
 };
 
-/// Which of the three suffers.
+/// The affected server.
 const PLACE: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
         for _ in 0..30 {
             let guard = lock.acquire().await.unwrap();
             guard.release().await.unwrap();
-            // Somebody who does not wait is told at once as well.
+            // A try-acquire gets its answer at once, too.
             let guard = lock.acquire().await.unwrap();
             let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
             assert!(!matches!(tried, Ok(Some(_))), "two have it");
@@ -38,7 +38,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
             guard.release().await.unwrap();
             give_back(waiting).await;
         }
-        // A hundred and twenty commands, of which a single deadline takes a second.
+        // The 120 commands would exceed this if each ran into its timeout of one second.
         let took = began.elapsed();
         assert!(took < LONG * 3, "{took:?}");
         stage.ends().await;
@@ -46,7 +46,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
     .await;
 }
 
-/// By itself, and as soon as it may: then another one may go.
+/// A returning server votes again by itself, as soon as it may. Then another server may fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
@@ -54,12 +54,12 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         let stage = Stage::with_leases_up_to(HELD, fault, &[PLACE]).await;
         let lock = stage.subject.lock("held").lease(HELD);
         let guard = lock.acquire().await.unwrap();
-        // Who waits has its vote first, and has to do without.
+        // The waiter gets the vote of the returned server first, and has to give it up.
         let waiting = acquire_later(&stage.other, "held", HELD, LONG);
         until_queued_everywhere(&stage.quorum, "held", 1).await;
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
-            // It has run out there.
+            // The lease has expired there.
             tokio::time::sleep(HELD + grace(HELD) + ms(500)).await;
         }
         stage.stop();
@@ -77,8 +77,8 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     .await;
 }
 
-/// Whatever is held at the moment in which a server is back is repaired there, but not after it was
-/// released: nobody would release that.
+/// A returned server gets the holds of that moment, but none that was released meanwhile, because
+/// no client would release it there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repaired_is_released_as_well() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
@@ -88,29 +88,29 @@ async fn what_is_repaired_is_released_as_well() {
         stage.strike();
         stage.heal();
         let mut raw = stage.quorum.server(PLACE).client();
-        // Until its connections are back, and it votes.
+        // A fence shows that the clients are connected again and that the server votes.
         eventually_async(LONG, async || raw.exists("distlock:fence:{k0}")).await;
     }
     let _managers = crowd.end().await;
     until_clean(&stage.quorum).await;
 }
 
-/// Also at a server that has forgotten the queue, once its vote is needed.
+/// The order also holds at a server that has lost the queue, once its vote is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_keep_their_order() {
     let quorum = three();
     let [holder, waiter] = [connect(&quorum).await, connect(&quorum).await];
     let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
     let mut waiting = Vec::new();
-    // The tickets of one client rise; those of several are as exact as their clocks.
+    // Tickets of one client rise; those of several clients are only as exact as their clocks.
     for place in 1..=4 {
         waiting.push(acquire_later(&waiter, "k", LEASE, LONG * 3));
         until_queued_everywhere(&quorum, "k", place).await;
     }
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
-    // The holder's repair and the waiters' requests reach it in any order. Its vote takes a waiter
-    // out of its queue.
+    // The holder's repair and the waiters' requests reach the server in any order. Its vote takes a
+    // waiter out of its queue.
     let mut raw = quorum.server(1).client();
     eventually_async(LONG, async || {
         let vote = raw.get(&lock_key("k"));

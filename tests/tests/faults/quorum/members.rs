@@ -1,4 +1,4 @@
-//! Which servers may be members: as many as there are names, and nobody's replicas.
+//! Servers allowed as members: one per name, and no replica.
 
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
@@ -7,7 +7,7 @@ use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
 
-/// It is told at once that these cannot be the members.
+/// Panics unless `connect` rejects these members at once.
 pub(super) async fn is_refused(url: &str, says: &str) {
     let error = within(LONG, connect_patiently(url)).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
@@ -15,7 +15,7 @@ pub(super) async fn is_refused(url: &str, says: &str) {
     assert!(told.contains(says), "{told}");
 }
 
-/// Nothing is granted, and whoever tries is told why.
+/// Waits until acquires fail because two members cannot be used, and the error contains `says`.
 pub(crate) async fn until_told(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
@@ -32,7 +32,7 @@ async fn two_names_of_one_server_are_refused() {
     let port = quorum.server(0).port();
     let url = format!("{},localhost:{port}", quorum.url());
     is_refused(&url, "another name of redis://").await;
-    // In the background it has one vote: the other server is needed.
+    // A lazy manager gives this server one vote, so it needs the other server.
     let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
@@ -40,7 +40,7 @@ async fn two_names_of_one_server_are_refused() {
     until_clean_at(&quorum, 0).await;
 }
 
-/// One was down at connect, or its name has moved: the same is found out later.
+/// The same is detected later if one member was down at connect, or if its name has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
     for was_down in [false, true] {
@@ -62,7 +62,7 @@ async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
         }
         second.kill();
         until_told(&manager, &["another name of redis://", "refused"]).await;
-        // And it has one when it leads to a server of its own.
+        // The name gets a vote again once it leads to a server of its own.
         way.move_to(third.addr());
         serves(&manager).await;
         until_clean(&quorum).await;
@@ -81,7 +81,7 @@ async fn a_replica_is_refused() {
         let ports = [&first, &second, &replica].map(RedisServer::port);
         let url = RedisQuorum::url_at(ports);
         is_refused(&url, "it is a replica").await;
-        // The same server, once it is nobody's.
+        // The same server, once it is no longer a replica.
         let manager = LockManager::connect_lazy(&url).unwrap();
         let told = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
@@ -94,7 +94,7 @@ async fn a_replica_is_refused() {
     }
 }
 
-/// A member that is made a replica while it is used has no vote from then on.
+/// A member that becomes a replica while in use has no vote from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_becomes_a_replica_has_no_vote() {
     let quorum = three();

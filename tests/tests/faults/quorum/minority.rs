@@ -1,5 +1,4 @@
-//! Too few servers are left: nothing is granted, whoever asks is told so, and nothing is left
-//! behind.
+//! Too few servers are left: no lock is granted, callers get the reason, and no key remains.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +9,8 @@ use crate::kit::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 use crate::quorum::{connect, three, until_clean_at, until_queued_at};
 
-/// Two of three that forget a lock, or of which the clocks step, are more than a quorum can bear:
-/// those are not here. Who has forgotten everything knows that.
+/// Faults at two of three servers. A lost lock or a stepped clock at two servers is more than a
+/// quorum tolerates, and not listed. A server that has lost everything knows that it has.
 const FAULTS: [Fault; 7] = [
     Fault::Kill,
     Fault::Freeze,
@@ -25,10 +24,10 @@ const FAULTS: [Fault; 7] = [
 /// Long enough to ask all servers on a busy machine.
 const WAIT: Duration = ms(4_000);
 
-/// Long enough to be told, and for whatever is granted by mistake.
+/// Long enough for a notification, or for a grant by mistake.
 const WHILE: Duration = ms(700);
 
-/// Each fault happens to another two of the three.
+/// Returns the two affected servers, which vary with the fault.
 fn two(fault: Fault) -> [usize; 2] {
     let first = fault as usize % 3;
     [first, (first + 1) % 3]
@@ -42,7 +41,7 @@ async fn stage(fault: Fault) -> Stage {
     Stage::new(fault, &two(fault)).await
 }
 
-/// Each fault happens while this is done.
+/// Runs `what` under each fault.
 async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
     for_each(faults, async |fault| what(&stage(fault).await).await).await;
 }
@@ -53,13 +52,13 @@ fn assert_told(fault: Fault, error: &Error) {
     assert!(error.is_unavailable() && error.is_retryable(), "{told}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
     let says = ["1 of 3 servers can be used", "no answer within"];
-    // A connection that has just ended is named by itself.
+    // A connection that has just ended is reported by its address.
     let is_said =
         told.contains("redis://127.0.0.1:") || says.iter().any(|says| told.contains(says));
     assert!(is_said || forgets && told.contains("votes in"), "{told}");
 }
 
-/// A try of the other client, which does not suffer from what happens on the way.
+/// Checks that the other client, which a fault on the way does not affect, is not granted the lock.
 async fn nobody_is_granted(stage: &Stage) {
     if !stage.fault.is_on_the_way() {
         let tried = stage.other.lock("k").try_acquire().await;
@@ -67,7 +66,7 @@ async fn nobody_is_granted(stage: &Stage) {
     }
 }
 
-/// At each of these moments of an acquisition.
+/// A fault at each of these phases of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_acquired() {
     for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
@@ -89,7 +88,7 @@ async fn while_it_is_acquired() {
     }
 }
 
-/// It is lost before anybody else can have it.
+/// The hold is lost before another client can acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_held() {
     for_each_of(&FAULTS, async |stage| {
@@ -115,7 +114,7 @@ async fn while_it_is_held() {
     .await;
 }
 
-/// Who waits is not served before the servers are back, and then it is.
+/// Checks that a waiter is served only after the servers are back.
 async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
     let early = tokio::time::timeout(WHILE, &mut waiting).await;
     match early {
@@ -128,7 +127,7 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
     }
     nobody_is_granted(stage).await;
     if stage.fault == Fault::Kill {
-        // Who waits and is cut off leaves the queues.
+        // A waiter that is cut off from a quorum leaves the queue.
         until_queued_at(&stage.quorum, left(stage.fault), "k", 0).await;
     }
     stage.heal();
@@ -145,17 +144,17 @@ async fn while_somebody_waits() {
         stage.strike();
         let releasing = tokio::spawn(LockGuard::release(guard));
         is_served_after_all(stage, waiting).await;
-        // Where it was lost meanwhile, it says so.
+        // The release returns an error if the hold was lost meanwhile.
         let _ = within(LONG, releasing).await.unwrap();
     })
     .await;
 }
 
-/// Whoever hears that a quorum has handed the lock on has it, and loses it soon if it cannot say
-/// so.
+/// A waiter that receives the hand-off from a quorum holds the lock, and loses it soon if it cannot
+/// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_somebody_waits_who_only_hears() {
-    // On a slow machine it has heard too little of the servers' clocks to know since when.
+    // On a slow machine the waiter knows too little of the servers' clocks to date the grant.
     for _ in 0..10 {
         if hears_and_has_it().await {
             return;
@@ -215,7 +214,7 @@ async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
             }
         }
         if is_gone {
-            // Without its answer the other two decide.
+            // Without a reply of the third server, the other two decide.
             quorum.server(2).kill();
         }
         let released = guard.release().await;

@@ -1,5 +1,4 @@
-//! A lock over independent servers, while some of them are away, slow, or have forgotten
-//! everything.
+//! Quorum locks while some servers are down, slow, or have lost everything.
 
 mod degraded;
 pub(crate) mod members;
@@ -21,7 +20,7 @@ use crate::kit::{
     until_renewed_twice,
 };
 
-/// Three servers that have been running for long.
+/// Starts three servers that count as having run for long.
 fn three() -> RedisQuorum {
     let quorum = RedisQuorum::start(3);
     quorum.vote("distlock");
@@ -32,12 +31,12 @@ async fn connect(quorum: &RedisQuorum) -> LockManager {
     connect_patiently(quorum.url()).await.unwrap()
 }
 
-/// A manager that takes no longer leases.
+/// Builds a manager that accepts no longer leases.
 fn with_leases_up_to(longest: Duration) -> LockManagerBuilder {
     LockManager::builder().quorum(Quorum::new().max_lease(longest))
 }
 
-/// Waits until no server that runs has anything but fences and its epoch.
+/// Waits until every running server has only fences and its epoch.
 async fn until_clean(quorum: &RedisQuorum) {
     for place in 0..3 {
         if quorum.server(place).is_running() {
@@ -46,7 +45,7 @@ async fn until_clean(quorum: &RedisQuorum) {
     }
 }
 
-/// The same for one of them.
+/// Waits until one server has only fences and its epoch.
 async fn until_clean_at(quorum: &RedisQuorum, place: usize) {
     let mut raw = quorum.server(place).client();
     eventually_async(LONG, async || {
@@ -57,7 +56,7 @@ async fn until_clean_at(quorum: &RedisQuorum, place: usize) {
     .await;
 }
 
-/// Waits until so many stand in the queue of one server.
+/// Waits until one server has `count` calls in its queue.
 async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i64) {
     let mut raw = quorum.server(place).client();
     let queue = queue_key(key);
@@ -67,15 +66,15 @@ async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i
     .await;
 }
 
-/// The same for all three.
+/// Waits until all three servers have `count` calls in their queues.
 async fn until_queued_everywhere(quorum: &RedisQuorum, key: &str, count: i64) {
     for place in 0..3 {
         until_queued_at(quorum, place, key, count).await;
     }
 }
 
-/// Waits until these servers know who holds a lock. Two are enough for it to be held; the third is
-/// told as well.
+/// Waits until these servers know the holder of a lock. Two make a hold; the third is informed as
+/// well.
 async fn until_held_at(quorum: &RedisQuorum, places: Range<usize>, guard: &LockGuard) {
     let held = format!(" {} ", guard.fencing_token());
     let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
@@ -85,13 +84,13 @@ async fn until_held_at(quorum: &RedisQuorum, places: Range<usize>, guard: &LockG
     }
 }
 
-/// The lock is taken within a long wait, and released.
+/// Acquires the lock within a long wait, and releases it.
 async fn serves(manager: &LockManager) {
     let lock = manager.lock("k").wait(LONG);
     lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
 }
 
-/// Held, renewed and handed on.
+/// Checks that the lock is held, renewed and handed off.
 pub(crate) async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
     let guard = first.lock("k").lease(HELD).acquire().await.unwrap();
     let waiting = acquire_later(second, "k", HELD, LONG);

@@ -1,12 +1,12 @@
-//! Anything that happens to one of three servers, or on one client's way to it, at any moment of an
-//! acquisition, a hold and a hand-off: nobody notices.
+//! One fault at one of three servers, or on one client's way to it, fails no call. It strikes at
+//! any moment of an acquisition, a hold or a hand-off.
 
 use distlock_tests::within;
 
 use crate::kit::{HELD, LONG, tried, until_renewed_twice};
 use crate::quorum::stage::{Fault, Phase, Stage, for_each};
 
-/// Something happens to one of the three while this is done, and both clients go on.
+/// Runs `what` under each fault at one server, and checks that both clients go on.
 async fn goes_on(what: impl AsyncFn(&Stage)) {
     for_each(&Fault::ALL, async |fault| {
         let stage = Stage::new(fault, &[1]).await;
@@ -55,7 +55,7 @@ async fn while_somebody_waits() {
     .await;
 }
 
-/// The holder has said that it releases, and nobody has heard it yet.
+/// The fault strikes when the holder has sent its release and no server has received it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_handed_on() {
     goes_on(async |stage| {

@@ -1,4 +1,4 @@
-//! Servers that have forgotten what they knew, or may have.
+//! Servers that have lost their data, or may have.
 
 use std::time::Duration;
 
@@ -10,25 +10,24 @@ use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, serves, three, until_clean, until_held_at, with_leases_up_to};
 use crate::rows::outage_of;
 
-/// A field of a text, by its place.
 fn field(text: &str, place: usize) -> &str {
     text.split(' ').nth(place).unwrap()
 }
 
-/// From when on a server votes, by its own clock (µs).
+/// Returns from when on a server votes, by its own clock (µs).
 fn votes_from(raw: &mut Resp) -> u64 {
     let epoch = raw.get("distlock:epoch").unwrap();
     field(&epoch, 1).parse().unwrap()
 }
 
-/// Its own clock (µs).
+/// Returns the time of the server's own clock (µs).
 fn now_at(raw: &mut Resp) -> u64 {
     let script = "local t = redis.call('TIME') return t[1] * 1000000 + t[2]";
     let now = raw.cmd(&["EVAL", script, "0"]).int();
     u64::try_from(now).unwrap()
 }
 
-/// How many seconds an error says that it lasts until the next server votes.
+/// Returns the seconds until the next server votes, from the text of an error.
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
     let told = error.to_string();
@@ -37,8 +36,8 @@ fn votes_in(error: &Error) -> f64 {
     field(behind, 0).parse().unwrap()
 }
 
-/// A try finds that it lasts for longer than so many seconds, once the servers are found to be
-/// back.
+/// Waits until the servers are known to be back, and a try-acquire reports a wait of more than
+/// `seconds`.
 async fn until_votes_in(manager: &LockManager, seconds: f64) {
     eventually_async(LONG, async || {
         let error = manager.lock("k").try_acquire().await.unwrap_err();
@@ -47,8 +46,8 @@ async fn until_votes_in(manager: &LockManager, seconds: f64) {
     .await;
 }
 
-/// Nobody tells it when: it counts from the first that asks, and then has its vote, and what was
-/// forgotten is repaired.
+/// The quarantine counts from the first request after the loss. Afterwards the server votes, and
+/// the lost hold is repaired there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
@@ -80,8 +79,8 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
     .await;
 }
 
-/// One server never had the lock, and one has forgotten it: these two are most of three, and the
-/// holder may believe in its lock.
+/// One server never had the lock, and one has lost it. These two are a majority, and the holder may
+/// still consider its lock valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_two_of_three_do_not_know_is_not_granted_twice() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
@@ -90,7 +89,7 @@ async fn what_two_of_three_do_not_know_is_not_granted_twice() {
         stage.quorum.server(2).kill();
         let lock = stage.subject.lock("k").lease(longest);
         let guard = lock.acquire().await.unwrap();
-        // It cannot tell anybody that it is there.
+        // The holder cannot report its hold.
         stage.cut_off();
         stage.quorum.server(2).restart();
         stage.quorum.vote_at(2, "distlock");
@@ -104,8 +103,8 @@ async fn what_two_of_three_do_not_know_is_not_granted_twice() {
     .await;
 }
 
-/// The token of a clock that is ahead is above the other clocks, and what is forgotten of it may
-/// not be gone below.
+/// A clock that is ahead issues a token above the other clocks. Servers that lost it must not issue
+/// a lower one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
     let hour = Duration::from_secs(3_600);
@@ -120,7 +119,7 @@ async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
     for place in [0, 1] {
         quorum.server(place).restart();
     }
-    // Also when nobody is there any more who could say how late it is.
+    // The wait is also known when the server with the fast clock is down.
     for is_there in [true, false] {
         if !is_there {
             quorum.server(2).kill();
@@ -135,7 +134,7 @@ async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
     }
 }
 
-/// Durable servers, which have been running for long.
+/// Starts durable servers that count as having run for long.
 fn durable() -> RedisQuorum {
     let server = || RedisServer::builder().append_only().start();
     let quorum = RedisQuorum::of([server(), server(), server()]);
@@ -170,8 +169,8 @@ async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
     until_clean(&quorum).await;
 }
 
-/// The setting is about servers that lose something: one that has lost everything is found out.
-/// Without the setting a server that has forgotten nothing is not believed either.
+/// The setting rules out a partial loss; a total loss is detected nevertheless. Without the
+/// setting, a server that lost nothing is not trusted either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lost_everything_or_is_not_trusted_does_not_vote() {
     for is_trusted in [true, false] {
@@ -194,7 +193,7 @@ async fn a_server_that_lost_everything_or_is_not_trusted_does_not_vote() {
     }
 }
 
-/// At the first boot nobody knows whether it is the first.
+/// A server cannot know that its first boot is the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
     let quorum = RedisQuorum::start(3);
@@ -202,11 +201,11 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
     for wait in [Duration::ZERO, ms(300)] {
         let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
         let left = votes_in(&error);
-        // The longest lease and its grace.
+        // The longest lease and its grace period.
         assert!(left > 55.0 && left <= 66.0, "{error}");
     }
     until_clean(&quorum).await;
-    // Who can wait for so long is served without further ado.
+    // A call that can wait longer than the quarantine is served.
     let quorum = RedisQuorum::start(3);
     let manager = with_leases_up_to(ms(1_000));
     let manager = manager.connect(&quorum.url()).await.unwrap();
@@ -217,7 +216,7 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
     until_clean(&quorum).await;
 }
 
-/// Before anything is asked, so also while nobody is there.
+/// Such a lock is rejected before a request is sent, so also while all servers are down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_outlasts_the_quarantine_is_refused() {
     let quorum = three();

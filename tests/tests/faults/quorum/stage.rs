@@ -1,5 +1,5 @@
-//! Three servers, a client that suffers from what happens to one of them or on the way there, and
-//! one that goes straight.
+//! Three servers, a client affected by the faults (the subject), and a client with direct
+//! connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,16 @@ use tokio::task::JoinHandle;
 use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
 
-/// Longer than a test waits: what is gone by then did not run out.
+/// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);
 
-/// So much longer does everything take.
+/// Added latency of a round trip.
 const SLOW: Duration = ms(300);
 
-/// So far does a clock step: longer than anything lasts here.
+/// Size of a clock step, longer than anything lasts here.
 const STEP: Duration = ms(60_000);
 
-/// What happens to a server, or to one client's way to it.
+/// A fault of a server, or on one client's way to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Kill,
@@ -51,7 +51,7 @@ impl Fault {
         Fault::Slow,
     ];
 
-    /// Only one of the clients suffers.
+    /// Returns true if the fault affects only one of the clients.
     pub(super) fn is_on_the_way(self) -> bool {
         use Fault::{Cut, RepliesLost, RequestsLost, Slow};
         matches!(self, Cut | RequestsLost | RepliesLost | Slow)
@@ -62,15 +62,15 @@ impl Fault {
     }
 }
 
-/// What a call comes to next when it happens.
+/// The next step of an acquisition when the fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Ask,
-    /// All servers have given it the lock in one round, and it does not know yet.
+    /// All servers have granted the lock in one round, and the client does not know yet.
     Given,
-    /// All servers have voted, and it does not know yet.
+    /// All servers have voted, and the client does not know yet.
     Votes,
-    /// All votes are known, and to be confirmed.
+    /// All votes are known, and must be confirmed.
     Confirmation,
 }
 
@@ -79,18 +79,18 @@ impl Phase {
         [Phase::Ask, Phase::Given, Phase::Votes, Phase::Confirmation];
 }
 
-/// What happens, and where.
+/// A fault, with the servers and the clients.
 pub(super) struct Stage {
     pub(super) quorum: RedisQuorum,
     pub(super) fault: Fault,
-    /// The servers that it happens to.
+    /// The affected servers.
     places: Vec<usize>,
-    /// The ways of the one who suffers.
+    /// The subject's proxies, one per server.
     ways: Vec<Proxy>,
     pub(super) subject: LockManager,
     pub(super) other: LockManager,
     pub(super) exclusion: Arc<Exclusion>,
-    /// Whether something may have been said before the strike although it was to be kept back.
+    /// Set if a command may have arrived before the strike although it was to be held back.
     has_slipped: AtomicBool,
 }
 
@@ -99,7 +99,7 @@ impl Stage {
         Self::with_leases_up_to(ms(60_000), fault, places).await
     }
 
-    /// Who forgets does not vote for as long as that, and a little.
+    /// A server that has lost its data does not vote for `longest`, and a little more.
     pub(super) async fn with_leases_up_to(
         longest: Duration,
         fault: Fault,
@@ -154,7 +154,7 @@ impl Stage {
         }
     }
 
-    /// It is over, and as if it were long ago.
+    /// Ends the fault, and gives the affected servers their votes as if it were long ago.
     pub(super) fn heal(&self) {
         self.stop();
         for place in &self.places {
@@ -162,7 +162,7 @@ impl Stage {
         }
     }
 
-    /// It is over.
+    /// Ends the fault.
     pub(super) fn stop(&self) {
         for place in &self.places {
             let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
@@ -179,22 +179,21 @@ impl Stage {
         }
     }
 
-    /// The one who suffers reaches nobody any more.
+    /// Cuts the subject off from all servers.
     pub(super) fn cut_off(&self) {
         for way in &self.ways {
             way.black_hole(true);
         }
     }
 
-    /// Nothing that the servers say is heard until this is told otherwise.
+    /// Stops or resumes the data from the servers to the subject.
     fn hears_nothing(&self, on: bool) {
         for way in &self.ways {
             way.stop_reading(Way::ToClient, on);
         }
     }
 
-    /// Keeps back what the one who suffers says, has it say something to each server, and then
-    /// strikes.
+    /// Holds back the subject's commands, has it send one to each server, and then strikes.
     pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
         let said = |way: &Proxy| way.stats().requests_held;
         let before: Vec<_> = self.ways.iter().map(said).collect();
@@ -205,8 +204,7 @@ impl Stage {
             way.hold_requests();
         }
         says();
-        // On a busy machine a connection may have been replaced meanwhile, and nothing is said on
-        // the old one.
+        // On a busy machine a connection may have been replaced, and the old one carries nothing.
         let until_said = async {
             for (way, before) in self.ways.iter().zip(before) {
                 eventually_async(LONG, async || said(way) > before).await;
@@ -214,19 +212,18 @@ impl Stage {
         };
         let _ = tokio::time::timeout(LONG / 3, until_said).await;
         self.strike();
-        // A connection that is silent for long is replaced, and on the new one nothing was kept
-        // back.
+        // A connection that is silent for long is replaced, and the new one was not held back.
         let has_slipped = dialed() != dialed_before;
         self.has_slipped.store(has_slipped, Ordering::SeqCst);
         for (place, way) in self.ways.iter().enumerate() {
-            // What was under way is lost as well.
+            // A fault on the way also loses the commands in flight.
             if !self.fault.is_on_the_way() || !self.places.contains(&place) {
                 way.release_held();
             }
         }
     }
 
-    /// Acquires, and what happens does so when the call has come that far.
+    /// Starts an acquisition, and strikes when the call has reached `phase`.
     pub(super) async fn acquire(&self, phase: Phase, wait: Duration) -> Acquiring {
         let asks = || acquire_later(&self.subject, "k", LEASE, wait);
         if phase == Phase::Ask {
@@ -252,7 +249,7 @@ impl Stage {
         asking
     }
 
-    /// The servers know of a token above any that a client would name: they vote, and are to
+    /// Stores a token above any that a client would propose. The servers then vote, and must
     /// confirm in a second round.
     fn have_a_token_ahead(&self) {
         for place in 0..3 {
@@ -264,13 +261,12 @@ impl Stage {
         }
     }
 
-    /// The other one holds, and the one who suffers stands in all queues.
+    /// Lets the other client hold the lock, with the subject in all queues.
     pub(super) async fn queued(&self, wait: Duration) -> (LockGuard, Acquiring) {
         self.queue(&self.other, &self.subject, wait).await
     }
 
-    /// The one who suffers hands on to the other one, and what happens does so before it has said
-    /// it.
+    /// Lets the subject hand off to the other client, and strikes before the release arrives.
     pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
         let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
         let mut releasing = None;
@@ -293,7 +289,7 @@ impl Stage {
         (guard, waiting)
     }
 
-    /// A call acquires with a token above all before it, alone, and releases.
+    /// Acquires alone, with a token above all earlier ones, and releases.
     pub(super) async fn serves(&self, acquiring: Acquiring) -> Result<(), Error> {
         let guard = acquiring.await.unwrap().0?;
         let inside = self.exclusion.enter(guard.fencing_token());
@@ -302,7 +298,7 @@ impl Stage {
         guard.release().await
     }
 
-    /// Both are served in turn.
+    /// Serves both clients in turn.
     pub(super) async fn goes_on(&self) {
         for manager in [&self.subject, &self.other, &self.subject] {
             let acquiring = acquire_later(manager, "k", LEASE, LONG);
@@ -310,7 +306,7 @@ impl Stage {
         }
     }
 
-    /// It is over: nothing is left of it anywhere, and all goes on.
+    /// Ends the fault. Afterwards no key is left on any server, and both clients are served.
     pub(super) async fn ends(&self) {
         self.heal();
         until_clean(&self.quorum).await;
@@ -319,7 +315,7 @@ impl Stage {
     }
 }
 
-/// Does something for each of these, four at a time: each has servers of its own.
+/// Runs `what` for each fault, four at a time, because each has its own servers.
 pub(super) async fn for_each(faults: &[Fault], what: impl AsyncFn(Fault)) {
     let act = async |fault: &Fault| {
         let _told = Told(*fault);
@@ -328,7 +324,7 @@ pub(super) async fn for_each(faults: &[Fault], what: impl AsyncFn(Fault)) {
     stream::iter(faults).for_each_concurrent(4, act).await;
 }
 
-/// Says of which fault a panic is.
+/// Prints the fault during which a panic occurred.
 struct Told(Fault);
 
 impl Drop for Told {

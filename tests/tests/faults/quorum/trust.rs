@@ -1,4 +1,4 @@
-//! Servers that ask who we are, and prove who they are: all of them, or not quite all.
+//! Credentials and rights at the members, alike at all of them or different at one.
 
 use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
@@ -11,7 +11,7 @@ use crate::quorum::{serves, three, until_clean, works};
 
 const HOST: &str = "127.0.0.1";
 
-/// The same servers, for somebody who has a name.
+/// Returns the URL of the same servers with a user.
 fn url_of(quorum: &RedisQuorum, user: &str) -> String {
     quorum.url().replacen("://", &format!("://{user}@"), 1)
 }
@@ -25,7 +25,7 @@ async fn all_members_take_the_password_of_the_url() {
     let first = connect_patiently(&url).await.unwrap();
     let second = connect_patiently(&url).await.unwrap();
     works(&quorum, &first, &second).await;
-    // One of them has another one: told at connect, with its name, and with no secret.
+    // One member has another password: `connect` fails, names the member, and shows no secret.
     let odd = quorum.server(2);
     let mut raw = odd.client();
     raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);
@@ -34,19 +34,19 @@ async fn all_members_take_the_password_of_the_url() {
     is_refused(&url, "WRONGPASS").await;
     let error = connect_patiently(&url).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
-    // Whoever does not insist has the other two, and hears of it when they are too few.
+    // A lazy manager uses the other two, and reports the reason when too few are left.
     let lazy = LockManager::connect_lazy(&url).unwrap();
     serves(&lazy).await;
     quorum.server(1).kill();
     until_told(&lazy, &["WRONGPASS", &named]).await;
     raw.cmd(&["CONFIG", "SET", "requirepass", "hunter2"]);
     serves(&lazy).await;
-    // A server that asks for nothing is another one.
+    // A member that requires no password is rejected, too.
     raw.cmd(&["CONFIG", "SET", "requirepass", ""]);
     is_refused(&url, "requirepass").await;
 }
 
-/// Gives the user what one server needs at all members. The URL with which to be it.
+/// Gives the user at all members the rights that one server needs. Returns the URL of that user.
 fn become_user(quorum: &RedisQuorum) -> String {
     for server in quorum.servers() {
         set_user(&mut server.client(), &[PLACES, NEEDED, USEFUL].concat());
@@ -54,8 +54,8 @@ fn become_user(quorum: &RedisQuorum) -> String {
     url_of(quorum, &user())
 }
 
-/// No more and no less than one server needs, but for INFO, which every member must answer. Without
-/// a run id a script would take its server for a restarted one, which does not vote.
+/// A member needs the rights of a single server, and INFO. Without a run id, a script would take
+/// its server for a restarted one, which does not vote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_the_same_rights_and_info() {
     let quorum = three();
@@ -67,7 +67,7 @@ async fn a_user_needs_the_same_rights_and_info() {
     let mut raw = quorum.server(1).client();
     set_user(&mut raw, &[PLACES, NEEDED, USEFUL, &["-info"]].concat());
     is_refused(&url, "the user needs INFO").await;
-    // One that denies it during a hold votes again when it allows it.
+    // A member that denies INFO during a hold votes again when it allows it.
     raw.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "YES"]);
     until_renewed_twice(&guard).await;
     become_user(&quorum);
@@ -76,7 +76,7 @@ async fn a_user_needs_the_same_rights_and_info() {
     guard.release().await.unwrap();
 }
 
-/// Each member is told who we are when it is opened, and again while its connections live.
+/// Each member gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_members_are_told_the_credentials_of_the_moment() {
     let quorum = three();

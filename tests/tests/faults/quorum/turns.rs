@@ -1,4 +1,4 @@
-//! Whose turn it is, while all servers are there or one is missing.
+//! The order of callers, with all servers or with one missing.
 
 use std::time::Instant;
 
@@ -37,8 +37,8 @@ async fn what_each_server_has_is_seen() {
     until_clean(&quorum).await;
 }
 
-/// Also while one of the servers goes away: with two left, callers that have one vote each get no
-/// further unless one of them gives way.
+/// This holds when a server fails, too. With two left, callers that have one vote each make no
+/// progress unless one of them yields.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let quorum = three();
@@ -49,24 +49,24 @@ async fn under_contention_nobody_is_starved_and_nobody_shares() {
     until_clean(&quorum).await;
 }
 
-/// A manager that goes to the third server in this way, and to the others straight.
+/// Connects a manager to the third server by this proxy, and to the others directly.
 async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
     kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
 }
 
-/// Who comes second may come first to a server, and has its lock at once. The holder that could not
-/// ask there has it in the end.
+/// The second caller may reach a server first, and gets the lock there at once. The holder, which
+/// could not ask there, gets it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     let quorum = three();
     let way = quorum.server(2).proxy();
     let holder = connect_by(&quorum, &way).await;
-    // Held at two servers; nothing arrives at the third.
+    // Held at two servers; no command arrives at the third.
     way.drop_data(Way::ToServer, true);
     let lock = holder.lock("k").lease(ms(3_000));
     let guard = lock.acquire().await.unwrap();
-    // Its lease there would last longer than the test waits.
+    // The waiter's lease there would outlast the test.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
     eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
@@ -78,7 +78,7 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     until_clean(&quorum).await;
 }
 
-/// It would be over after a second, and the next renewal comes later.
+/// Without a confirmation the grant would expire after a second, before the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     let quorum = three();
@@ -87,7 +87,7 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_held_at(&quorum, 0..3, &guard).await;
     let way = quorum.server(2).proxy();
     let waiter = connect_by(&quorum, &way).await;
-    // One server has not answered the ask yet when the others hand on.
+    // One server has not answered the acquire yet when the others hand off.
     way.stop_reading(Way::ToClient, true);
     let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
     for place in 0..2 {
@@ -105,8 +105,8 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_clean(&quorum).await;
 }
 
-/// The first server that marks it tells its holder, whose release is at the others before the
-/// operator is.
+/// The first server that marks the lock as revoked notifies the holder. Its release reaches the
+/// other servers before the operator's command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     let quorum = three();

@@ -1,20 +1,20 @@
-//! A machine that is cloned while it runs (a snapshot that is started twice): all clones have the
-//! same memory, and so the same name in the store. Who has nothing there takes another name with
-//! its next connection, and so clones do not take each other's locks for their own.
+//! A machine that is cloned while it runs, such as a snapshot that is started twice. All clones
+//! have the same memory, and so the same name in the store. A client with nothing there takes
+//! another name with its next connection. Clones so do not take each other's locks for their own.
 
 use distlock::Error;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, connect, ms, until_queued};
 
-/// Under which names clients listen.
+/// Returns the names under which clients are subscribed.
 fn listening(raw: &mut Resp) -> Vec<String> {
     let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
     let name = |channel: &distlock_tests::Reply| channel.text().unwrap().to_owned();
     channels.array().iter().map(name).collect()
 }
 
-/// Ends all connections, as a clone finds them, and waits for the new ones.
+/// Closes the subscribed connection, as in a clone, and returns the names after the new one.
 async fn reconnected(raw: &mut Resp) -> Vec<String> {
     let subscriber = |raw: &mut Resp| {
         let list = raw.cmd(&["CLIENT", "LIST", "TYPE", "pubsub"]);
@@ -41,7 +41,7 @@ async fn who_has_nothing_in_the_store_takes_another_name() {
     let first = listening(&mut raw);
     let second = reconnected(&mut raw).await;
     assert_ne!(first, second, "the same name again");
-    // With it, all goes on.
+    // Under the new name, everything works.
     let held = lock.acquire().await.unwrap();
     let value = raw.get("distlock:lock:{k}").unwrap();
     let name = second[0].strip_prefix("distlock:client:").unwrap();
@@ -51,7 +51,7 @@ async fn who_has_nothing_in_the_store_takes_another_name() {
     );
     let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
     until_queued(&mut raw, "k", 1).await;
-    // What is held and waited for bears its name, and keeps it.
+    // A hold and a waiter use the name, so the client keeps it.
     assert_eq!(reconnected(&mut raw).await, second);
     assert!(held.is_held());
     held.release().await.unwrap();
@@ -59,7 +59,7 @@ async fn who_has_nothing_in_the_store_takes_another_name() {
     next.release().await.unwrap();
 }
 
-/// The key may outlive the belief in it, and its release needs the name.
+/// The key may outlive the hold, and its release needs the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_that_is_over_keeps_the_name() {
     let server = RedisServer::start();

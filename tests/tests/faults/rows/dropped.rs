@@ -1,4 +1,4 @@
-//! A call that is given up while nobody knows what became of it.
+//! A call that is dropped while its effect is unknown.
 
 use distlock_tests::{RedisServer, eventually_async};
 
@@ -18,7 +18,7 @@ async fn an_acquire_dropped_while_the_server_sleeps_leaves_nothing() {
     let dropped = tokio::time::timeout(ms(300), lock.acquire()).await;
     assert!(dropped.is_err(), "{dropped:?}");
     server.cont_process();
-    // It was applied all the same.
+    // The acquire was applied nevertheless.
     let taken = format!("\"SET\" \"{}\"", lock_key("k"));
     eventually_async(LONG, async || monitor.count(&taken) == 1).await;
     until_clean(&mut raw, LONG).await;

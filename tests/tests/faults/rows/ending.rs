@@ -23,8 +23,8 @@ fn entry() {
     let Some([role, url, lease]) = child() else {
         return;
     };
-    // What `panic = "abort"` does: the hook, and no unwinding. A panic of a task would go unnoticed
-    // otherwise.
+    // Like `panic = "abort"`, this runs the hook and does not unwind. Otherwise a panic of a task
+    // would go unnoticed.
     std::panic::set_hook(Box::new(|panic| {
         println!("{panic}");
         std::process::abort();
@@ -48,7 +48,7 @@ thread_local! {
     static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 
-/// Leaves a body to a runtime that ends with its thread.
+/// Leaves a body in a runtime that ends with its thread.
 fn hold_in_thread_local(lock: Lock) {
     RUNTIME.with_borrow_mut(|own| {
         let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -69,7 +69,7 @@ fn hold_in_thread_local(lock: Lock) {
 
 async fn end(role: &str, lock: Lock) {
     let body = lock.run(async |held| {
-        // Before it is said: from then on the signal may come.
+        // Installed before the output, because the signal may come from then on.
         let terminated = (role == "shutdown").then(|| {
             let kind = tokio::signal::unix::SignalKind::terminate();
             tokio::signal::unix::signal(kind).expect("a handler")
@@ -104,7 +104,7 @@ fn start(role: &str, server: &RedisServer, lease: Duration) -> (Worker, u64) {
     (worker, token)
 }
 
-/// Without a release the lock stays for what is left of its lease, and no longer.
+/// Without a release the lock stays for the rest of its lease and grace period, and no longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_just_ends_leaves_its_lease() {
     let now = |worker: &mut Worker| {
@@ -147,7 +147,7 @@ async fn a_process_that_shuts_down_hands_on_at_once() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    // Nobody waits for its end.
+    // No call waits for the end of this lease.
     let lease = LONG * 3;
     let (mut worker, token) = start("shutdown", &server, lease);
     let status = worker.terminate(LONG);

@@ -1,5 +1,5 @@
-//! Messages that any publisher may send to a client. What a server may answer or push is tested by
-//! `tests/fuzz`.
+//! Messages that any publisher may send to a client. `tests/fuzz` tests the replies and pushes of a
+//! server.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::kit::{Acquiring, LONG, acquire_later, connect, give_back, ms, until_q
 
 const LOCK: &str = "distlock:lock:{k}";
 
-/// The channel of the only client that listens.
+/// Returns the channel of the only subscribed client.
 fn channel(raw: &mut Resp) -> String {
     let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
     channels.array()[0].text().unwrap().to_owned()
 }
 
-/// Queues behind a holder.
+/// Queues a call behind a holder.
 async fn queued(waiter: &LockManager, raw: &mut Resp) -> Acquiring {
     let waiting = acquire_later(waiter, "k", ms(5_000), LONG);
     until_queued(raw, "k", 1).await;
     waiting
 }
 
-/// Publishes what is forged; the client that waits believes none of it.
+/// Publishes a forged message, which the waiting client must ignore.
 fn publish(raw: &mut Resp, channel: &str, message: &str, waiting: &Acquiring) {
     let received = raw.cmd(&["PUBLISH", channel, message]);
     assert_eq!(received.int(), 1, "no client listens");
@@ -73,7 +73,8 @@ async fn nonsense_in_a_message_grants_nothing() {
     eventually_async(LONG, async || !raw.exists(LOCK)).await;
 }
 
-/// A user that has no key of ours, and may only publish, ask for channels and for the time.
+/// A user without access to the keys of distlock, which may only publish and ask for channels and
+/// the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_only_publish_starts_no_body() {
     let server = RedisServer::start();
@@ -87,7 +88,7 @@ async fn who_may_only_publish_starts_no_body() {
     let channel = channel(&mut forger);
     let client = channel.strip_prefix("distlock:client:").unwrap();
     let holder = connect(&server.url()).await;
-    // What a grant looks like, from a real one.
+    // A real grant shows the format.
     let mut monitor = server.monitor();
     let guard = holder.lock("k").acquire().await.unwrap();
     let waiting = queued(&waiter, &mut raw).await;
@@ -113,7 +114,7 @@ async fn who_may_only_publish_starts_no_body() {
 
     let guard = holder.lock("k").acquire().await.unwrap();
     let waiting = queued(&waiter, &mut raw).await;
-    // A number cannot be guessed, whatever the ones before were.
+    // A number cannot be guessed, whatever the earlier ones were.
     for guess in (0..500).chain((1..500).map(|n| known.wrapping_add(n))) {
         let time = forger.cmd(&["TIME"]);
         let part = |i: usize| time.array()[i].text().unwrap().to_owned();

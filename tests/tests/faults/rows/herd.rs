@@ -1,4 +1,4 @@
-//! Many who wait for one lock: each hand-off wakes one of them.
+//! Many waiters of one lock: each hand-off wakes one of them.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ async fn a_hand_off_costs_the_same_however_many_wait() {
     }
 }
 
-/// Lets so many wait, and counts what the server is asked until all have had their turn.
+/// Queues `waiters` calls, and counts the server's commands until all have had their turn.
 async fn hand_through(waiters: usize) {
     let server = RedisServer::start();
     warm(&server).await;
@@ -33,7 +33,7 @@ async fn hand_through(waiters: usize) {
     for number in 0..waiters {
         let later = acquire_later(&managers[number % CLIENTS], "k", lease, LONG * 3);
         waiting.push(tokio::spawn(give_back(later)));
-        // A group after another, so that the order of the groups is known.
+        // One group after the other, so that the order of the groups is known.
         if number % CLIENTS == CLIENTS - 1 {
             until_queued(&mut raw, "k", number as i64 + 1).await;
         }
@@ -54,13 +54,14 @@ async fn hand_through(waiters: usize) {
     let lines = monitor.lines();
     let count = |needle: &str| lines.iter().filter(|line| line.contains(needle)).count();
     until_clean(&mut raw, LONG).await;
-    // A message for each grant; a look may repeat one that was not heard of yet.
+    // One push for each grant; a queue check may repeat a push that has not arrived yet.
     let messages = count("lua] \"PUBLISH\"");
     assert!(
         (waiters..=waiters * 2).contains(&messages),
         "{messages} messages to {waiters} waiters"
     );
-    // Its release, and on a slow machine its confirmation; and each client looks twice a second.
+    // Each release, on a slow machine each confirmation, and two queue checks per second and
+    // client.
     let commands = count("\"EVALSHA\"") + count("\"EVAL\"");
     let looks = CLIENTS * (took.as_millis() as usize / 500 + 2);
     assert!(
@@ -69,7 +70,8 @@ async fn hand_through(waiters: usize) {
     );
 }
 
-/// Who waits for very many locks looks at all of them, in scripts that keep nobody else for long.
+/// A client that waits for thousands of locks checks all of them, in scripts that do not delay
+/// other clients for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
     const LOCKS: usize = 1_000;
@@ -88,7 +90,7 @@ async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
     let queues = async || raw.keys("distlock:queue:*").len() == LOCKS;
     eventually_async(LONG, queues).await;
     let mut monitor = server.monitor();
-    // The keys of each look: its first argument is the client, an owner of whom would have a `:`.
+    // Counts the locks of each queue check. Its first argument is a client; an owner has a `:`.
     let mut looks = Vec::new();
     eventually_async(LONG, async || {
         looks = (monitor.lines().iter())

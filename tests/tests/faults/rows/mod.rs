@@ -1,5 +1,5 @@
-//! Faults that no other module of this binary produces, one concept a file. `tests/FAULTS.md` says
-//! which test shows which row of the list of faults.
+//! Faults that no other module of this binary produces, one concept per file. `tests/FAULTS.md`
+//! names the tests of each row of the list of faults.
 
 mod cloned;
 mod dropped;
@@ -25,20 +25,20 @@ use distlock::{Error, Outage};
 use distlock_tests::{child_args, is_child};
 use tokio::runtime::Runtime;
 
-/// Nanoseconds of the clock that all processes of this machine share, and that decides over leases.
+/// Returns the nanoseconds of the clock that all processes of this machine share and that decides
+/// over leases.
 fn boot_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// The arguments of this process, if a test has started it.
+/// Returns the arguments of this process, if a test has started it.
 fn child<const N: usize>() -> Option<[String; N]> {
     let args = is_child().then(child_args)?;
     let wrong = |args| panic!("wrong arguments: {args:?}");
     Some(args.try_into().unwrap_or_else(wrong))
 }
 
-/// The runtime of a child process.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -47,7 +47,7 @@ fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Why the store cannot be used, if an error says that.
+/// Returns why the store cannot be used, if the error reports that.
 pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
     match error {
         Error::Unavailable { outage, .. } => Some(*outage),

@@ -17,11 +17,11 @@ async fn reserve(tenant: &str, sku: &str, raw: &mut Resp) -> Result<(String, Vec
     ))
 }
 
-/// No value moves a key to another lock, or to another slot than its neighbours.
+/// No value moves a key to another lock, or to another slot than its neighbors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_values_stay_in_their_place() {
     let server = RedisServer::start();
-    // Only to be asked for slots.
+    // Only computes slots.
     let oracle = RedisServer::builder()
         .arg("--cluster-enabled", "yes")
         .start();
@@ -80,7 +80,7 @@ async fn hostile_values_stay_in_their_place() {
         assert_eq!(slots.len(), 1, "tenant {tenant:?} is in several slots");
     }
     assert_eq!(seen.len(), values.len() * values.len());
-    // Nothing, or too much, is no key at all.
+    // An empty or a huge value is not a key.
     let huge = "x".repeat(1 << 20);
     for bad in ["", huge.as_str()] {
         for (tenant, sku) in [(bad, "a"), ("a", bad)] {

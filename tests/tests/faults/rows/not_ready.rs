@@ -1,4 +1,4 @@
-//! A server that says "not now": it loads its data, or has lost its master.
+//! A server that is temporarily not ready: it loads its data, or has lost its primary.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use distlock_tests::{RedisServer, Reply, eventually_async, within};
 use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_clean};
 use crate::rows::outage_of;
 
-/// Refused for now: typed, retryable, and no later than its wait.
+/// Checks that an acquire fails as not ready, retryable, and no later than its `wait`.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
     let (wait, asked) = (ms(1_000), Instant::now());
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
@@ -28,8 +28,8 @@ async fn a_server_that_loads_is_waited_for() {
     const KEYS: u32 = 60;
     let server = Arc::new(
         RedisServer::builder()
-            // In microseconds for each key, and it answers after every two megabytes: loading takes
-            // a quarter of a minute, unless it is told to be faster.
+            // In microseconds for each key; the server replies after every two megabytes. Loading
+            // takes a quarter of a minute, unless the test shortens it.
             .arg("--key-load-delay", "250000")
             .arg("--rdbcompression", "no")
             .start(),
@@ -54,7 +54,7 @@ async fn a_server_that_loads_is_waited_for() {
         matches!(reply, Ok(Reply::Error(error)) if error.starts_with("LOADING"))
     };
     eventually_async(LONG, loading).await;
-    // Known connections and new ones.
+    // On known connections and on new ones.
     let waiting = acquire_later(&manager, "waited", ms(2_000), LONG);
     eventually_async(LONG, async || {
         let error = manager.lock("k").try_acquire().await.unwrap_err();

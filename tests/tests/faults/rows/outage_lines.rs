@@ -1,6 +1,6 @@
-//! Four outages in a log at INFO: each is logged once when it begins and once when it has ended,
-//! with the key or the template, the address, and the remedy; renewals that fail once a second, and
-//! each lock that was lost.
+//! Four outages in a log at INFO. Each is logged once at its beginning and once after its end, with
+//! the key or the template, the address, and the remedy. Failing renewals are logged once a second,
+//! and each lost lock once.
 
 use distlock_tests::{RedisServer, Reply};
 
@@ -14,7 +14,7 @@ const SLOW: &str = "slow_renewal";
 const LOSS: &str = "the lock was lost while it was held";
 const RECONNECTED: &str = "a connection to the lock store was lost and is back";
 
-/// What each line of trouble says to do.
+/// The remedy in each line about a problem.
 const ADVICE: &[(&str, &str)] = &[
     (LOST, "look at the store, and at the way to it"),
     (FAILING, "look at the store, and at the way to it"),
@@ -23,8 +23,8 @@ const ADVICE: &[(&str, &str)] = &[
     (RECONNECTED, "look at the server's log"),
 ];
 
-/// Lives through an outage: tries until the store is lost, does something else, and tries until it
-/// is back.
+/// Goes through an outage: tries until the store is lost, runs `meanwhile`, and tries until the
+/// store is back.
 fn live_through(
     begins: impl Fn(&RedisServer),
     meanwhile: impl Fn(&mut Service),
@@ -47,7 +47,7 @@ fn live_through(
     service
 }
 
-/// Has three holds lost, and waits for the lines of that.
+/// Waits for the loss of three holds, and for its log lines.
 fn lose(service: &mut Service) {
     assert_eq!(service.tell("lost"), "told: lost");
     while service.count("ERROR", LOSS) < 3 {
@@ -55,7 +55,7 @@ fn lose(service: &mut Service) {
     }
 }
 
-/// Reads the log to its end, and looks at what every outage says.
+/// Reads the log to its end, and checks what every outage logs.
 #[track_caller]
 fn read(service: &mut Service) {
     service.end();
@@ -109,7 +109,7 @@ fn changed(words: &'static [&'static str]) -> impl Fn(&RedisServer) {
 fn a_frozen_server() {
     let mut service = live_through(RedisServer::stop_process, lose, RedisServer::cont_process);
     read(&mut service);
-    // A lease of three seconds: nothing for the first of them, then a line a second.
+    // With a lease of three seconds: no line for the first second, then one a second.
     assert!((1..=4).contains(&service.count("WARN", FAILING)));
     let all = service.of("WARN", FAILING).any(|line| {
         let parts = ["holds=3", "held:<n>", "lost_in_ms="];
@@ -132,7 +132,7 @@ fn a_frozen_server() {
 #[test]
 fn a_restarted_server() {
     let mut service = live_through(RedisServer::kill, |_| {}, RedisServer::restart);
-    // It has forgotten them.
+    // The server has lost the holds.
     lose(&mut service);
     read(&mut service);
     for line in service.of("ERROR", LOSS) {
@@ -143,7 +143,7 @@ fn a_restarted_server() {
     }
 }
 
-/// Answers that write nothing say nothing of a server that refuses to write.
+/// Replies without a write prove nothing about a server that rejects writes.
 #[test]
 fn a_full_server() {
     let mut service = live_through(
@@ -151,7 +151,7 @@ fn a_full_server() {
         |service| assert_eq!(service.tell("mix"), "told: mixed"),
         changed(&["CONFIG", "SET", "maxmemory", "0"]),
     );
-    // What is held is renewed also without memory.
+    // Holds are renewed without memory, too.
     assert_eq!(service.tell("release"), "told: released");
     read(&mut service);
     let lost = service.of("WARN", LOST).next().unwrap();

@@ -8,16 +8,16 @@ use distlock_tests::{RedisServer, Worker, eventually, this_test_binary};
 use crate::kit::{LONG, connect, grace, leftovers, lock_key, ms};
 use crate::rows::{boot_nanos, child, millis, runtime};
 
-/// How long the processors are busy.
+/// Time for which the processors are busy.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Processes that hardly run, each with a lock and a rival of its own.
+/// Number of processes that hardly run, each with a lock and a rival of its own.
 const PAIRS: usize = 4;
 
 /// So short that a process which hardly runs cannot always renew it.
 const LEASE: Duration = ms(100);
 
-/// The time in which a process believed in a lock, on the clock that all processes share.
+/// The time in which a process considered a lock valid, on the clock that all processes share.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     token: u64,
@@ -25,8 +25,8 @@ struct Belief {
     to: u64,
 }
 
-/// Takes the lock again and again. A process with a pause holds it for less than that, and then
-/// leaves it to its rival.
+/// Acquires the lock again and again. A process with a pause holds the lock for less than its
+/// pause, and then leaves it to its rival.
 #[test]
 fn entry() {
     let Some([url, key, lease, busy, pause]) = child() else {
@@ -36,9 +36,9 @@ fn entry() {
     runtime().block_on(async {
         let lock = connect(&url).await.lock(key).lease(millis(&lease));
         while Instant::now() < until {
-            // It is in no queue, where the other one could not pass it.
+            // A try-acquire is in no queue, where the other process could not pass it.
             let tried = lock.try_acquire().await;
-            // A server that hardly runs may be late with its answer.
+            // A server that hardly runs may reply late.
             assert!(!tried.as_ref().is_err_and(|error| !error.is_unavailable()));
             let Ok(Some(guard)) = tried else {
                 tokio::time::sleep(ms(1)).await;
@@ -47,7 +47,7 @@ fn entry() {
             let from = boot_nanos();
             let mut to = from;
             let (hold, step) = if pause.is_zero() {
-                // Many leases, unless it is lost before.
+                // Many leases, unless the hold is lost before.
                 (LEASE * 10, ms(0))
             } else {
                 (LEASE * 3, ms(1))
@@ -83,7 +83,7 @@ fn start(url: &str, key: &str, nice: &str, times: [Duration; 3]) -> Worker {
     Worker::spawn(&mut command)
 }
 
-/// What a process that hardly runs and its rival believed.
+/// Returns when a process that hardly runs and its rival considered the lock valid.
 fn beliefs(worker: &Worker, rival: Worker) -> [Vec<Belief>; 2] {
     let mut lines = Vec::new();
     while lines.last().is_none_or(|line| line != "done") {
@@ -102,7 +102,7 @@ fn beliefs(worker: &Worker, rival: Worker) -> [Vec<Belief>; 2] {
     })
 }
 
-/// When the server last extended the lock of the process that hardly runs, on the boot clock.
+/// Returns when the server extended the lock of the process that hardly runs, on the boot clock.
 fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
     let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let since_boot = wall.saturating_sub(Duration::from_nanos(boot_nanos()));
@@ -132,7 +132,7 @@ fn overloaded_holders_never_believe_too_long() {
         .map(|number| {
             let key = format!("k{number}");
             let worker = start(&url, &key, "19", [LEASE, BUSY, ms(0)]);
-            // Until its rival has ended.
+            // Runs until its rival has ended.
             let rival = start(&url, &key, "0", [ms(2_000), LONG * 4, LEASE * 4]);
             (key, worker, rival)
         })

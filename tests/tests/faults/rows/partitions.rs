@@ -1,4 +1,4 @@
-//! Partitions that nobody announces: half-open, and one way only.
+//! Unannounced partitions: half-open, and one way only.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::kit::{
     until_clean,
 };
 
-/// Begins a partition.
+/// A function that begins a partition.
 type Cut = fn(&ProxyHandle);
 
-/// A holder and a caller that are cut off, and somebody who is not.
+/// Cuts off a holder and a caller, but not their rival.
 async fn partitioned(begin: Cut) {
     let server = RedisServer::start();
     let proxy = server.proxy();
@@ -23,13 +23,13 @@ async fn partitioned(begin: Cut) {
     let rival = acquire_later(&near, "k", HELD, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
     let expires = expiry_after_renewal(&mut raw, "k").await;
-    // The reply has come, too.
+    // The client has received the reply, too.
     eventually_async(LONG, async || guard.remaining() > HELD * 8 / 10).await;
     begin(&proxy);
     let cut = Instant::now();
     let promised = believed_until(&guard);
     assert!(promised < expires, "{:?} too late", promised - expires);
-    // A call that begins now, on connections of which nobody says that they are dead.
+    // This call begins on connections that nothing shows to be dead.
     let wait = ms(700);
     let error = far.lock("other").wait(wait).acquire().await.unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
@@ -46,7 +46,7 @@ async fn partitioned(begin: Cut) {
     let (next, acquired) = within(LONG, rival).await.unwrap();
     let next = next.unwrap();
     assert!(acquired > promised && next.is_held(), "two at once");
-    // Whoever was cut off comes back by itself, and nothing that it had sent comes to life.
+    // The client that was cut off recovers by itself, and its old commands have no late effect.
     let waiting = acquire_later(&far, "k", HELD, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
     assert!(next.is_held());

@@ -1,4 +1,4 @@
-//! A server with `appendfsync everysec` that loses power: the end of its log was never written.
+//! A server with `appendfsync everysec` loses power, so the end of its log is never written.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::kit::{LONG, SLACK, connect, expiry_after_renewal, lock_key, ms, until_clean};
 
-/// The end of the log, which is the whole of it before Redis 7.0.
+/// Returns the end of the log, which is all of it before Redis 7.0.
 fn log_of(server: &RedisServer) -> PathBuf {
     let names = ["appendonlydir/appendonly.aof.1.incr.aof", "appendonly.aof"];
     let logs = names.map(|name| server.dir().join(name));
@@ -28,7 +28,7 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
     let log = log_of(&server);
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
     let lease = ms(9_000);
-    // This acquisition is remembered: its token is what the server knows afterwards.
+    // The server remembers this acquisition: its token is the one known afterwards.
     let lock = first.lock("k").lease(lease).wait(LONG);
     let remembered = {
         let guard = lock.acquire().await.unwrap();
@@ -37,14 +37,14 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
         token
     };
     let mut raw = server.client();
-    // While the disk is busy the server keeps back for a while what it has to write.
+    // While the disk is busy, the server holds back its writes for a while.
     eventually_async(LONG, async || raw.info_field("aof_buffer_length") == "0").await;
     let written = length(&log);
     let guard = lock.acquire().await.unwrap();
     expiry_after_renewal(&mut raw, "k").await;
     eventually_async(LONG, async || length(&log) > written).await;
     server.kill();
-    // In the middle of the first write that nobody flushed: the acquisition.
+    // Cuts the log in the middle of the first write without a flush, the acquisition.
     let cut = fs::File::options().write(true).open(&log).unwrap();
     cut.set_len(written + 3).unwrap();
     server.restart();
@@ -52,7 +52,7 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
     let mut raw = server.client();
     let fence = raw.get("distlock:fence:{k}").expect("the earlier token");
     assert_eq!(fence, remembered.to_string());
-    // Documented: what was acknowledged is forgotten, and may be granted again.
+    // Documented: the acknowledged lock is forgotten, and may be granted again.
     let rival = second.lock("k").lease(lease).wait(LONG);
     let rival = rival.acquire().await.unwrap();
     assert!(rival.fencing_token() > guard.fencing_token());

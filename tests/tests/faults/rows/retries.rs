@@ -1,4 +1,5 @@
-//! Nothing below us retries on its own: what is sent again is ours, with the same id, and counted.
+//! No layer below distlock retries on its own. distlock repeats a request with the same id, a
+//! bounded number of times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use distlock_tests::{RedisServer, within};
 
 use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
 
-/// Told apart from all other numbers in a command.
+/// Distinct from all other numbers in a command.
 const LEASE: Duration = ms(23_456);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +24,7 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     let mut monitor = server.monitor();
     let (wait, asked) = (ms(8_000), Instant::now());
     let before = proxy.stats().accepted;
-    // Every second connection breaks as soon as it is made, and the others soon after.
+    // Every second connection breaks as soon as it is established, and the others soon after.
     let breaking = async {
         for life in [20, 400].into_iter().cycle() {
             tokio::time::sleep(ms(life)).await;
@@ -43,9 +44,9 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
         "waited {waited:?}"
     );
     assert!(connections >= 6, "only {connections} connections");
-    // Each ask, by the connection that it came on.
+    // Counts the acquires on each connection.
     let call = format!("\"4\" \"{}\"", lock_key("k"));
-    // Its third word is the TTL, lease and grace.
+    // The third word is the TTL, lease and grace period.
     let ttl = format!("\"{}\"", (LEASE + LEASE / 10).as_micros().div_ceil(1_000));
     let mut asks: BTreeMap<String, u64> = BTreeMap::new();
     let mut owners = Vec::new();
@@ -64,7 +65,7 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     }
     let total: u64 = asks.values().sum();
     assert!(total >= 2, "it was not asked again: {asks:?}");
-    // After a reconnect, and perhaps after an answer that never came.
+    // One after a reconnect, and perhaps one after a missing reply.
     assert!(asks.values().all(|asks| *asks <= 2), "a storm: {asks:?}");
     owners.dedup();
     assert_eq!(owners.len(), 1, "one call, one id: {owners:?}");

@@ -13,7 +13,7 @@ use crate::rows::outage_of;
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
-/// Changes the user that the locks are taken with; everything else goes on as somebody else.
+/// Changes the user that takes the locks; everything else runs as another user.
 fn set_user(raw: &mut Resp, rules: &[&str]) {
     let words = [&["ACL", "SETUSER", "app"], rules].concat();
     assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
@@ -23,7 +23,7 @@ fn url(server: &RedisServer, password: &str) -> String {
     format!("redis://app:{password}@127.0.0.1:{}", server.port())
 }
 
-/// A command that a script needs is denied: whatever ran before it has changed nothing.
+/// A command that a script needs is denied. The commands before it have changed nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_script_that_fails_half_way_leaves_no_lock() {
     let server = RedisServer::start();
@@ -36,7 +36,7 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
         let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         set_user(&mut raw, &[&format!("-{denied}")]);
         let taken = manager.lock("taken").try_acquire().await;
-        // Whether it is needed to take a free lock, or only to wait for one: never a lock by half.
+        // No lock is half taken, whether a free lock needs the command or only a waiter.
         match &taken {
             Ok(guard) => assert!(guard.as_ref().is_some_and(|guard| guard.is_held())),
             Err(error) => {
@@ -57,8 +57,8 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
     }
 }
 
-/// A new password, or no user at all: what is connected goes on, and what is lost is not retried
-/// for ever.
+/// With a new password or without the user, live connections go on, and lost ones are not retried
+/// forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_that_change_while_a_lock_is_held() {
     let server = RedisServer::start();
@@ -69,11 +69,11 @@ async fn credentials_that_change_while_a_lock_is_held() {
         let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
         if delete {
-            // The server ends its connections.
+            // The server closes the user's connections.
             assert_eq!(raw.cmd(&["ACL", "DELUSER", "app"]).int(), 1);
         } else {
             set_user(&mut raw, &["resetpass", ">secret-2"]);
-            // Nobody is asked for a password again.
+            // Live connections do not authenticate again.
             until_renewed_twice(&guard).await;
             for kind in ["normal", "pubsub"] {
                 raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
@@ -90,7 +90,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
         assert!(!error.is_retryable(), "{error:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
         assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");
-        // The old credentials are right again: it comes back by itself.
+        // The old credentials are right again, and the manager recovers by itself.
         set_user(&mut raw, &create);
         let again = manager.lock("k").lease(HELD).wait(LONG);
         eventually_async(LONG, async || again.acquire().await.is_ok()).await;

@@ -13,14 +13,14 @@ use crate::kit::{LONG, connect, expiry_after_renewal, lock_key, ms, until_clean}
 const ROUNDS: usize = 6;
 const KEYS: usize = 16;
 
-/// The fencing token of whatever holds a key.
+/// Returns the fencing token of the holder of a key.
 fn stored_token(raw: &mut Resp, key: &str) -> Option<u64> {
     let value = raw.cmd(&["GET", &lock_key(key)]);
     value.text()?.split(' ').nth(2)?.parse().ok()
 }
 
-/// Many callers at once, on keys of their own, and in each round one fault: whoever has a guard has
-/// what is stored.
+/// Runs many callers at once on keys of their own, with one fault in each round. The token of every
+/// guard is the stored one.
 async fn each_caller_has_its_own(lanes: usize, fault: After) {
     let server = RedisServer::start();
     let proxy = server.proxy();
@@ -47,7 +47,7 @@ async fn each_caller_has_its_own(lanes: usize, fault: After) {
                     Some(token),
                     "`{key}` is believed with a token that is not its own"
                 );
-                // Lost while the connection is away, it is released nevertheless.
+                // A hold that was lost with the connection is released nevertheless.
                 let _ = guard.release().await;
             });
         }
@@ -70,8 +70,8 @@ async fn behind_a_lost_or_inserted_reply_no_caller_gets_anothers_hold() {
     }
 }
 
-/// An empty reply says that a whole batch was renewed. Before the reply for a hold that is gone it
-/// would extend that one, and the reply itself would end another hold.
+/// An empty reply means that a whole batch was renewed. Before the reply for a lost hold it would
+/// extend that hold, and the reply itself would end another hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inserted_reply_to_a_renewal_extends_nothing_and_ends_no_other_hold() {
     let server = RedisServer::start();
@@ -79,7 +79,7 @@ async fn an_inserted_reply_to_a_renewal_extends_nothing_and_ends_no_other_hold()
     let mut raw = server.client();
     let manager = connect(&server.url_via(&proxy)).await;
     let lock = |key| manager.lock(key).wait(LONG);
-    // Due at other times, so that they are renewed in batches of their own.
+    // Due at different times, so that they are renewed in separate batches.
     let gone = lock("gone").lease(ms(6_000)).acquire().await.unwrap();
     let other = lock("other").lease(ms(9_100)).acquire().await.unwrap();
     let accepted = proxy.stats().accepted;

@@ -1,4 +1,5 @@
-//! A machine that sleeps: suspended, it knows how long; paused with all its clocks, it does not.
+//! A machine that sleeps. A suspended one knows for how long; one paused with all its clocks does
+//! not.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,10 +12,10 @@ use tempfile::TempDir;
 use crate::kit::{HELD, LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
 use crate::rows::{boot_nanos, child, millis, runtime};
 
-/// Takes the time that the process stood still out of its clocks.
+/// A library that hides from a process the time for which it was stopped.
 const FREEZE: &str = include_str!("freeze.c");
 
-/// Which clocks stand still with the process.
+/// The clocks that stop with the process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clocks {
     /// `std::time::Instant`, as in a suspended host: CLOCK_BOOTTIME goes on.
@@ -49,8 +50,8 @@ impl Machine {
         }
     }
 
-    /// Stands still until another client has the lock and has used the resource, and for at least
-    /// so long.
+    /// Stops the process until another client has the lock and has used the resource, and for at
+    /// least `at_least`.
     async fn sleep_through(
         &mut self,
         manager: &LockManager,
@@ -58,14 +59,14 @@ impl Machine {
         resource: &mut Resp,
     ) -> LockGuard {
         self.worker.stop_process();
-        // Neither more nor earlier than it stood still: its clocks must not go back.
+        // Measured within the stop, because the clocks of the process must not go back.
         let asleep = Instant::now();
         let waiting = acquire_later(manager, "k", HELD, LONG);
         let guard = within(LONG, waiting).await.unwrap().0.unwrap();
         let fresh = write(resource, guard.fencing_token().get(), "fresh");
         assert!(!fresh.is_error(), "{fresh:?}");
         tokio::time::sleep(at_least.saturating_sub(asleep.elapsed())).await;
-        // There when it wakes up, so that it goes on at once.
+        // Sent before the process wakes up, so that it goes on at once.
         self.worker.send("go");
         let missed = u64::try_from(asleep.elapsed().as_nanos()).unwrap();
         let file = std::fs::File::options().write(true).open(&self.missed);
@@ -86,8 +87,8 @@ fn entry() {
     });
 }
 
-/// Asks a guard right after the sleep, and writes to a fenced resource whatever it says: no check
-/// could know better.
+/// Queries a guard right after the sleep, and writes to a fenced resource in any case, because no
+/// check could know better.
 async fn guard(lock: Lock, resource: &str) {
     let mut resource = Resp::connect(resource.parse().unwrap()).unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -111,7 +112,7 @@ async fn guard(lock: Lock, resource: &str) {
     println!("end {}", body == BodyState::Completed);
 }
 
-/// A resource that rejects old tokens, as every resource that matters should.
+/// Writes to a resource that rejects old tokens, as every resource that matters should.
 fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     const FENCED: &str = "local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
         if tonumber(ARGV[1]) < seen then return redis.error_reply('STALE token') end \
@@ -119,8 +120,8 @@ fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     resource.cmd(&["EVAL", FENCED, "1", "resource", &token.to_string(), value])
 }
 
-/// What a guard says when its process wakes up: whether it knows that it slept, and whether it
-/// takes itself for the holder.
+/// Returns what a process finds when it wakes up: whether it knows that it slept, and whether its
+/// guard is held.
 async fn woken(clocks: Clocks) -> (bool, bool) {
     let (server, resource) = (RedisServer::start(), RedisServer::start());
     let mut raw = resource.client();
@@ -128,7 +129,7 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
     let args = [&*server.url(), &resource.addr().to_string()];
     let mut machine = Machine::start(clocks, &args);
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
-    // Just after a renewal: the next one, which would find out, is far away.
+    // Just after a renewal, so that the next one, which would detect the loss, is far away.
     expiry_after_renewal(&mut server.client(), "k").await;
     let next = machine
         .sleep_through(&manager, HELD * 5 / 4, &mut raw)
@@ -138,7 +139,7 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
     while !said.last().unwrap().starts_with("end") {
         said.push(machine.worker.next_line(LONG));
     }
-    // Whatever it did when it woke up, it left this one alone.
+    // Whatever the process did when it woke up, it did not touch this hold.
     let value = server.client().get(&lock_key("k")).expect("it is held");
     assert!(value.contains(&next.fencing_token().to_string()), "{value}");
     assert!(next.is_held());
@@ -147,7 +148,7 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
     let [missed, after, written, end] = &said[..] else {
         panic!("{said:?}");
     };
-    // The resource sees that the holder is out of date, and the holder at its next renewal.
+    // The resource rejects the stale holder, and the holder learns of it at its next renewal.
     assert!(written.contains("STALE"), "{said:?}");
     assert_eq!(end, "end true");
     let missed = missed.strip_prefix("missed ").expect("how long it slept");
@@ -159,7 +160,7 @@ async fn a_suspended_holder_knows_at_once() {
     assert_eq!(woken(Clocks::Monotonic).await, (true, false));
 }
 
-/// Its clocks say that no time has passed: what no lock can know, only the resource sees.
+/// The clocks show that no time has passed. No lock can know better; only the resource can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_guest_is_fenced_off() {
     assert_eq!(woken(Clocks::All).await, (false, true));

@@ -1,4 +1,4 @@
-//! Keeps `tests/FAULTS.md` and `docs/topologies.md` true: every row has tests, and they exist.
+//! Keeps `tests/FAULTS.md` and `docs/topologies.md` correct: every row has tests, and they exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,23 +19,23 @@ const STORES: [&str; 6] = [
     "redis_only",
 ];
 
-/// The rows that are there. The others are of replicas that nobody waits for, and of `fork`.
+/// Returns the existing rows. The others are about replicas without a wait, and about `fork`.
 fn kept() -> impl Iterator<Item = u32> {
     (1..=20).chain(22..=25).chain(27..=42).chain(44..=56)
 }
 
-/// The cells of a line of a table.
+/// Returns the cells of a line of a table.
 fn cells(line: &'static str) -> Option<Vec<&'static str>> {
     let inside = line.strip_prefix('|')?.strip_suffix('|')?;
     Some(inside.split('|').map(str::trim).collect())
 }
 
-/// What stands in backquotes, such as `binary module::test`.
+/// Returns the texts in backquotes, such as `binary module::test`.
 fn quoted(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The rows of the table: number, failure, behaviour, tests.
+/// Returns the rows of the table: number, failure, behavior, tests.
 fn rows() -> Vec<(u32, Vec<&'static str>)> {
     let mut rows = Vec::new();
     for cells in TABLE.lines().filter_map(cells) {
@@ -48,7 +48,7 @@ fn rows() -> Vec<(u32, Vec<&'static str>)> {
     rows
 }
 
-/// The folder of the tests of a binary.
+/// Returns the folder of the tests of a binary.
 fn root_of(binary: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     match binary {
@@ -60,7 +60,7 @@ fn root_of(binary: &str) -> PathBuf {
     }
 }
 
-/// The file of a module of a binary; of the binary itself, if there is no name.
+/// Returns the file of a module of a binary, or of the binary itself if there is no name.
 fn file_of(binary: &str, modules: &[&str]) -> Option<PathBuf> {
     let module = root_of(binary).join(binary).join(modules.join("/"));
     let files = [
@@ -72,7 +72,7 @@ fn file_of(binary: &str, modules: &[&str]) -> Option<PathBuf> {
     files.into_iter().find(|file| file.exists())
 }
 
-/// Whether a filter names a module, and so all tests in it.
+/// Returns true if a filter names a module, and so all tests in it.
 fn is_module(filter: &str) -> bool {
     let Some((binary, path)) = filter.split_once(' ') else {
         return false;
@@ -82,8 +82,8 @@ fn is_module(filter: &str) -> bool {
     is_store || file_of(binary, &modules).is_some()
 }
 
-/// Whether a test of that path is written: a function with the attribute of a test, or one that a
-/// macro makes for several stores.
+/// Returns true if a test of that path exists. It is a function with the attribute of a test, or
+/// one that a macro makes for several stores.
 fn is_test(test: &str) -> bool {
     let Some((binary, path)) = test.split_once(' ') else {
         return false;
@@ -106,7 +106,7 @@ fn is_test(test: &str) -> bool {
         let makers = ["for_each_store! {", "for_redis! {"];
         return makers.iter().any(|maker| before.contains(maker));
     }
-    // Attributes and `async` only, up to the end of what came before.
+    // Only attributes and `async`, up to the end of the preceding item.
     let own = before.rfind("\n}\n").map_or(before, |end| &before[end..]);
     own.contains("#[test]") || own.contains("#[tokio::test")
 }
@@ -129,7 +129,7 @@ fn every_row_names_tests_that_exist() {
     }
 }
 
-/// What the guide says, and where. A filter may name a test, or a module of them.
+/// The statements of the guide. A filter may name a test, or a module of tests.
 #[test]
 fn every_statement_about_topologies_names_tests_that_exist() {
     let binaries = [

@@ -1,4 +1,4 @@
-//! A process that logs at INFO, and what it says of locks that were lost and of connections.
+//! A process that logs at INFO, and its lines about lost locks and about connections.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::credentials::add_user;
 use crate::kit::{LONG, connect, failed, lock_key, ms};
 use crate::rows::runtime;
 
-/// Does what it is told on stdin, and logs to stdout.
+/// Executes commands from stdin, and logs to stdout.
 #[test]
 fn entry() {
     if !is_child() {
@@ -78,7 +78,7 @@ fn entry() {
     println!("told: end");
 }
 
-/// As the user `app`, whose password stands in a file.
+/// Connects as the user `app`, with the password from a file.
 async fn connect_as_app(url: &str, file: &str) -> LockManager {
     let file = PathBuf::from(file);
     let builder = LockManager::builder().credentials_provider(move || {
@@ -106,7 +106,7 @@ impl Service {
         }
     }
 
-    /// A service that holds three locks of one template.
+    /// Starts a service that holds three locks of one template.
     pub(super) fn holding() -> Self {
         let server = RedisServer::start();
         let url = server.url();
@@ -120,13 +120,13 @@ impl Service {
         self.until(|line| line.starts_with("told: "))
     }
 
-    /// Reads the log to its end.
+    /// Ends the process, and reads its log to the end.
     pub(super) fn end(&mut self) {
         assert_eq!(self.tell("end"), "told: end");
         assert!(self.worker.wait(LONG).success());
     }
 
-    /// Reads the log up to a line.
+    /// Reads the log up to a matching line.
     pub(super) fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self.worker.next_line(LONG);
@@ -141,7 +141,7 @@ impl Service {
         self.of(level, words).count()
     }
 
-    /// The lines of a level with these words.
+    /// Returns the lines of a level with these words.
     pub(super) fn of<'a>(
         &'a self,
         level: &'a str,
@@ -156,7 +156,7 @@ impl Service {
     }
 }
 
-/// Of all keys those with a TTL go first, and locks are those.
+/// An evicting server may remove keys with a TTL, and locks have one.
 #[test]
 fn whoever_connects_to_a_server_that_evicts_is_warned() {
     let mut server = RedisServer::start();
@@ -188,7 +188,8 @@ fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
     assert_eq!(service.count("ERROR", ""), 1, "{:#?}", service.lines);
 }
 
-/// The second release of a lock finds nothing, for the first was applied and its answer was lost.
+/// The second release of a lock finds nothing, because the first was applied and its reply was
+/// lost.
 #[test]
 fn a_release_whose_answer_was_lost_is_no_loss() {
     let server = RedisServer::start();
@@ -205,7 +206,7 @@ fn a_release_whose_answer_was_lost_is_no_loss() {
     assert_eq!(service.count("ERROR", ""), 0, "{:#?}", service.lines);
 }
 
-/// Connections that live go on with the credentials that they have, and that is told once.
+/// Live connections go on with the credentials that they have, and the failure is logged once.
 #[test]
 fn connections_that_cannot_be_told_their_credentials_are_told_of_once() {
     const NOT_TOLD: &str = "the connections that live could not be told the credentials";
@@ -222,7 +223,7 @@ fn connections_that_cannot_be_told_their_credentials_are_told_of_once() {
     for part in ["WARN", "WRONGPASS", &service.address()] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
-    // It is tried again, and fails again.
+    // The authentication is retried, and fails again.
     let before = failed(&mut raw, "auth");
     distlock_tests::eventually(LONG, || failed(&mut raw, "auth") > before);
     assert_eq!(service.tell("try"), "told: ok");

@@ -1,4 +1,4 @@
-//! A cluster that is reached over TLS.
+//! A cluster over TLS.
 
 use distlock::LockManager;
 use distlock_tests::RedisCluster;
@@ -6,7 +6,7 @@ use distlock_tests::RedisCluster;
 use crate::kit::{LONG, acquire_later, hand_on, hold, lock_key, ms, until_queued};
 use crate::tls::{HOST, Trust};
 
-/// Nodes among each other speak TLS too, for Redis 7.0 knows the others' TLS ports only then.
+/// The nodes use TLS among each other, because Redis 7.0 knows other nodes' TLS ports only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_found_at_their_tls_ports() {
     let trust = Trust::new();

@@ -1,5 +1,4 @@
-//! TLS: a certificate that fits is enough, and one that does not is told apart, before anything is
-//! sent.
+//! TLS: a matching certificate is enough, and any mismatch is reported before anything is sent.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +20,7 @@ mod sentinel;
 
 pub(crate) const HOST: &str = "127.0.0.1";
 
-/// An authority whose certificate is in a file.
+/// An authority with its certificate in a file.
 pub(crate) struct Trust {
     pub(crate) authority: Authority,
     dir: TempDir,
@@ -45,17 +44,17 @@ impl Trust {
         self.dir.path()
     }
 
-    /// The setting that trusts it.
+    /// Returns the setting that trusts this authority.
     fn tls(&self) -> Tls {
         Tls::new().ca_file(self.ca())
     }
 
-    /// A server with a second port that speaks only TLS, and with a certificate that fits.
+    /// Builds a server with a matching certificate and a second port that speaks only TLS.
     pub(crate) fn server(&self) -> RedisServerBuilder {
         self.server_with(&self.authority.sign(HOST, self.dir()))
     }
 
-    /// The same with another certificate.
+    /// Builds the same server with another certificate.
     fn server_with(&self, files: &CertificateFiles) -> RedisServerBuilder {
         RedisServer::builder().tls(&self.ca(), &files.certificate, &files.key)
     }
@@ -68,7 +67,7 @@ struct Secured {
 }
 
 impl Secured {
-    /// With a certificate that fits.
+    /// Starts a server with a matching certificate.
     fn start() -> Self {
         Self::with(|authority, dir| authority.sign(HOST, dir), "no")
     }
@@ -80,7 +79,7 @@ impl Secured {
         Secured { server, trust }
     }
 
-    /// The authority of `rediss://`.
+    /// Returns the authority of the `rediss://` URL.
     fn address(&self) -> String {
         format!("{HOST}:{}", self.server.tls_port())
     }
@@ -108,7 +107,7 @@ async fn locks_are_handed_on_over_tls() {
     let waiting = acquire_later(&two, "k", ms(15_000), LONG);
     until_queued(&mut raw, "k", 1).await;
     hand_on(held, waiting, &mut raw).await;
-    // Lanes are opened the same way.
+    // Runtime connections are opened the same way.
     let before = connections(&mut raw);
     eventually_async(LONG, async || {
         call_often(&Handle::current(), &one, "warm").await;
@@ -142,7 +141,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
             nobodys.trust.tls(),
             &["signed by nobody who is trusted here", "Tls::ca_file"],
         ),
-        // Nor by any of the system's roots, if it has some.
+        // Not signed by a root of the system either, if it has some.
         (&strange, Tls::new(), &["Tls::ca_file"]),
     ];
     for (secured, tls, parts) in cases {
@@ -198,14 +197,14 @@ async fn settings_that_cannot_be_used_are_named() {
     let plain = LockManager::builder().tls(tls);
     let error = plain.connect(&secured.server.url()).await.unwrap_err();
     assert_config(&error, &["`tls` was set", "rediss://"]);
-    // What other clients take for permission not to look is refused.
+    // A fragment that lets other clients skip verification is rejected.
     let insecure = format!("rediss://user:hunter2@{}/0#insecure", secured.address());
     let error = LockManager::connect(&insecure).await.unwrap_err();
     assert_config(&error, &["`#`"]);
 }
 
-/// The server's certificate and its CA are changed while the manager lives: the file is read again
-/// when it has to connect again, and until it is right calls are told why.
+/// The server's certificate and its CA change while the manager lives. The manager reads the file
+/// again when it reconnects. Until the file is right, calls report the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_read_again_for_each_connection() {
     let secured = Secured::start();

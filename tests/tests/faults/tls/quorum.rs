@@ -1,4 +1,4 @@
-//! A quorum that is reached over TLS.
+//! A quorum over TLS.
 
 use distlock::LockManager;
 use distlock_tests::{CertificateFiles, RedisQuorum, RedisServer};
@@ -29,7 +29,7 @@ async fn all_members_are_reached_over_tls() {
         builder.clone().connect(&all).await,
     );
     works(&quorum, &first.unwrap(), &second.unwrap()).await;
-    // One of them cannot prove its identity: nothing is said to it, and it has no vote.
+    // One member cannot prove its identity, so nothing is sent to it and it has no vote.
     let with_odd = url([one, two, &odd]);
     let error = builder.clone().connect(&with_odd).await.unwrap_err();
     let named = format!("rediss://{HOST}:{}", odd.tls_port());

@@ -1,4 +1,4 @@
-//! Sentinels and servers that are reached over TLS.
+//! Sentinels and servers over TLS.
 
 use distlock::LockManager;
 use distlock_tests::sentinel::Sentinels;
@@ -22,7 +22,7 @@ async fn a_failover_over_tls() {
     let new = all.until_another(&all.servers[0]);
     assert!(new.client().exists(&lock_key("after")));
     guard.release().await.unwrap();
-    // No sentinel that is not trusted names the master, and the error names the setting.
+    // An untrusted sentinel does not name the primary, and the error names the setting.
     let strange = builder.connect_timeout(ms(2_000)).tls(Trust::new().tls());
     let error = strange.connect(&url).await.unwrap_err();
     assert_config(&error, &["Tls::ca_file"]);

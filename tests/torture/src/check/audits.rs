@@ -1,4 +1,4 @@
-//! A believed hold is in the store: some holders look there themselves.
+//! A valid hold is in the store; some holders read the store to check this.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Audit, Op, Run};
@@ -25,14 +25,14 @@ pub(super) fn check(run: &Run) -> Finding {
 
 fn excused(run: &Run, op: &Op, audit: &Audit) -> bool {
     let site = run.faults.at(op.key);
-    // A primary that is being replaced may have answered, and not know that it is.
+    // The answer may be from a primary that is being replaced and does not know it.
     site.replacing.touches(audit.span)
         || site.lossy_within(audit.span, op.memory())
         || stepped_meanwhile(run, op, audit)
 }
 
-/// Whether the server's clock stepped since the worker was stopped: what the worker knows of that
-/// clock is older.
+/// Returns true if the server's clock stepped since the worker was stopped. The worker's knowledge
+/// of that clock is then outdated.
 fn stepped_meanwhile(run: &Run, op: &Op, audit: &Audit) -> bool {
     let before = audit.span.widened(op.memory(), 0);
     let mut stops = run.faults.stops_of(op.id.worker).iter();
@@ -49,7 +49,7 @@ mod tests {
     use crate::check::testing::{Call, History};
     use crate::kind::Kind;
 
-    /// Faults with their worker, and what becomes of a hold that is not in the store at 2020 ms.
+    /// The faults with their worker, and the verdict on a hold that is not in the store at 2020 ms.
     fn judged(faults: &[(u64, u64, Kind, Option<u32>)], found: Option<u64>) -> (u64, u64) {
         let mut history = History::default();
         for &(from, until, kind, worker) in faults {
@@ -72,7 +72,7 @@ mod tests {
             (vec![(1_000, 1_000, Kind::FlushAll, None)], None, (0, 1)),
             (vec![step(100), stopped(Kind::ClientSuspend)], None, (0, 1)),
             (vec![step(100), stopped(Kind::ClientKill)], None, (1, 0)),
-            // While two servers may be asked.
+            // Two servers may be asked during a failover.
             (
                 vec![(2_000, 2_025, Kind::FailoverAgreed, None)],
                 None,

@@ -1,12 +1,12 @@
-//! Nothing is lost without a cause: before the first fault, and while only faults are in force
-//! that cost no holder its lock, or only other workers.
+//! No hold is lost without a cause: before the first fault, and while all faults in force spare
+//! holders or affect only other workers.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run, SECOND};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 
-/// When the call lost its hold, if it did.
+/// Returns when the call lost its hold, if it did.
 fn lost(op: &Op) -> Option<Nanos> {
     if op.outcome() == Some(Outcome::ShutDown) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn check(run: &Run) -> Finding {
         if lost(op).is_some() {
             let detail = op.detail.as_deref().unwrap_or("its holder was notified");
             let what = format!("lost its hold without a cause: {detail}");
-            // From then on it was not renewed.
+            // The hold was not renewed during this span.
             let span = Span::new(acquired.max(over.saturating_sub(op.lease)), over);
             finding.violation(run, Violation::of(run, &[op], span, what));
         }

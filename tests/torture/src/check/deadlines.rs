@@ -1,5 +1,4 @@
-//! No call returns later than its wait, one command deadline (three where several servers vote),
-//! and what a busy machine takes.
+//! Every call returns within its wait, one command timeout (three with a quorum) and some slack.
 
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 
-/// For the scheduler of a machine that runs at its limit.
+/// Slack for the scheduler of a machine at its limit.
 const SLACK: Nanos = 100 * MILLI;
 
-/// By how much a call that has used up its wait exceeded it. Tries have none to use up.
+/// Returns how long a call exceeded its wait, or `None` if it did not use it up. A try has no wait.
 pub(super) fn overshoot(op: &Op) -> Option<Nanos> {
     if op.acquired.is_none() && matches!(op.outcome()?, Outcome::Dropped | Outcome::ShutDown) {
         return None;
@@ -56,12 +55,12 @@ pub(super) fn check(run: &Run) -> Finding {
     finding
 }
 
-/// A call that returned far too late, or never although its process lived on for long.
+/// Reports a call that returned far too late, or not at all although its process lived on for long.
 fn hangs(run: &Run, op: &Op, finding: &mut Finding) {
     let limit = op.wait + run.patience(op.lease) + 1_000 * MILLI;
     let mut span = op.waiting();
     if op.returned.is_none() && op.acquired.is_none() {
-        // Nothing returns in a process that is being killed.
+        // No call returns in a process that is being killed.
         let killed = run.faults.killed(op.id.worker, span);
         span.until = killed.unwrap_or(span.until);
     }

@@ -1,4 +1,4 @@
-//! What an invariant found.
+//! The findings of an invariant.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Nanos, OpId};
 
-/// As many violations are kept in words; all are counted.
+/// Upper limit of the violations kept as text; all are counted.
 const KEPT: usize = 20;
 
-/// So many faults are named with a violation.
+/// Upper limit of the faults named with a violation.
 const LATEST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +42,7 @@ impl Invariant {
         }
     }
 
-    /// Whether it bounds times, which a busy machine can exceed.
+    /// Returns true if the invariant bounds times, which a busy machine can exceed.
     pub(crate) fn is_of_time(self) -> bool {
         matches!(
             self,
@@ -57,7 +57,7 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Which calls broke an invariant, and when.
+/// The calls that broke an invariant, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Violation {
     pub(crate) key: String,
@@ -68,7 +68,7 @@ pub(crate) struct Violation {
 }
 
 impl Violation {
-    /// About calls of one key.
+    /// Creates a violation by calls of one key.
     pub(crate) fn of(run: &Run, ops: &[&Op], span: Span, what: String) -> Violation {
         Violation {
             key: ops
@@ -81,7 +81,7 @@ impl Violation {
         }
     }
 
-    /// About a key, whichever calls it was, or about no key in particular.
+    /// Creates a violation without calls, of a key or of no particular key (empty).
     pub(crate) fn at(at: Nanos, key: &str, what: String) -> Violation {
         Violation {
             key: key.to_owned(),
@@ -93,11 +93,11 @@ impl Violation {
     }
 }
 
-/// A violation with what surrounded it.
+/// A violation and its circumstances.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Evidence {
     pub(crate) violation: Violation,
-    /// Since the run's beginning.
+    /// Relative to the beginning of the run.
     pub(crate) span: Span,
     pub(crate) faults: Vec<String>,
 }
@@ -122,7 +122,7 @@ impl fmt::Display for Evidence {
         if self.faults.is_empty() {
             return write!(f, "; no fault in force");
         }
-        // The latest say most.
+        // The latest faults are the most informative.
         let earlier = self.faults.len().saturating_sub(LATEST);
         write!(f, "; in force: {}", self.faults[earlier..].join(", "))?;
         match earlier {
@@ -132,17 +132,17 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// One invariant's verdict.
+/// The verdict on one invariant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) of: Invariant,
-    /// How many things were looked at.
+    /// The number of things checked.
     pub(crate) checked: u64,
     pub(crate) violations: u64,
-    /// What does not count, because a fault explains it.
+    /// The number of violations that a fault explains, so that they do not count.
     pub(crate) excused: u64,
     pub(crate) evidence: Vec<Evidence>,
-    /// Bounds and figures, in words.
+    /// Bounds and figures, as text.
     pub(crate) note: String,
 }
 
@@ -158,7 +158,7 @@ impl Finding {
         }
     }
 
-    /// Counts a violation; it is excused if the machine was too busy for a bound on time.
+    /// Counts a violation. A bound on time is excused if the machine was too busy.
     pub(crate) fn violation(&mut self, run: &Run, violation: Violation) {
         if self.of.is_of_time() && run.starvation.explains(&violation) {
             self.excused += 1;

@@ -1,4 +1,4 @@
-//! Which faults were in force when.
+//! The faults of a run, and when each was in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,30 @@ use crate::kind::Kind;
 pub(crate) struct Fault {
     pub(crate) number: u64,
     pub(crate) kind: Kind,
-    /// `None`: it concerns everybody.
+    /// The worker concerned, or `None` for all workers.
     pub(crate) worker: Option<u32>,
-    /// The server of a quorum that it concerns, or the worker's link to it.
+    /// The server of a quorum concerned, or the server at the other end of the worker's link.
     pub(crate) node: Option<u32>,
     pub(crate) lossless: bool,
-    /// The keys that it concerns, if not all.
+    /// The keys concerned, if not all.
     pub(crate) keys: Option<Vec<Key>>,
     pub(crate) span: Span,
-    /// No holder may lose its lock by it.
+    /// Set if no holder may lose its lock by the fault.
     pub(crate) spares_holders: bool,
 }
 
-/// The faults of the server that has a key.
+/// The times of faults at the server that has a key.
 #[derive(Debug, Default)]
 pub(crate) struct Site {
-    /// All.
+    /// All faults.
     pub(crate) all: Spans,
-    /// Those by which it may lose a lock.
+    /// Faults that may make the server lose a lock.
     lossy: Spans,
-    /// Those by which a holder may lose its lock.
+    /// Faults that may cost a holder its lock.
     harmful: Spans,
-    /// Those by which a replica takes its place: meanwhile both may take themselves for the
-    /// primary.
+    /// Faults in which a replica replaces the server; meanwhile both may act as the primary.
     pub(crate) replacing: Spans,
-    /// Those by which its clock steps.
+    /// Faults that step the server's clock.
     pub(crate) steps: Spans,
 }
 
@@ -54,20 +53,20 @@ impl Site {
         }
     }
 
-    /// Whether a lock may be lost because of what happened up to `memory` before.
+    /// Returns true if a lock may be lost by a fault in `span`, or up to `memory` before it.
     pub(crate) fn lossy_within(&self, span: Span, memory: Nanos) -> bool {
         self.lossy.touches(span.widened(memory, 0))
     }
 }
 
-/// All faults of a run, and the stretches of time that invariants need.
+/// All faults of a run, and the time spans that invariants need.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// As they were carried out.
+    /// As carried out.
     pub(crate) list: Vec<Fault>,
-    /// Of the servers that have those keys that faults name.
+    /// The servers of the keys that faults name.
     sites: BTreeMap<Key, Site>,
-    /// Of all others.
+    /// The servers of all other keys.
     everywhere: Site,
     workers: BTreeMap<u32, OfWorker>,
     none: OfWorker,
@@ -103,8 +102,8 @@ impl OfWorker {
 }
 
 impl Faults {
-    /// What was carried out, and what that comes to for a lock: the same, unless it is a lock over
-    /// several servers.
+    /// Creates the faults of a run from the faults carried out and their effects on a lock. The two
+    /// differ only for a lock over several servers.
     pub(crate) fn new(list: Vec<Fault>, effects: &[Fault]) -> Faults {
         let workers: BTreeSet<_> = effects.iter().filter_map(|f| f.worker).collect();
         let keys: BTreeSet<Key> = effects
@@ -127,7 +126,7 @@ impl Faults {
         }
     }
 
-    /// Faults as the supervisor recorded them: without a `Healed` they are over at once.
+    /// Creates the faults that the supervisor recorded. A fault without `Healed` ends at once.
     pub(crate) fn of(events: &[SupervisorEvent], names: &mut Names) -> Faults {
         let mut list: Vec<Fault> = Vec::new();
         let mut by_number = BTreeMap::new();
@@ -165,7 +164,7 @@ impl Faults {
         Faults::new(list.clone(), &list)
     }
 
-    /// What happened to the server that has a key.
+    /// Returns the faults of the server that has a key.
     pub(crate) fn at(&self, key: Key) -> &Site {
         self.sites.get(&key).unwrap_or(&self.everywhere)
     }
@@ -174,23 +173,22 @@ impl Faults {
         self.workers.get(&worker).unwrap_or(&self.none)
     }
 
-    /// When any fault of this worker alone was in force.
+    /// Returns when a fault of this worker alone was in force.
     pub(crate) fn of_worker(&self, worker: u32) -> &Spans {
         &self.worker(worker).all
     }
 
-    /// When this worker was stopped.
+    /// Returns when this worker was stopped.
     pub(crate) fn stops_of(&self, worker: u32) -> &Spans {
         &self.worker(worker).stops
     }
 
-    /// When its timers stood still as well.
+    /// Returns when this worker's timers stood still as well.
     pub(crate) fn suspends_of(&self, worker: u32) -> &Spans {
         &self.worker(worker).suspends
     }
 
-    /// When this worker was killed, if it was in this time. Until its process is gone, a busy
-    /// machine may take seconds.
+    /// Returns when this worker was killed, if in `span`. Its process may exit seconds later.
     pub(crate) fn killed(&self, worker: u32, span: Span) -> Option<Nanos> {
         let kills = self.worker(worker).kills.iter().copied();
         kills
@@ -198,12 +196,12 @@ impl Faults {
             .min()
     }
 
-    /// Whether this worker may lose this key by what was in force then.
+    /// Returns true if a fault in force during `span` may cost this worker this key.
     pub(crate) fn harms(&self, worker: u32, key: Key, span: Span) -> bool {
         self.at(key).harmful.touches(span) || self.worker(worker).harmful.touches(span)
     }
 
-    /// Those in force then, in words: where it is about one key, without those of others.
+    /// Returns the names of the faults in force during `span`, with a key only those concerning it.
     pub(crate) fn named(&self, span: Span, key: Option<Key>) -> Vec<String> {
         let concerns = |fault: &&Fault| match (&fault.keys, key) {
             (Some(keys), Some(key)) => keys.contains(&key),
@@ -253,7 +251,7 @@ mod tests {
             assert_eq!(faults.harms(1, key, at(10)), concerned);
             let named = faults.named(at(10), Some(key));
             assert_eq!(named.len(), usize::from(concerned));
-            // One of all servers concerns all keys.
+            // A fault of all servers concerns all keys.
             assert!(faults.at(key).all.touches(at(50)));
         }
         assert_eq!(run.faults.named(at(10), None), ["#1 FailoverKill"]);

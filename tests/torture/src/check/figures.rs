@@ -1,5 +1,4 @@
-//! What is published of a run besides the verdicts, and whether it was hard enough to mean
-//! something.
+//! The published figures of a run, and whether the run was hard enough to be meaningful.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +14,10 @@ use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 use crate::kind::Kind;
 
-/// A hold has lived through a server's absence if it was believed from before that, and for so
-/// long into it.
+/// A hold survived the absence of a server if it was valid from before it until this long into it.
 const NOTICED: Nanos = 50 * MILLI;
 
-/// A number, and what it must reach or not exceed in a full run.
+/// A number, and its bound in a full run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     pub(crate) what: &'static str,
@@ -43,7 +41,7 @@ impl Figure {
     }
 }
 
-/// Milliseconds of a sample.
+/// A sample of durations, shown in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Millis(Vec<Nanos>);
 
@@ -62,18 +60,18 @@ impl std::fmt::Display for Millis {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) table: Vec<Figure>,
-    /// Of calls, by what they returned.
+    /// The number of calls by outcome.
     pub(crate) outcomes: BTreeMap<String, u64>,
     pub(crate) wait: Millis,
     pub(crate) overshoot: Millis,
-    /// From the end of a lost hold's validity to the notice.
+    /// From the end of a lost hold's validity to its notice.
     pub(crate) notice: Millis,
-    /// How often each fault, and how long from its end to the next acquisition of the worker it
-    /// concerned, or of any.
+    /// For each kind: the number of faults, and the times until the next acquisition after a fault.
+    /// The acquisition is one of the worker concerned, or any.
     pub(crate) faults: BTreeMap<Kind, (u64, Millis)>,
 }
 
-/// The name that a value has in the history.
+/// Returns the name of a value in the history.
 fn name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
@@ -81,7 +79,7 @@ fn name(value: &impl Serialize) -> String {
     }
 }
 
-/// `excused`: overlaps that a fault explains.
+/// Returns the figures of a run. `excused` counts the overlaps that a fault explains.
 pub(super) fn figures(run: &Run, resource: &Resource, excused: u64) -> Figures {
     let mut figures = Figures {
         faults: recoveries(run),
@@ -109,18 +107,17 @@ pub(super) fn figures(run: &Run, resource: &Resource, excused: u64) -> Figures {
     figures
 }
 
-/// What is counted of acquisitions.
+/// Counts of acquisitions.
 #[derive(Debug, Default)]
 struct Seen {
     acquired: u64,
     keys: std::collections::BTreeSet<u32>,
-    /// Of bodies of at most 5 ms.
+    /// Acquisitions with a body of at most 5 ms.
     short: u64,
-    /// Whose lock no fault may have made the servers forget: nothing excuses an overlap.
+    /// Acquisitions of locks that no fault may have erased, so that nothing excuses an overlap.
     unexcused: u64,
     lost: u64,
-    /// Holds that were believed from before a failover until after it, or from before a server of
-    /// a quorum forgot or stood still.
+    /// Holds valid across a failover, or since before a server of a quorum forgot or froze.
     lived_through: u64,
 }
 
@@ -150,26 +147,25 @@ impl Seen {
     }
 }
 
-/// All figures. Those of a full run have bounds; a shorter run, or one of a narrower profile, has
-/// none.
+/// Returns all figures. Only those of a full run have bounds, with two exceptions in `forgetting`.
 fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figure> {
     let header = &run.header;
     let minutes = header.seconds as f64 / 60.0;
     let full = header.profile == "all" && minutes >= 1.0;
-    // Two must have believed in one lock, and lost updates by it: the fence loses none.
+    // Beyond the promise, two holders must overlap and lose unfenced updates; the fence loses none.
     let beyond = header.profile == "forgetting";
     let topology = header.topology.as_str();
     let is_quorum = topology.starts_with("quorum");
     let has_failovers = matches!(topology, "sentinel" | "replicas" | "cluster");
-    // In a minute.
+    // Per minute.
     let (acquisitions, faults) = match topology {
         "tls" => (10_000.0, 200.0),
-        // Only workers and servers break.
+        // Only workers and servers have faults.
         "sentinel" => (8_000.0, 40.0),
         // No lock counts while there is no replica.
         "replicas" => (2_000.0, 40.0),
         "cluster" => (9_000.0, 50.0),
-        // A lock takes three servers and more, and all of them are on one machine.
+        // A lock takes three servers or more, all on one machine.
         "quorum3" => (6_000.0, 300.0),
         "quorum5" => (3_000.0, 400.0),
         _ => (20_000.0, 200.0),
@@ -181,8 +177,8 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
         "quorum3" | "quorum5" => least(5.0 * minutes),
         _ => None,
     };
-    // What a failover forgets is excused, so failovers must not be all there is. What was
-    // acknowledged, or voted for, no fault may excuse.
+    // Forgetting by a failover is excused, so a run needs time without failovers. No fault may
+    // excuse the loss of a lock that was acknowledged or voted for.
     let unexcused = match topology {
         "sentinel" => least(30.0),
         "cluster" => least(75.0),

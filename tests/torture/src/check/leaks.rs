@@ -1,5 +1,5 @@
-//! Nothing is left behind: threads, descriptors, tasks and connections are as many after as
-//! before, and no key stays in the store.
+//! Nothing is left behind: at the end there are no more threads, descriptors, tasks and connections
+//! than before, and no key remains in the store.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::Run;

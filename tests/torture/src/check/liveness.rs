@@ -1,8 +1,10 @@
 //! No waiter starves.
 //!
-//! After healing every key can be acquired. Before, no key goes unheld for long while live waiters
-//! wait for it: at most a dead holder's lease, one grant to a waiter that does not answer (and one
-//! more for each further worker with a fault meanwhile), the half second of a look, and some slack.
+//! After healing, every key can be acquired. Before that, no key stays unheld for long while live
+//! waiters want it. The bound is the sum of:
+//! - a dead holder's lease,
+//! - one grant to a waiter that does not answer, and one for each further worker with a fault,
+//! - the half second until the queue is checked, and some slack.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +15,13 @@ use crate::history::Nanos;
 
 const LOOK: Nanos = 500 * MILLI;
 const SLACK: Nanos = 500 * MILLI;
-/// A fault's consequences last a little longer than the fault: reconnecting, asking again.
+/// The consequences of a fault outlast it a little, for example a reconnect or a retry.
 const AFTERMATH: Nanos = SECOND;
-/// A worker whose link swallowed part of a handshake dials for up to two seconds before it tries
-/// again.
+/// A worker that lost part of a handshake to its link dials for up to 2 s before it retries.
 const REDIALING: Nanos = 3 * SECOND;
 
-/// When a waiter waited that could be served: neither the server nor its worker had a fault, and
-/// its runtime ran.
+/// Returns when a waiter was waiting that could be served: the server and its worker had no fault,
+/// and its runtime was running.
 fn live_waits(
     run: &Run,
     ops: &[&Op],
@@ -39,7 +40,7 @@ fn live_waits(
     Spans::of(waits).minus(disturbed)
 }
 
-/// How many workers had a fault then: each may be given one grant that it does not take.
+/// Returns the workers with a fault in `span`; each may receive one grant that it does not use.
 fn absent(run: &Run, span: Span) -> u64 {
     let faults = run.faults.list.iter();
     let touching = faults.filter(|f| f.span.from <= span.until && f.span.until >= span.from);
@@ -133,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Lease 1 s: 1.25 + 1.25 + 1 s.
+    /// With a lease of 1 s, the bound is 1.25 + 1.25 + 1 s.
     #[test]
     fn no_worker_holds_it() {
         let mut history = History::default();
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(found(&history), 0);
         history.call(waits(4_400, 4_600));
         assert_eq!(found(&history), 1);
-        // Held in between.
+        // A holder in between ends the violation.
         history.call(Call::new(1, 1, "k", 2_900).held(3_000, 3_001, 1));
         assert_eq!(found(&history), 0);
     }
@@ -153,7 +154,7 @@ mod tests {
             (vec![(2_500, 2_600, Kind::ServerStop, None)], 0),
             // The waiter itself is not live.
             (vec![(1_000, 5_000, Kind::ClientStop, Some(2))], 0),
-            // A dead worker besides another may cost one more grant.
+            // A second dead worker may cost one more grant.
             (vec![(900, 1_100, Kind::ClientKill, Some(7))], 1),
             (
                 vec![

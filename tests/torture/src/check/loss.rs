@@ -1,8 +1,8 @@
 //! Holders are notified of a loss in time.
 //!
 //! A running process is notified within 50 ms of the end of its validity (p99). A process that was
-//! stopped beyond its validity answers so when it is first asked. The timers of one that was
-//! suspended stood still, so its holds are looked at within 250 ms after that.
+//! stopped beyond its validity reports the loss at its first reading. The timers of a suspended
+//! process stood still, so it checks its holds within 250 ms after the suspend.
 
 use std::time::Duration;
 
@@ -14,40 +14,39 @@ use crate::check::spans::Span;
 use crate::history::Nanos;
 
 const BOUND: Nanos = 50 * MILLI;
-/// A timer that a suspend stopped is no longer than this.
+/// Upper limit of a timer that a suspend stops.
 const TICK: Nanos = 250 * MILLI;
-/// A body that nothing interrupts may end this long after its validity without a notice.
+/// How long after its validity a body that nothing interrupts may end without a notice.
 const UNNOTICED: Nanos = 250 * MILLI;
 
-/// When the holder was notified that its hold is over: by the loss itself, or by the end of its
-/// body.
+/// Returns when the holder was notified of its loss, by the loss itself or by the end of its body.
 pub(super) fn notified(op: &Op) -> Option<Nanos> {
     let stopped = op.ended.filter(|e| !e.completed && !e.believed);
     let stopped = stopped.map(|ended| ended.at);
     [op.loss_seen, stopped].into_iter().flatten().min()
 }
 
-/// The time in which the holder should have been notified, if it was: from the end of its
-/// validity, or none if the server had answered that the lock is lost.
+/// Returns the time from the end of the validity to the notice, if there was a notice. It is empty
+/// if a reply of the server revealed the loss before.
 pub(super) fn delay(op: &Op) -> Option<Span> {
     let notified = notified(op)?;
-    // A guard that was over when its caller got it: no belief, and none to end.
+    // A guard may have ended before its caller got it; then there is no validity that could end.
     Some(Span::new(op.safe_until()?.min(notified), notified))
 }
 
-/// What a stopped process answered about a hold that was over when it went on.
+/// Returns the stop after which a process still reported an ended hold as valid.
 fn wrong_after_stop(run: &Run, op: &Op) -> Option<Span> {
     let (acquired, _) = op.acquired?;
     run.faults.stops_of(op.id.worker).iter().find(|stop| {
         let before = stop.from >= acquired && op.whole().until >= stop.from;
-        // Whatever was renewed before it was stopped is over.
+        // The stop was longer than the lease, so every renewal before it has expired.
         let over = stop.from + op.lease < stop.until;
         let answer = op.statements.iter().find(|s| s.at > stop.until);
         before && over && answer.is_some_and(|s| s.until.is_some())
     })
 }
 
-/// Read as held after it was read as over.
+/// Returns true if a reading was valid after an earlier reading had ended.
 fn revived(op: &Op) -> bool {
     let over = op.statements.iter().find(|s| s.until.is_none());
     let over = over.map(|s| s.at).into_iter().chain(op.loss_seen).min();
@@ -55,7 +54,7 @@ fn revived(op: &Op) -> bool {
     over.is_some_and(|over| statements.any(|s| s.at > over && s.until.is_some()))
 }
 
-/// Its body went on for long after its validity, without a notice.
+/// Returns true if the body continued for long after its validity without a notice.
 fn unnoticed(op: &Op) -> bool {
     let (Some(ended), Some(until)) = (op.ended, op.safe_until()) else {
         return false;
@@ -148,7 +147,7 @@ mod tests {
         check(&history.build()).violations
     }
 
-    /// Acquired at 10 ms, and believed until 1000.
+    /// Acquired at 10 ms, and valid until 1000 ms.
     fn acquired() -> Call {
         Call::new(1, 1, "k", 0).acquired(10, 7, 990)
     }

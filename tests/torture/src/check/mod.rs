@@ -1,5 +1,6 @@
-//! The checker: reads a run's history and judges its invariants, from outside: what workers
-//! believed, what the fenced resource saw, how long calls took, and what was left in the store.
+//! The checker: reads the history of a run and judges its invariants from outside. It looks at what
+//! workers believed, what the fenced resource saw, how long calls took, and what remained in the
+//! store.
 //!
 //! Every invariant is a function of typed data in a file of its own, in n log n time.
 
@@ -36,7 +37,7 @@ use crate::history::{self, Accessed, Header, SupervisorEvent, WorkerEvent};
 use resource::Resource;
 use run::Run;
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) header: Header,
@@ -45,7 +46,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether no invariant was violated and, in a full run, every bound of a figure was kept.
+    /// Returns true if no invariant was violated and no figure missed a bound.
     pub(crate) fn passed(&self) -> bool {
         self.violated().is_empty() && self.figures.table.iter().all(Figure::passed)
     }
@@ -56,7 +57,7 @@ impl Verdict {
     }
 }
 
-/// Judges the run whose history is in `dir`.
+/// Judges the run with the history in `dir`.
 pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
     let mut run = Run::default();
     let events = history::stream::<SupervisorEvent>(&dir.join("supervisor.jsonl"))?;

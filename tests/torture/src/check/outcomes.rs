@@ -5,16 +5,16 @@ use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Call, OnLost, Outcome};
 
-/// What is wrong with this call's outcome.
+/// Returns what is wrong with the outcome of this call.
 fn wrong(op: &Op) -> Option<&'static str> {
-    // A guard leaves its body to its user, and cannot know what became of it.
+    // A guard does not control its body, so it cannot know how the body ended.
     if !matches!(op.call, Call::Attribute | Call::Run) {
         return None;
     }
     let cancels = op.on_lost == OnLost::Cancel;
     let (ended, outcome) = (op.ended?, op.outcome()?);
     match outcome {
-        // `Stale` is the result of the body itself, which the lock has returned.
+        // `Stale` is the result of the body itself, so the lock returned `Ok`.
         Outcome::Ok | Outcome::Stale if cancels && !ended.completed => {
             Some("Ok although the body was dropped")
         }
@@ -53,7 +53,7 @@ mod tests {
             (Call::Run, true, true, Outcome::Ok, 0),
             (Call::Run, true, false, Outcome::LostCompleted, 0),
             (Call::Attribute, false, false, Outcome::Lost, 0),
-            // Lost just after.
+            // Lost just after the body ended.
             (Call::Run, true, true, Outcome::LostCompleted, 0),
             (Call::Guard, true, false, Outcome::Ok, 0),
             (Call::Guard, false, false, Outcome::LostCompleted, 0),

@@ -1,10 +1,10 @@
-//! At most one believes in a key's lock at any moment.
+//! At any moment, at most one holder considers its hold of a key valid.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 
-/// A stretch of time in which two calls believed in the same lock.
+/// A time span in which two calls both considered their hold of a key valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Overlap<'a> {
     earlier: &'a Op,
@@ -12,8 +12,8 @@ struct Overlap<'a> {
     span: Span,
 }
 
-/// For each belief that begins during another of its key: the one that lasts longest of those
-/// before it.
+/// Returns an overlap for each belief that begins during an earlier one of its key. The overlap is
+/// with the earlier belief that ends last.
 fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
     let mut beliefs: Vec<(Span, &'a Op)> = ops
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn check(run: &Run) -> Finding {
             let what = format!("two believed in the lock for {micros} us");
             let ops = [overlap.earlier, overlap.later];
             let violation = Violation::of(run, &ops, overlap.span, what);
-            // Either of them may be the one whose lock was forgotten.
+            // The lock that was forgotten may belong to either of them.
             let memory = overlap.earlier.memory().max(overlap.later.memory());
             let site = run.faults.at(overlap.later.key);
             finding.unless(site.lossy_within(overlap.span, memory), run, violation);
@@ -94,7 +94,7 @@ mod tests {
         );
     }
 
-    /// Of two holds at 2019 ms, with a lease of 1 s and a grace of 250 ms.
+    /// Two holds at 2019 ms, with a lease of 1 s and a grace period of 250 ms.
     #[test]
     fn what_is_forgotten_excuses_them_from_its_begin_to_a_lease_and_grace_after_its_end() {
         for (from, until, lossless, expected) in [
@@ -102,7 +102,7 @@ mod tests {
             (760, 760, false, (1, 0)),
             (500, 770, false, (0, 1)),
             (2_000, 4_000, false, (0, 1)),
-            // In force only when it was over.
+            // The fault begins only after the overlap.
             (2_021, 4_000, false, (1, 0)),
             (2_015, 2_015, true, (1, 0)),
         ] {
@@ -128,7 +128,7 @@ mod tests {
             (guard().ended(70, true, true), Some(70)),
             (guard().ended(70, true, true).releasing(80), Some(80)),
             (call().returned(90, Outcome::Dropped), Some(90)),
-            // Believed at its end although nothing said so before: a belief that never expires.
+            // Valid at its end although no reading said so: a belief that never expires.
             (guard().ended(500, true, true), Some(500)),
             (Call::new(1, 1, "k", 0).acquired(10, 1, 0), None),
         ] {

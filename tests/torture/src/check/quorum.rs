@@ -1,8 +1,8 @@
-//! The faults of a run over a quorum, as they concern a lock.
+//! The faults of a run with a quorum, as they affect a lock.
 //!
-//! What happens to a minority of the servers excuses nothing: a fault counts while too many servers
-//! are impaired at once, by what happens to them or to a worker's links to them. A server that has
-//! forgotten something is impaired until it votes again.
+//! A fault at a minority of the servers excuses nothing. Faults count while too many servers are
+//! impaired at once, by their own faults or by faults on a worker's links to them. A server that
+//! forgot is impaired until it votes again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::check::spans::{Span, Spans};
 use crate::history::Nanos;
 use crate::kind::Kind;
 
-/// Until a server counts again whose fault has ended: clients connect, and repair what they hold.
+/// The time that a server stays impaired after its fault: clients reconnect and repair their holds.
 const AFTERMATH: Nanos = SECOND + 500 * MILLI;
 
-/// What concerns a lock that most of so many servers have to vote for. `quarantine`: of a server
-/// that forgot.
+/// Returns the effects on a lock that needs a majority of `servers`. `quarantine` is the time that
+/// a server which forgot does not vote.
 pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Faults {
     let too_many = (servers - 1) / 2 + 1;
-    // What is impaired for a worker, or for all of them.
+    // Returns when too many servers are impaired for one worker, or for all workers (`None`).
     let impaired = |worker: Option<u32>, wanted: &dyn Fn(&Fault) -> bool| {
         let mut each: BTreeMap<u32, Vec<Span>> = BTreeMap::new();
         for fault in faults.list.iter().filter(|fault| wanted(fault)) {
@@ -36,7 +36,7 @@ pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Fault
     };
     let of_workers = faults.list.iter().filter_map(|fault| fault.worker);
     let workers: BTreeSet<_> = of_workers.map(Some).chain([None]).collect();
-    // What is forgotten beyond what is promised excuses what it did to a lock.
+    // Data forgotten beyond the promise excuses the effect on a lock.
     let kept = |fault: &&Fault| fault.node.is_none() || !fault.lossless;
     let mut effects: Vec<_> = faults.list.iter().filter(kept).cloned().collect();
     for worker in workers {
@@ -58,10 +58,10 @@ pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Fault
     Faults::new(faults.list.clone(), &effects)
 }
 
-/// When at least so many of them last at once.
+/// Returns when at least `count` of the spans overlap.
 fn at_once(each: &[Spans], count: u32) -> Spans {
     let spans = each.iter().flat_map(Spans::iter);
-    // Of the same moment, beginnings come first.
+    // At the same moment, beginnings sort before ends.
     let mut steps: Vec<_> = spans
         .flat_map(|span| [(span.from, 0, 1_i64), (span.until, 1, -1)])
         .collect();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::check::testing::History;
 
-    /// Of locks with a lease of one second, so a server that forgot is back after 1.25 s.
+    /// The lease is one second, so a server that forgot votes again after 1.25 s.
     fn faults(history: &History, servers: u32) -> Faults {
         effects(&history.build().faults, servers, 1_250 * MILLI)
     }
@@ -103,7 +103,7 @@ mod tests {
         history.fault_at(1, 200, 300, Kind::BlackHole, Some(1));
         let three = faults(&history, 3);
         assert!(three.harms(1, 0, at(250)) && !three.harms(2, 0, at(250)));
-        // The link's aftermath, and not more.
+        // The link's aftermath ends here.
         assert!(three.harms(1, 0, at(1_800)) && !three.harms(1, 0, at(1_801)));
         assert!(!faults(&history, 5).harms(1, 0, at(250)));
     }
@@ -120,7 +120,7 @@ mod tests {
             history.fault_at(1, 2_000, 2_100, Kind::ServerStop, None);
             let faults = faults(&history, 3);
             assert_eq!(faults.harms(1, 0, at(2_050)), harms, "{kind:?}");
-            // It does not excuse that another worker has the lock.
+            // The fault does not excuse that another worker acquires the lock.
             assert!(!faults.at(0).lossy_within(at(150), 0));
         }
     }

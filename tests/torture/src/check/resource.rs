@@ -1,8 +1,8 @@
 //! No update through the fence is lost.
 //!
-//! The resource recorded its accesses in its own order: each accepted write through the fence is
-//! the previous value plus one, with a token that is not lower. What the registers without a fence
-//! lost is counted: it shows what the fence is for.
+//! The resource recorded its accesses in its own order. Each accepted write through the fence must
+//! be the previous value plus one, with a token that is not lower. Updates lost without the fence
+//! are counted, to show its purpose.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::check::run::Run;
 use crate::check::spans::Span;
 use crate::history::Accessed;
 
-/// Follows the accesses, in the resource's order.
+/// The state of the registers, which follows the accesses in the resource's order.
 #[derive(Debug, Default)]
 pub(super) struct Resource {
     writes: u64,
     pub(super) lost_unfenced: u64,
     pub(super) stale_writes: u64,
     wrong: Vec<(Accessed, String)>,
-    /// By key, and whether it is fenced: the value, and the highest token.
+    /// By key and whether the register is fenced: its value and its highest token.
     registers: HashMap<(String, bool), (u64, u64)>,
 }
 
@@ -75,10 +75,10 @@ mod tests {
     use super::*;
     use crate::history::OpId;
 
-    /// Token, value, whether it was accepted.
+    /// Token, value, and whether the write was accepted.
     type Write = (u64, u64, bool);
 
-    /// Violations, updates lost without a fence, and refused writes.
+    /// Returns the violations, the updates lost without a fence, and the rejected writes.
     fn found(fenced: bool, writes: &[Write]) -> (u64, u64, u64) {
         let mut resource = Resource::default();
         for &(token, value, accepted) in writes {

@@ -15,10 +15,10 @@ pub(crate) const MICRO: Nanos = 1_000;
 pub(crate) const MILLI: Nanos = 1_000_000;
 pub(crate) const SECOND: Nanos = 1_000_000_000;
 
-/// A lock's key, as a number.
+/// The key of a lock, as a number.
 pub(crate) type Key = u32;
 
-/// Texts that recur, each as one number.
+/// Recurring texts, each represented by one number.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     numbers: HashMap<String, u32>,
@@ -36,7 +36,7 @@ impl Names {
         number
     }
 
-    /// The number of a name that has one.
+    /// Returns the number of a name that already has one.
     pub(crate) fn known(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
@@ -50,7 +50,7 @@ impl Names {
     }
 }
 
-/// What was read of a hold: at that moment it was believed until then, or not at all.
+/// A reading of a hold: at `at` it was valid until `until`, or had ended (`None`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     pub(crate) at: Nanos,
@@ -82,9 +82,9 @@ pub(crate) struct Op {
     pub(crate) on_lost: OnLost,
     pub(crate) body: Body,
     pub(crate) invoked: Nanos,
-    /// When, and with which token.
+    /// The time of the acquisition, and the token.
     pub(crate) acquired: Option<(Nanos, u64)>,
-    /// What was read of the hold, in order, its acquisition first.
+    /// The readings of the hold in order, the acquisition first.
     pub(crate) statements: Vec<Statement>,
     pub(crate) audits: Vec<Audit>,
     pub(crate) loss_seen: Option<Nanos>,
@@ -92,7 +92,7 @@ pub(crate) struct Op {
     pub(crate) releasing: Option<Nanos>,
     pub(crate) returned: Option<(Nanos, Outcome)>,
     pub(crate) detail: Option<String>,
-    /// When its process was gone.
+    /// The time at which the process had exited.
     pub(crate) process_ended: Nanos,
 }
 
@@ -153,16 +153,16 @@ impl Op {
         self.acquired.map(|(_, token)| token)
     }
 
-    /// Until when the hold was proven, as far as it was read.
+    /// Returns the latest time until which any reading proved the hold valid.
     pub(crate) fn safe_until(&self) -> Option<Nanos> {
         self.statements.iter().filter_map(|s| s.until).max()
     }
 
-    /// The time during which the holder believed in its hold.
+    /// Returns the time during which the holder considered its hold valid.
     pub(crate) fn belief(&self) -> Option<Span> {
         let (from, _) = self.acquired?;
         let mut until = self.safe_until()?.min(self.process_ended);
-        // A guard may go with its call, and then only the end of the body shows that.
+        // A guard may be dropped with its call; then only the end of the body shows the release.
         let released = self.releasing.or(self.ended.map(|ended| ended.at));
         let returned = self.returned.map(|(at, _)| at);
         let denied = self.statements.iter().find(|s| s.until.is_none());
@@ -175,7 +175,7 @@ impl Op {
         (from < until).then(|| Span::new(from, until))
     }
 
-    /// The time during which the call waited.
+    /// Returns the time during which the call waited.
     pub(crate) fn waiting(&self) -> Span {
         let until = match (self.acquired, self.returned) {
             (Some((at, _)), _) | (None, Some((at, _))) => at,
@@ -184,13 +184,13 @@ impl Op {
         Span::new(self.invoked, until.max(self.invoked))
     }
 
-    /// The time until its return, or its process's end.
+    /// Returns the time until the call's return, or until the end of its process.
     pub(crate) fn whole(&self) -> Span {
         let until = self.returned.map_or(self.process_ended, |(at, _)| at);
         Span::new(self.invoked, until.max(self.invoked))
     }
 
-    /// For how long a fault before it may still explain what becomes of its lock.
+    /// Returns how long after its end a fault may still explain the fate of this lock.
     pub(crate) fn memory(&self) -> Nanos {
         self.lease + grace(self.lease)
     }
@@ -215,11 +215,11 @@ pub(crate) struct Process {
     pub(crate) ended: Option<Nanos>,
     pub(crate) before: Option<Census>,
     pub(crate) after: Option<Census>,
-    /// Where its calls are.
+    /// The indexes of its calls.
     ops: HashMap<u64, usize>,
 }
 
-/// One key tried after healing.
+/// The attempt to acquire one key after healing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tried {
     pub(crate) at: Nanos,
@@ -228,18 +228,18 @@ pub(crate) struct Tried {
     pub(crate) waited: Nanos,
 }
 
-/// Everything but what the resource saw.
+/// Everything except the accesses of the resource.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) header: Header,
     pub(crate) span: Span,
     pub(crate) keys: Names,
-    /// In the order of their beginning.
+    /// Sorted by their beginning.
     pub(crate) ops: Vec<Op>,
     pub(crate) processes: BTreeMap<(u32, u32), Process>,
     pub(crate) faults: Faults,
     pub(crate) tried: Vec<Tried>,
-    /// Workers whose calls did not all return, and when that was found.
+    /// Workers with calls that did not return, and when the supervisor noticed.
     pub(crate) stuck: Vec<(Nanos, u32, u32)>,
     pub(crate) leftovers: Option<(Nanos, Vec<String>)>,
     pub(crate) connections: Vec<(When, u32)>,
@@ -247,7 +247,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Takes what the supervisor recorded; before any worker's events.
+    /// Takes the supervisor's events. Must be called before the workers' events are taken.
     pub(crate) fn supervise(&mut self, events: &[SupervisorEvent]) {
         self.starvation = Starvation::of(events);
         for event in events {
@@ -300,7 +300,7 @@ impl Run {
         self.faults = Faults::of(events, &mut self.keys);
     }
 
-    /// Takes what one worker process recorded.
+    /// Takes an event of one worker process.
     pub(crate) fn work(&mut self, worker: u32, generation: u32, event: WorkerEvent) {
         let process = self.processes.entry((worker, generation)).or_default();
         match event {
@@ -346,11 +346,11 @@ impl Run {
         }
     }
 
-    /// After the last worker's events.
+    /// Completes the run after the last worker's events.
     pub(crate) fn complete(&mut self) {
         let end = self.span.until;
         for op in &mut self.ops {
-            // Its process ran on to the end, or nothing shows when it ended.
+            // The process ran to the end of the run, or its end was not recorded.
             if op.process_ended == Nanos::MAX {
                 let last = op.statements.last().map_or(0, |s| s.at);
                 op.process_ended = end.max(last).max(op.invoked);
@@ -358,19 +358,19 @@ impl Run {
         }
         self.ops.sort_by_key(|op| op.invoked);
         if let Some(count) = self.voters() {
-            // As all clients have agreed.
+            // Corresponds to the `max_lease` on which all clients agree.
             let lease = self.longest_lease().max(SECOND);
             self.faults = quorum::effects(&self.faults, count, lease + grace(lease));
         }
     }
 
-    /// How many servers vote, if there is a quorum.
+    /// Returns how many servers vote, or `None` without a quorum.
     fn voters(&self) -> Option<u32> {
         self.header.topology.strip_prefix("quorum")?.parse().ok()
     }
 
-    /// When each worker process did not run, or a body blocked a thread of its runtime: its calls
-    /// could not return, nor could they be notified.
+    /// Returns when each worker process was stopped, or a body blocked a thread of its runtime.
+    /// Meanwhile its calls could neither return nor be notified.
     pub(crate) fn hindered(&self) -> BTreeMap<(u32, u32), Spans> {
         let mut spans: BTreeMap<(u32, u32), Vec<Span>> = BTreeMap::new();
         for &(worker, generation) in self.processes.keys() {
@@ -387,7 +387,7 @@ impl Run {
         spans.map(|(of, spans)| (of, Spans::of(spans))).collect()
     }
 
-    /// Calls of each key, in the order of their beginning.
+    /// Returns the calls of each key, sorted by their beginning.
     pub(crate) fn by_key(&self) -> Vec<Vec<&Op>> {
         let mut keys = vec![Vec::new(); self.keys.len()];
         for op in &self.ops {
@@ -396,8 +396,8 @@ impl Run {
         keys
     }
 
-    /// How long a call may take beyond its wait: one command, or where several servers vote an
-    /// ask, a confirmation, and what takes back too few votes.
+    /// Returns how long a call may exceed its wait: one command, or three with a quorum. The three
+    /// are the acquire, its confirmation, and the withdrawal of too few votes.
     pub(crate) fn patience(&self, lease: Nanos) -> Nanos {
         let commands = if self.voters().is_some() { 3 } else { 1 };
         command_deadline(lease) * commands
@@ -407,24 +407,24 @@ impl Run {
         self.ops.iter().map(|op| op.lease).max().unwrap_or(0)
     }
 
-    /// For how long a fault of the past may still explain what becomes of a lock.
+    /// Returns how long after its end a fault may still explain the fate of any lock.
     pub(crate) fn memory(&self) -> Nanos {
         let lease = self.longest_lease();
         lease + grace(lease)
     }
 }
 
-/// How much longer the server keeps a lock than its holder believes in it.
+/// Returns the grace period: how much longer than the holder the server keeps a lock.
 pub(crate) fn grace(lease: Nanos) -> Nanos {
     (lease / 10).clamp(250 * MILLI, 10 * SECOND)
 }
 
-/// How long one command may take.
+/// Returns the timeout of one command.
 fn command_deadline(lease: Nanos) -> Nanos {
     (lease / 10).clamp(50 * MILLI, SECOND).min(lease / 5)
 }
 
-/// The lease of a grant that was not confirmed yet.
+/// Returns the lease of a grant that has not been confirmed yet.
 pub(crate) fn grant_lease(lease: Nanos) -> Nanos {
     lease.min(SECOND)
 }

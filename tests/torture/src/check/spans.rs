@@ -1,8 +1,8 @@
-//! Stretches of time: disjoint, sorted, searched by bisection.
+//! Time spans: disjoint, sorted, searched by bisection.
 
 use crate::history::Nanos;
 
-/// A stretch of time; both ends belong to it.
+/// A time span that includes both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub(crate) from: Nanos,
@@ -22,7 +22,7 @@ impl Span {
         self.from <= other.from && other.until <= self.until
     }
 
-    /// The same, from another moment on.
+    /// Returns the same span with another beginning.
     pub(crate) fn since(self, from: Nanos) -> Span {
         Span::new(from, self.until)
     }
@@ -32,7 +32,7 @@ impl Span {
     }
 }
 
-/// A set of moments, as the fewest stretches that cover it.
+/// A set of moments, as the fewest spans that cover it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Spans(Vec<Span>);
 
@@ -58,13 +58,13 @@ impl Spans {
         Spans::of(self.iter().map(|span| span.widened(by, by)))
     }
 
-    /// Whether any moment of `span` is in the set.
+    /// Returns true if any moment of `span` is in the set.
     pub(crate) fn touches(&self, span: Span) -> bool {
         let first = self.0.partition_point(|s| s.until < span.from);
         self.0.get(first).is_some_and(|s| s.from <= span.until)
     }
 
-    /// What of the set lies outside `others`.
+    /// Returns the part of the set outside `others`.
     pub(crate) fn minus(&self, others: &Spans) -> Spans {
         let mut left = Vec::new();
         let mut next = 0;

@@ -1,8 +1,7 @@
-//! When the machine was too busy to run what it should.
+//! The times when the machine was too busy to run a process.
 //!
-//! Some invariants bound times. On a machine that is too busy, a process may wait for a processor
-//! for longer than such a bound, which says nothing about the lock. The kernel counts these waits
-//! (`crate::starvation`).
+//! Some invariants bound times. On a busy machine, a process may wait for a processor for longer,
+//! which says nothing about the lock. The kernel counts these waits (`crate::starvation`).
 
 use std::collections::BTreeMap;
 
@@ -10,12 +9,12 @@ use crate::check::evidence::Violation;
 use crate::check::spans::{Span, Spans};
 use crate::history::SupervisorEvent;
 
-/// When which processes waited for a processor.
+/// The times when each process waited for a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Starvation {
-    /// Of workers, by number and generation.
+    /// By number and generation of the worker.
     workers: BTreeMap<(u32, u32), Spans>,
-    /// Of the servers, of the links between, and of the resource: these delay every worker.
+    /// For the servers, the links and the resource, which delay every worker.
     shared: Spans,
 }
 
@@ -49,8 +48,7 @@ impl Starvation {
         }
     }
 
-    /// Whether a violation of an invariant about time happened while a process that it is about was
-    /// starved.
+    /// Returns true if a process involved in a violation was starved meanwhile.
     pub(crate) fn explains(&self, violation: &Violation) -> bool {
         let concerns = |process: &(u32, u32)| {
             let mut ops = violation.ops.iter();

@@ -1,4 +1,4 @@
-//! Runs made by hand, in milliseconds.
+//! Hand-made runs, in milliseconds.
 
 use crate::check::run::{MILLI, Run};
 use crate::history::{
@@ -6,7 +6,6 @@ use crate::history::{
 };
 use crate::kind::Kind;
 
-/// One call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     worker: u32,
@@ -15,7 +14,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of `lease` 1 s and `wait` 1 s.
+    /// Creates a call with a lease of 1 s and a wait of 1 s.
     pub(crate) fn new(worker: u32, op: u64, key: &str, invoked: u64) -> Call {
         let asked = Invocation {
             call: history::Call::Run,
@@ -99,7 +98,7 @@ impl Call {
         self.then(at, Step::Returned { outcome, detail })
     }
 
-    /// Acquired at `from`, over and released at `until`.
+    /// Adds an acquisition at `from`, and the end of the body and the release at `until`.
     pub(crate) fn held(self, from: u64, until: u64, token: u64) -> Call {
         self.acquired(from, token, 990)
             .ended(until, true, true)
@@ -115,7 +114,7 @@ impl Call {
     }
 }
 
-/// A run with the workers 1 and 2.
+/// A run with workers 1 and 2.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) supervisor: Vec<SupervisorEvent>,
@@ -191,7 +190,7 @@ impl History {
         }
     }
 
-    /// At a server of a quorum, or at a worker's link to it.
+    /// Adds a fault at a server of a quorum, or at a worker's link to it.
     pub(crate) fn fault_at(
         &mut self,
         node: u32,
@@ -222,7 +221,7 @@ impl History {
         run
     }
 
-    /// What a worker recorded.
+    /// Returns the events of one worker.
     pub(crate) fn of_worker(&self, worker: u32) -> impl Iterator<Item = WorkerEvent> + '_ {
         let calls = self.calls.iter().filter(move |call| call.worker == worker);
         calls.flat_map(Call::events)

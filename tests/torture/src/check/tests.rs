@@ -54,7 +54,7 @@ fn judged(mut history: History, damage: impl Fn(&Path)) -> anyhow::Result<Verdic
     check(dir.path())
 }
 
-/// Adds a line to a file, at its end or before all others.
+/// Adds a line at the end or at the beginning of a file.
 fn add(path: &Path, line: &str, at_end: bool) {
     let text = std::fs::read_to_string(path).unwrap();
     let text = if at_end {

@@ -1,9 +1,9 @@
 //! Tokens rise in the order of real time.
 //!
-//! A call that begins after another believed in its hold, or believes after the other's belief was
-//! over, has the greater token. (A guard that its caller finds over, after a stop, is no belief.)
-//! The second half needs a server that keeps its data: otherwise a grant may be believed late,
-//! though within its lease, when a later one is over already.
+//! A call has a greater token than another call of its key if it began after the other had
+//! acquired. The same holds if its belief began after the other's belief had ended. A guard that
+//! its caller finds ended after a stop has no belief. The second case requires a server that keeps
+//! its data. Otherwise a grant may be used late, within its lease, after a later one has ended.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 use crate::history::Nanos;
 
-/// A call whose token is not above that of one that came before.
+/// A call with a token that is not above the token of an earlier call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Inversion<'a> {
     earlier: &'a Op,
     later: &'a Op,
 }
 
-/// For each call the greatest token that must be below its own. `steady`: the server kept its data.
+/// Returns each call with the greatest token that must be below its own. `steady`: data was kept.
 fn inversions<'a>(ops: &[&'a Op], steady: impl Fn(&Op) -> bool) -> Vec<Inversion<'a>> {
     let holds: Vec<(&'a Op, Nanos, u64)> = ops
         .iter()
@@ -52,7 +52,7 @@ fn inversions<'a>(ops: &[&'a Op], steady: impl Fn(&Op) -> bool) -> Vec<Inversion
     found
 }
 
-/// The greatest token up to a moment.
+/// The greatest token up to each moment.
 struct Highest<'a>(Vec<(Nanos, u64, &'a Op)>);
 
 impl<'a> Highest<'a> {
@@ -120,14 +120,14 @@ mod tests {
 
     #[test]
     fn they_rise() {
-        // The tokens, when the second call begins, and whether the server forgot all before.
+        // The tokens, when the second call begins, and whether the server forgot everything before.
         for (first, second, invoked, flushed, expected) in [
             (1, 2, 0, false, 0),
             (2, 1, 0, false, 1),
             (2, 2, 0, false, 1),
-            // A grant may be believed late after a flush.
+            // After a flush, a grant may be used late.
             (2, 1, 0, true, 0),
-            // But a call that begins after the first belief has a greater token.
+            // A call that begins after the first acquisition still has a greater token.
             (2, 1, 25, true, 1),
         ] {
             let mut history = History::default();

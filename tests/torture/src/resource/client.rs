@@ -1,4 +1,4 @@
-//! A worker's side of the resource: blocking, so that a body can be stopped between a read and a write.
+//! The worker's side of the resource. It blocks, so a stop can hit a body between read and write.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,6 @@ use anyhow::Context as _;
 
 use super::{Answer, Request};
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Client(BufReader<TcpStream>);
 
@@ -29,7 +28,7 @@ impl Client {
     }
 }
 
-/// Connections, those that are not in use.
+/// The idle connections to the resource.
 #[derive(Debug)]
 pub(crate) struct Pool {
     address: SocketAddr,
@@ -44,7 +43,7 @@ impl Pool {
         }
     }
 
-    /// Asks on any connection.
+    /// Sends a request on an idle connection, or on a new one.
     pub(crate) fn ask(&self, request: &Request) -> anyhow::Result<Answer> {
         let idle = self.idle().pop();
         let mut client = match idle {
@@ -56,7 +55,6 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Closes all connections.
     pub(crate) fn close(&self) {
         self.idle().clear();
     }

@@ -2,21 +2,21 @@
 
 use crate::history::OpId;
 
-/// The token alone would not distinguish two holders that were given the same one.
+/// The id of a holder. The token alone does not distinguish two holders that have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) by: OpId,
     pub(super) token: u64,
 }
 
-/// The highest token that a register has seen, and whose it is.
+/// The highest token that a register has seen, and its holder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fence(Option<Caller>);
 
 impl Fence {
-    /// Whether an access is accepted: not with a token lower than the highest seen, nor with the
-    /// same token from another holder. What is accepted, *reads included*, raises the highest: an
-    /// older holder that has already read must not write after a newer one has read.
+    /// Returns true if an access is accepted. Rejects a token lower than the highest one seen, and
+    /// the same token from another holder. Every accepted access, *reads included*, raises the
+    /// highest token. Otherwise an older holder that has read could write after a newer one read.
     pub(super) fn admit(&mut self, caller: Caller) -> bool {
         let stale = self.0.is_some_and(|highest| {
             caller.token < highest.token || caller.token == highest.token && caller != highest

@@ -1,7 +1,7 @@
-//! The resource that the locks protect: a process of its own without faults.
+//! The resource that the locks protect: a separate process without faults.
 //!
-//! For each key it has a register twice: one copy checks fencing tokens at every access, the other
-//! one takes everything. Workers speak to it one JSON line a request.
+//! It has two registers for each key. One checks the fencing token at every access, the other
+//! accepts every access. Workers send one JSON line per request.
 
 mod client;
 mod fence;
@@ -13,17 +13,16 @@ use crate::history::OpId;
 pub(crate) use client::Pool;
 pub(crate) use server::{Args, run};
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) key: String,
     pub(crate) by: OpId,
     pub(crate) token: u64,
-    /// Which of the two copies.
+    /// Selects the fenced register instead of the unfenced one.
     pub(crate) fenced: bool,
-    /// `None` reads.
+    /// The value to write, or `None` to read.
     pub(crate) write: Option<u64>,
 }
 
-/// The answer: the value of the register, or nothing if the token is not the newest any more.
+/// The value of the register, or `None` if the token is stale.
 pub(crate) type Answer = Option<u64>;

@@ -1,4 +1,4 @@
-//! The resource's process: a thread for each connection, one lock around everything.
+//! The resource process: one thread per connection, one mutex around all registers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,15 +12,15 @@ use super::fence::{Caller, Fence};
 use super::{Answer, Request};
 use crate::history::{Accessed, Recorder, now};
 
-/// Options of the resource's process.
+/// Options of the resource process
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the log goes.
+    /// Directory of the log
     #[arg(long)]
     dir: PathBuf,
 }
 
-/// Serves until stdin closes, which the supervisor's end does too.
+/// Serves until stdin closes, which also happens when the supervisor ends.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let log = Recorder::create(&args.dir.join("resource.jsonl"))?;
     let fence_reads = Rules::in_force().fence_reads;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let store = store.clone();
-            // An error is a worker that was killed.
+            // An error means that the worker was killed.
             std::thread::spawn(move || serve(stream, &store));
         }
     });
@@ -66,7 +66,7 @@ struct Register {
 struct Store {
     registers: HashMap<String, Register>,
     log: Recorder,
-    /// Off: reads are not checked and do not raise the highest token (a saboteur).
+    /// If false, reads are not checked and do not raise the highest token (a saboteur).
     fence_reads: bool,
 }
 
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Does what is asked and logs it. The caller has the whole store, so the log is in order.
+    /// Executes and logs a request. The caller has locked the store, so the log is in order.
     fn serve(&mut self, request: Request) -> Answer {
         let Request {
             key,
@@ -139,7 +139,7 @@ mod tests {
         })
     }
 
-    /// 1 reads, 2 reads, 1 writes, 2 writes: without the check of reads, the update of 1 is lost.
+    /// Order: 1 reads, 2 reads, 1 writes, 2 writes. Unless reads are checked, 1's update is lost.
     #[test]
     fn a_read_of_a_newer_holder_shuts_the_older_one_out() {
         for (fence_reads, first_write) in [(true, None), (false, Some(1))] {

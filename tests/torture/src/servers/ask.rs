@@ -1,4 +1,4 @@
-//! The supervisor's own commands to a server.
+//! Commands of the supervisor to a server.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use distlock_tests::{RedisServer, Reply};
 
-/// For so long a command is repeated whose connection is closed again and again.
+/// Upper limit of retries while the connection keeps being closed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server answers to an idempotent command.
+/// Sends an idempotent command and returns the reply.
 ///
-/// Each goes over a connection of its own, for a server that was replaced, and has come back, does
-/// not know those from before. It is repeated when its connection is closed: a sentinel that
-/// demotes a server closes all of them. A server that does not run is an error.
+/// Every command uses a new connection, because a restarted server does not know earlier ones. The
+/// command is retried if its connection is closed: a sentinel that demotes a server closes all
+/// connections. Fails if the server does not run or replies with an error.
 pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> anyhow::Result<Reply> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -34,7 +34,7 @@ pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> anyhow::Result<Reply>
     }
 }
 
-/// Whether a server accepted the connection and closed it. (A dead one refuses it.)
+/// Returns true if a server accepted and then closed the connection. A dead server refuses it.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(

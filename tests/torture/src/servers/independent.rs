@@ -1,4 +1,4 @@
-//! Independent servers, most of which must agree.
+//! Independent servers, a majority of which must agree.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::profile::Profile;
 
-/// What the locks of a run begin with.
+/// The namespace of all keys of a run.
 const NAMESPACE: &str = "distlock";
 
-/// Between the clocks of two servers, if they are to be apart: longer than any token is ahead.
+/// The difference between two servers' clocks, if they must differ; longer than any token is ahead.
 const APART: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(super) struct Independent {
     quorum: RedisQuorum,
     faults: ServerFaults,
-    /// They are configured to forget nothing, and forget.
+    /// Set if the servers are configured as if they forgot nothing, yet they forget.
     forgetful: bool,
 }
 
 impl Independent {
-    /// They vote from the beginning; forgetful ones in every run of their servers, and each of
-    /// these has a snapshot of that.
+    /// Starts servers that vote from the beginning. Forgetful servers vote in every run of their
+    /// process, and each has a snapshot of that state.
     pub(super) fn start(server: &RedisServerBuilder, count: u32, needs: Needs) -> Self {
         let quorum = RedisQuorum::of((0..count).map(|_| server.clone().start()));
         if needs.apart {
@@ -51,7 +51,7 @@ impl Independent {
         }
     }
 
-    /// Whether all of them vote: no client counts on what one of them has forgotten.
+    /// Returns true if all servers vote, so that no client relies on data that one has forgotten.
     fn all_vote(&self) -> anyhow::Result<bool> {
         for server in self.quorum.servers() {
             if !votes(server)? {
@@ -81,7 +81,8 @@ impl Target for Independent {
         servers.map(RedisServer::proxy).collect()
     }
 
-    /// Within what a quorum promises a server forgets only while all of them vote.
+    /// Returns true if a fault can begin. Unless the run is forgetful, a server forgets only while
+    /// all servers answer and vote, as the promise of a quorum requires.
     fn is_ready(&mut self, fault: &Planned, in_force: &[Kind]) -> anyhow::Result<bool> {
         if !fault.kind.forgets() || self.forgetful {
             return Ok(true);
@@ -101,7 +102,7 @@ impl Target for Independent {
     }
 }
 
-/// Whether a server has known this run of its process for so long that it votes.
+/// Returns true if a server has known this run of its process for long enough to vote.
 fn votes(server: &RedisServer) -> anyhow::Result<bool> {
     let epoch = ask(server, &["GET", &format!("{NAMESPACE}:epoch")])?;
     let info = ask(server, &["INFO", "server"])?;
@@ -111,7 +112,7 @@ fn votes(server: &RedisServer) -> anyhow::Result<bool> {
     Ok(votes_in(&epoch, &time, run.unwrap_or_default().trim_end()))
 }
 
-/// Whether a server votes that has this epoch, at this time, in this run of its process.
+/// Returns true if a server with this epoch votes at this time, in this run of its process.
 pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
     let Reply::Array(time) = time else {
         return false;
@@ -121,14 +122,14 @@ pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
         return false;
     };
     let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
-    // Or in each run, if it is configured to forget nothing.
+    // `-` stands for every run: the server is configured as one that forgets nothing.
     let from = from.filter(|(of, _)| *of == run || *of == "-");
     from.and_then(|(_, from)| from.parse::<u64>().ok())
         .is_some_and(|from| from <= seconds * 1_000_000 + micros)
 }
 
-/// What all clients of a run agree on: its longest lease, the supervisor's included, so that a
-/// server that has forgotten something votes again soon.
+/// Returns the quorum configuration of all clients. Its `max_lease` is the longest lease of the
+/// run, the supervisor's included, so that a server that forgot votes again soon.
 pub(crate) fn terms(profile: &Profile) -> Quorum {
     Quorum::new()
         .max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))

@@ -1,4 +1,4 @@
-//! The lock servers of a run: how they are reached, and how they break.
+//! The lock servers of a run: how clients reach them, and how they fail.
 
 mod ask;
 mod independent;
@@ -27,28 +27,26 @@ use user::is_workers;
 pub(crate) use user::{PASSWORD, USER};
 use watched::Watched;
 
-/// How often it is checked whether what takes its own time is done.
+/// The interval between two checks whether the servers have reached a state.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// How much of a server's log is shown.
+/// Upper limit of the lines shown of a server's log.
 const LAST_LINES: usize = 25;
 
-/// How the lock servers stand to each other, and how they are reached.
+/// The relation of the lock servers to each other, and how clients reach them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Topology {
-    /// One server.
     Standalone,
-    /// One server, over TLS.
     Tls,
-    /// A primary and a replica, watched by three sentinels.
+    /// A primary and a replica, monitored by three sentinels
     Sentinel,
-    /// The same, where a lock counts once the replica has it.
+    /// As `sentinel`, but a lock counts only once the replica has it
     Replicas,
-    /// Three primaries with a replica each, which share the slots.
+    /// Three primaries with a replica each, which share the slots
     Cluster,
-    /// Three independent servers, two of which must agree.
+    /// Three independent servers, two of which must agree
     Quorum3,
-    /// Five of them, three of which must.
+    /// Five independent servers, three of which must agree
     Quorum5,
 }
 
@@ -65,12 +63,12 @@ impl Topology {
         }
     }
 
-    /// How many replicas a lock needs, and each of its renewals.
+    /// Returns the number of replicas that must acknowledge a lock and each of its renewals.
     pub(crate) fn min_replicas(self) -> u32 {
         u32::from(self == Topology::Replicas)
     }
 
-    /// How many independent servers vote; zero where one decides.
+    /// Returns the number of independent servers that vote, or 0 without a quorum.
     pub(crate) fn nodes(self) -> u32 {
         match self {
             Topology::Quorum3 => 3,
@@ -79,28 +77,27 @@ impl Topology {
         }
     }
 
-    /// Whether no fault of this kind makes the servers forget a lock that a holder believes in.
+    /// Returns true if faults of this kind make the servers forget no lock with a valid hold.
     pub(crate) fn keeps_locks(self, kind: Kind, profile: &Profile) -> bool {
         kind.is_lossless()
             || kind.is_failover() && self.min_replicas() > 0
             || self.nodes() > 0 && !profile.forgetful
     }
 
-    /// Whether a link can have this fault.
+    /// Returns true if a link can have this fault.
     pub(crate) fn links_can(self, kind: Kind) -> bool {
         match self {
             Topology::Quorum3 | Topology::Quorum5 => true,
-            // From one of several servers.
+            // `CutOff` separates a worker from one of several servers.
             _ if kind == Kind::CutOff => false,
             Topology::Standalone => true,
-            // The proxy sees bytes.
+            // The proxy sees only encrypted bytes.
             Topology::Tls => !kind.reads_commands(),
-            // Sentinels and nodes name the servers' own addresses, so there is nothing in between.
+            // Sentinels and nodes report the servers' real addresses, so there is no proxy.
             Topology::Sentinel | Topology::Replicas | Topology::Cluster => false,
         }
     }
 
-    /// Starts the servers.
     pub(crate) fn start(self, needs: Needs) -> anyhow::Result<Box<dyn Target>> {
         let lock_server = |rights: &[&str]| {
             let mut builder = RedisServer::builder();
@@ -131,33 +128,33 @@ impl Topology {
     }
 }
 
-/// What a run needs of its servers.
+/// The requirements of a run on its servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
-    /// Its clock can be stepped.
+    /// The clock of the server can be stepped.
     pub(crate) clock: bool,
-    /// It can be killed without losing anything.
+    /// The server can be killed without losing data.
     pub(crate) persistence: bool,
-    /// The servers of a quorum come back with what they had at the beginning.
+    /// The servers of a quorum restart with their data from the beginning.
     pub(crate) forgetful: bool,
-    /// The clocks of a quorum's servers are apart.
+    /// The clocks of the servers of a quorum differ.
     pub(crate) apart: bool,
-    /// So many keys are going to be used.
+    /// The number of keys that the run uses.
     pub(crate) keys: u32,
 }
 
-/// The servers of a topology, and what breaks them.
+/// The servers of a topology, and their faults.
 pub(crate) trait Target: Debug {
-    /// What a worker connects to, which has links at these ports, if there are any.
+    /// Returns the URL for a worker with links, if any, at these ports.
     fn url(&self, ports: &[u16]) -> String;
 
-    /// What the supervisor connects to, past all links.
+    /// Returns the URL for the supervisor, which bypasses all links.
     fn own_url(&self) -> String;
 
-    /// The servers that have the locks.
+    /// Returns the servers that have the locks.
     fn primaries(&self) -> Vec<&RedisServer>;
 
-    /// Those that may have them.
+    /// Returns the servers that may have the locks.
     fn servers(&self) -> Vec<&RedisServer> {
         self.primaries()
     }
@@ -166,54 +163,54 @@ pub(crate) trait Target: Debug {
         &[]
     }
 
-    /// The links of one worker, one to each server.
+    /// Creates the links of one worker, one to each server.
     fn links(&self) -> Vec<Proxy> {
         Vec::new()
     }
 
-    /// The certificate of the servers' authority, if they have one.
+    /// Returns the CA certificate of the servers, if they have one.
     fn authority(&self) -> Option<&Path> {
         None
     }
 
-    /// The keys that a fault concerns, if not all.
+    /// Returns the keys that a fault concerns, or `None` if it concerns all.
     fn keys(&self, _: &Planned) -> Option<Vec<String>> {
         None
     }
 
-    /// Whether a fault can begin now. `in_force`: other faults of these servers.
+    /// Returns true if a fault can begin now. `in_force` are the other faults of these servers.
     fn is_ready(&mut self, _: &Planned, _in_force: &[Kind]) -> anyhow::Result<bool> {
         Ok(true)
     }
 
     fn begin(&mut self, fault: &Planned) -> anyhow::Result<()>;
 
-    /// The second part of a fault that has one.
+    /// Begins the second part of a fault that has one.
     fn middle(&mut self, _: &Planned) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Goes on with what ends a fault; returns whether it is over.
+    /// Continues to end a fault. Returns true once the fault has ended.
     fn end(&mut self, fault: &Planned) -> anyhow::Result<bool>;
 
-    /// Whether nothing of any fault is left.
+    /// Returns true if no effect of any fault remains.
     fn is_in_order(&mut self) -> anyhow::Result<bool> {
         Ok(true)
     }
 
-    /// The ends of the servers' logs.
+    /// Returns the last lines of the servers' logs.
     fn last_words(&self) -> String {
         last_lines(self.servers())
     }
 }
 
-/// How many connections the workers have.
+/// Returns how many connections the workers have.
 pub(crate) fn all_connections(target: &dyn Target) -> anyhow::Result<u32> {
     let servers = target.servers().into_iter();
     servers.chain(target.sentinels()).map(connections).sum()
 }
 
-/// How many connections the workers have to one server.
+/// Returns how many connections the workers have to one server.
 fn connections(server: &RedisServer) -> anyhow::Result<u32> {
     let list = ask(server, &["CLIENT", "LIST"])?;
     let list = list.text().unwrap_or_default();
@@ -221,7 +218,7 @@ fn connections(server: &RedisServer) -> anyhow::Result<u32> {
     Ok(u32::try_from(count)?)
 }
 
-/// The ends of the logs.
+/// Returns the last lines of the logs.
 fn last_lines<'a>(of: impl IntoIterator<Item = &'a RedisServer>) -> String {
     let last = |server: &RedisServer| {
         let log = server.log();

@@ -1,4 +1,4 @@
-//! Faults that one server can have, whatever it is a part of.
+//! Faults of one server, in any topology.
 
 use std::time::Duration;
 
@@ -11,17 +11,16 @@ use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::worker::key;
 
-/// Rights whose loss a lock must survive, each in another script.
+/// Rights that a fault revokes; locks must survive it. They affect different scripts and commands.
 const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
 
-/// A script that computes for 100 ms. The server answers others that it is busy after a fifth of
-/// that.
+/// A script that computes for 100 ms. After 20 ms, the server answers other clients with BUSY.
 const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
                     local begin = now() while now() - begin < 100000 do end return 1";
 
 #[derive(Debug)]
 pub(super) struct ServerFaults {
-    /// How many keys the run has.
+    /// The number of keys of the run.
     keys: u32,
     busy: Option<Resp>,
 }
@@ -82,7 +81,7 @@ impl ServerFaults {
             Kind::Refuse => command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?,
             Kind::RefuseThenKillPubsub => {
                 command(&kill_command("pubsub"))?;
-                // The clients come back while the server still refuses.
+                // The clients reconnect while the server still refuses writes.
                 std::thread::sleep(Duration::from_millis(5));
                 command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?;
             }
@@ -106,7 +105,7 @@ impl ServerFaults {
     }
 }
 
-/// `-time`, for the right that a fault chooses.
+/// Returns the right that a fault chooses, for example `-time`.
 fn right(fault: &Planned, sign: char) -> String {
     let index = fault.choice % RIGHTS.len() as u64;
     format!("{sign}{}", RIGHTS[usize::try_from(index).unwrap_or(0)])

@@ -12,33 +12,31 @@ use super::{Target, ask, connections, last_lines};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
-/// With fewer primaries no majority could agree that one of them is dead.
+/// With fewer primaries, no majority could agree that one of them is dead.
 const SHARDS: u16 = 3;
-/// After how many milliseconds of silence a node is taken for dead: more than a loaded machine
-/// makes of a frozen moment.
+/// Milliseconds of silence until a node counts as dead; longer than a loaded machine freezes one.
 const NODE_TIMEOUT: &str = "1500";
-/// A shard that has fewer slots with keys of the run gives none away.
+/// If a chosen shard has fewer slots with keys, the slots of the shard with the most move.
 const LEAST: usize = 10;
-/// How long a replica may take to become the primary, on a loaded machine.
+/// Upper limit for a replica to become the primary, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a replica tries to obey, before the command has to be repeated.
+/// How long a replica tries to obey; after that the command must be repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
-/// How long running workers may keep connections to a node that is a replica now. Stopped ones
-/// keep them for longer.
+/// Upper limit for running workers to stay connected to a former primary; stopped ones stay longer.
 const LEAVING: Duration = Duration::from_secs(2);
-/// For how long no failover begins after a slot has moved: until no node has older news of it.
+/// The time without failovers after a slot has moved, until every node knows of the move.
 const SPREADING: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Sharded {
     cluster: RedisCluster,
-    /// For each shard, whether the node that began as its replica is its primary.
+    /// For each shard, whether its initial replica is now its primary.
     turned: Vec<bool>,
-    /// The slots in which the run has keys, those with the busiest keys first.
+    /// The slots that contain keys of the run, sorted by their busiest key.
     slots: Vec<Slot>,
     faults: ServerFaults,
     failover: Option<Failover>,
-    /// When a slot moved last.
+    /// When a slot last moved.
     moved: Option<Instant>,
 }
 
@@ -49,7 +47,7 @@ struct Slot {
     shard: usize,
 }
 
-/// How far a failover has come.
+/// The progress of a failover.
 #[derive(Clone, Copy, Debug)]
 struct Failover {
     began: Instant,
@@ -61,16 +59,16 @@ struct Failover {
 enum Stage {
     /// The shard has no other primary.
     Without,
-    /// The old one runs, and does not know of it yet.
+    /// The old primary runs, but does not know of the new one yet.
     Both,
-    /// Since then the old one follows the new one.
+    /// Since this time, the old primary follows the new one.
     Followed(Instant),
-    /// The shard has its new primary, and not all nodes agree about all slots yet.
+    /// The shard has a new primary, but not all nodes agree on all slots yet.
     Agreeing,
 }
 
 impl Sharded {
-    /// `keys`: of the run, the busiest first.
+    /// Starts the cluster. `keys` are the keys of the run, the busiest first.
     pub(super) fn start(node: RedisServerBuilder, keys: Vec<String>) -> Self {
         let node = node.arg("--cluster-node-timeout", NODE_TIMEOUT);
         let cluster = RedisCluster::of(&node, SHARDS, true);
@@ -108,7 +106,7 @@ impl Sharded {
         pair(&self.cluster, &self.turned, shard)
     }
 
-    /// The shard that a fault concerns.
+    /// Returns the shard that a fault concerns.
     fn shard(&self, fault: &Planned) -> usize {
         let chosen = choose(fault.choice, self.turned.len());
         let of = |shard: usize| self.slots.iter().filter(move |slot| slot.shard == shard);
@@ -119,8 +117,8 @@ impl Sharded {
         chosen
     }
 
-    /// The places of the slots that a fault concerns: all of a shard, or those that move, the
-    /// busiest of the shard among them.
+    /// Returns the indexes of the slots that a fault concerns: all slots of a shard, or the slots
+    /// that move. The latter include the busiest slot of the shard.
     fn concerned(&self, fault: &Planned) -> Vec<usize> {
         let shard = self.shard(fault);
         let of_shard = (0..self.slots.len()).filter(|place| self.slots[*place].shard == shard);
@@ -134,19 +132,19 @@ impl Sharded {
         places
     }
 
-    /// Where the slots of a fault move to.
+    /// Returns the shard to which the slots of a fault move.
     fn destination(&self, fault: &Planned) -> usize {
         let others = self.turned.len() - 1;
         (self.shard(fault) + 1 + choose(fault.choice / 3, others)) % self.turned.len()
     }
 
-    /// The slots, and the port of the primary that has each.
+    /// Returns each slot and the port of its primary.
     fn ports(&self) -> Vec<(u16, u16)> {
         let port = |slot: &Slot| (slot.number, self.pair(slot.shard).0.port());
         self.slots.iter().map(port).collect()
     }
 
-    /// That no primary was replaced without a fault that does that.
+    /// Fails if a primary was replaced without a fault that does that.
     fn stayed(&self) -> anyhow::Result<()> {
         let mut primaries = (0..self.turned.len()).map(|shard| self.pair(shard).0);
         ensure!(
@@ -186,7 +184,7 @@ impl Sharded {
         Ok(())
     }
 
-    /// Goes on with a failover; returns whether it is over.
+    /// Continues a failover. Returns true once it has completed.
     fn go_on(&mut self, mut failover: Failover, fault: &Planned) -> anyhow::Result<bool> {
         let shard = self.shard(fault);
         let (primary, replica) = self.pair(shard);
@@ -301,7 +299,7 @@ impl Target for Sharded {
         Ok(())
     }
 
-    /// The replica that was cut off is the only one left; or one key of each slot has arrived.
+    /// Leaves only the replica that was cut off, or moves one key of each slot.
     fn middle(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let (primary, replica) = self.pair(self.shard(fault));
         if fault.kind == Kind::SlotsMove {
@@ -342,7 +340,7 @@ impl Target for Sharded {
     }
 }
 
-/// The primary of a shard when everything was last in order, and its replica.
+/// Returns the primary of a shard when everything was last in order, and its replica.
 fn pair<'a>(
     cluster: &'a RedisCluster,
     turned: &[bool],
@@ -355,12 +353,12 @@ fn pair<'a>(
     }
 }
 
-/// One of so many, by a number.
+/// Maps a number to an index below `of`.
 fn choose(number: u64, of: usize) -> usize {
     usize::try_from(number % of as u64).unwrap_or(0)
 }
 
-/// Moves up to `count` keys of a slot; returns how many were moved.
+/// Moves up to `count` keys of a slot. Returns how many were moved.
 fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> anyhow::Result<usize> {
     let (slot, count) = (slot.to_string(), count.to_string());
     let keys = ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;

@@ -20,7 +20,7 @@ pub(super) struct Single {
 #[derive(Debug)]
 struct Certificates {
     authority: PathBuf,
-    /// The server reads its files again when it is started again.
+    /// Kept because the server reads the files again when it restarts.
     _dir: TempDir,
 }
 

@@ -1,4 +1,4 @@
-//! The user of the workers: the supervisor's own connections are another's, and spared by its faults.
+//! The Redis user of the workers. The supervisor has another user, which its faults spare.
 
 use distlock_tests::RedisServerBuilder;
 
@@ -7,7 +7,7 @@ pub(crate) const PASSWORD: &str = "torture";
 
 const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-/// The rights that docs/storage.md names.
+/// The rights that docs/storage.md lists.
 const RIGHTS: &[&str] = &[
     "eval",
     "evalsha",
@@ -36,7 +36,7 @@ const RIGHTS: &[&str] = &[
     "info",
 ];
 
-/// Those that it names for a cluster, and not for a single server.
+/// The rights listed for a cluster but not for a single server.
 const MORE_IN_CLUSTER: &[&str] = &[
     "ssubscribe",
     "spublish",
@@ -45,25 +45,25 @@ const MORE_IN_CLUSTER: &[&str] = &[
     "asking",
 ];
 
-/// Those that it names for a single server, and not for a cluster.
+/// The rights listed for a single server but not for a cluster.
 const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
 
-/// The rights at sentinels that docs/topologies.md names.
+/// The rights at sentinels that docs/topologies.md lists.
 const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
 
-/// A server that has the user, with these rights beside the usual ones.
+/// Adds the user to a server, with `more` in addition to the usual rights.
 pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
     has_user(server, PLACES, &[RIGHTS, more].concat())
 }
 
-/// A node of a cluster that has the user.
+/// Adds the user to a node of a cluster.
 pub(super) fn in_cluster(node: RedisServerBuilder) -> RedisServerBuilder {
     let mut rights = [RIGHTS, MORE_IN_CLUSTER].concat();
     rights.retain(|right| !LESS_IN_CLUSTER.contains(right));
     has_user(node, PLACES, &rights)
 }
 
-/// A sentinel that has the user.
+/// Adds the user to a sentinel.
 pub(super) fn at_sentinel(sentinel: RedisServerBuilder) -> RedisServerBuilder {
     has_user(sentinel, &["&+switch-master"], SENTINEL_RIGHTS)
 }
@@ -86,18 +86,18 @@ fn has_user(server: RedisServerBuilder, places: &[&str], rights: &[&str]) -> Red
         .args(rights.iter().map(String::as_str))
 }
 
-/// Whether a line of `CLIENT LIST` is a worker's.
+/// Returns true if a line of `CLIENT LIST` belongs to a worker.
 pub(super) fn is_workers(line: &str) -> bool {
     line.split(' ')
         .any(|field| field.strip_prefix("user=") == Some(USER))
 }
 
-/// `CLIENT KILL` for the workers' connections of a type.
+/// Returns `CLIENT KILL` for the workers' connections of a type.
 pub(super) fn kill_command(kind: &str) -> [&str; 6] {
     ["CLIENT", "KILL", "TYPE", kind, "USER", USER]
 }
 
-/// `ACL SETUSER` that gives (`+set`) or takes (`-set`) one right.
+/// Returns `ACL SETUSER` that grants (`+set`) or revokes (`-set`) one right.
 pub(super) fn right_command(right: &str) -> [&str; 4] {
     ["ACL", "SETUSER", USER, right]
 }

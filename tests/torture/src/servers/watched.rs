@@ -1,4 +1,4 @@
-//! A primary and its replica, watched by three sentinels.
+//! A primary and its replica, monitored by three sentinels.
 
 use std::time::{Duration, Instant};
 
@@ -12,47 +12,45 @@ use super::{LOOK, Target, ask, connections, last_lines};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
-/// Longer than a second: for so long a sentinel may not connect to a new primary, if it last tried
-/// to reach the old one just before, and it takes that for silence.
+/// Longer than one second. For that long, a sentinel that has just tried to reach the old primary
+/// may not connect to the new one, and would take this for silence.
 const DOWN_AFTER: Duration = Duration::from_millis(1_500);
-/// How long the sentinels may take to agree on another primary, on a loaded machine.
+/// Upper limit for the sentinels to agree on another primary, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long all sentinels may refuse a command.
+/// Upper limit for all sentinels to refuse a command.
 const OBEYING: Duration = Duration::from_secs(10);
-/// How long running workers may keep connections to a server that is a replica now. Stopped ones
-/// keep them for longer.
+/// Upper limit for running workers to stay connected to a former primary; stopped ones stay longer.
 const LEAVING: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Watched {
     group: Sentinels,
-    /// Which of the servers was the primary when everything was last in order. (Frozen sentinels
-    /// cannot be asked.)
+    /// The index of the primary when all was last in order; frozen sentinels cannot report it.
     primary: usize,
-    /// A lock counts once the replica has it.
+    /// Set if a lock counts only once the replica has it.
     acknowledged: bool,
     faults: ServerFaults,
     stage: Option<(Instant, Stage)>,
 }
 
-/// How far a fault has come.
+/// The progress of a fault.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// A replica is away, or sentinels are.
     Away,
-    /// There is no other primary, at least since then.
+    /// Since this time, no other primary exists.
     Without(Instant),
-    /// Since then the old one runs beside the new one, and does not know of it.
+    /// Since this time, the old primary runs next to the new one and does not know of it.
     Both(Instant),
-    /// Since then the old one follows the new one.
+    /// Since this time, the old primary follows the new one.
     Followed(Instant),
-    /// There is a replica again, and it does not have everything yet.
+    /// A replica exists again, but does not have all data yet.
     Copying,
 }
 
 impl Watched {
     pub(super) fn start(server: RedisServerBuilder, acknowledged: bool, keys: u32) -> Self {
-        // A replica is there again at once, or there would be no second failover for a while.
+        // The replica syncs without delay; otherwise no second failover is possible for a while.
         let server = server.arg("--repl-diskless-sync-delay", "0");
         let sentinel = user::at_sentinel(RedisServer::builder().sentinel());
         let group = Sentinels::of(&server, &sentinel);
@@ -76,7 +74,7 @@ impl Watched {
         servers.filter(move |server| server.port() != primary)
     }
 
-    /// That no server ended, and none was replaced, without a fault that does that.
+    /// Fails if a server ended, or the primary was replaced, without a fault that does that.
     fn stayed(&self) -> anyhow::Result<()> {
         let mut all = self.group.servers.iter().chain(&self.group.sentinels);
         ensure!(
@@ -94,7 +92,7 @@ impl Watched {
         Ok(())
     }
 
-    /// The stage that follows; `None` if it was the last.
+    /// Acts on a stage that is due. Returns the next stage, or `None` after the last.
     fn next(&mut self, stage: Stage, fault: &Planned) -> anyhow::Result<Option<Stage>> {
         Ok(match stage {
             Stage::Away if fault.kind == Kind::SentinelsStop => {
@@ -115,7 +113,7 @@ impl Watched {
             }
             Stage::Without(since) => match self.group.another(self.primary()) {
                 Some(_) => {
-                    // It has not heard of the new one.
+                    // The old primary does not know of the new one.
                     match fault.kind {
                         Kind::FailoverKill | Kind::FailoverBehind => self.primary().restart(),
                         Kind::FailoverStop => self.primary().cont_process(),
@@ -123,7 +121,7 @@ impl Watched {
                     }
                     Some(Stage::Both(Instant::now()))
                 }
-                // They obeyed and changed their mind, or went back at once.
+                // The sentinels accepted the command, but gave up the failover or reverted it.
                 None if fault.kind == Kind::FailoverCommand && since.elapsed() > OBEYING => {
                     self.command()?;
                     Some(Stage::Without(Instant::now()))
@@ -151,7 +149,7 @@ impl Watched {
         })
     }
 
-    /// Whether no worker is connected to the old primary any more.
+    /// Returns true if no worker is still connected to the old primary.
     fn is_left(&self) -> anyhow::Result<bool> {
         for old in self.replicas() {
             if connections(old)? > 0 {
@@ -161,8 +159,8 @@ impl Watched {
         Ok(true)
     }
 
-    /// Makes a sentinel replace the primary. One that has not heard of the replica for a moment
-    /// refuses.
+    /// Orders a sentinel to replace the primary. Retries, because a sentinel that has not heard
+    /// from the replica for a moment refuses.
     fn command(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + OBEYING;
         loop {
@@ -182,7 +180,7 @@ impl Watched {
         }
     }
 
-    /// One of them or most of them.
+    /// Returns one or two of the three sentinels.
     fn some_sentinels(&self, fault: &Planned) -> impl Iterator<Item = &RedisServer> {
         let few = if fault.flag { 1 } else { 2 };
         self.group.sentinels.iter().take(few)
@@ -246,7 +244,7 @@ impl Target for Watched {
         Ok(())
     }
 
-    /// The replica that was cut off is the only one left.
+    /// Leaves only the replica that was cut off.
     fn middle(&mut self, _: &Planned) -> anyhow::Result<()> {
         self.primary().kill();
         self.replicas().for_each(RedisServer::cont_process);

@@ -21,7 +21,7 @@ pub(crate) struct Crew {
 #[derive(Debug, Default)]
 struct Member {
     generation: u32,
-    /// `None` between a kill and the successor.
+    /// `None` between a kill and the start of the next generation.
     process: Option<Worker>,
 }
 
@@ -99,7 +99,7 @@ impl Crew {
         }
     }
 
-    /// Makes a stopped worker go on as if no time had passed.
+    /// Resumes a suspended worker as if no time had passed.
     pub(crate) fn resume(&mut self, worker: u32, stopped: Duration) -> anyhow::Result<()> {
         if let Some(suspends) = &mut self.suspends {
             suspends.take_out(worker, stopped)?;
@@ -123,8 +123,8 @@ impl Crew {
         });
     }
 
-    /// Makes all begin nothing new, and waits until what they began has returned. Those that are
-    /// not done in time are recorded as stuck.
+    /// Stops all workers from beginning new calls, and waits until the running calls have returned.
+    /// Records a worker that exceeds `within` as stuck.
     pub(crate) fn quiet(&mut self, setup: &Setup, within: Duration) {
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
@@ -151,7 +151,7 @@ impl Crew {
         }
     }
 
-    /// Ends all, in order.
+    /// Stops all workers, and waits until each has exited.
     pub(crate) fn stop(&mut self, setup: &Setup) {
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
@@ -160,7 +160,7 @@ impl Crew {
         }
         for worker in 0..setup.options.workers {
             if let Some(mut process) = self.members[worker as usize].process.take() {
-                // Its stdin stays open: the thread that reads it belongs to the census.
+                // Stdin stays open, because the census counts the thread that reads it.
                 process.expect_line("stopped", Duration::from_secs(30));
                 process.wait(Duration::from_secs(30));
                 self.ended(setup, worker);

@@ -1,4 +1,4 @@
-//! After healing: every key can be acquired again, and nothing stays behind.
+//! Checks after healing: every key can be acquired, and nothing stays behind.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::history::{SupervisorEvent, now};
 use crate::servers::terms;
 use crate::worker;
 
-/// How much longer than lease and grace a key may take.
+/// How much longer than lease and grace period an acquisition may take.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// All keys of a run, and for how long the server keeps their locks at most.
+/// Returns all keys of a run, and the upper limit of how long the server keeps their locks.
 fn keys(setup: &Setup) -> (Vec<String>, Duration) {
     let options = &setup.options;
     let mut keys: Vec<_> = worker::all_keys(options.keys).collect();
@@ -27,7 +27,7 @@ fn keys(setup: &Setup) -> (Vec<String>, Duration) {
     (keys, lease + grace)
 }
 
-/// Acquires each key once, at the same time, with a client of its own past all links.
+/// Tries every key once, all at the same time, with a separate client that bypasses the links.
 pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -55,7 +55,7 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
                     waited_ms: u64::try_from(waited).unwrap_or(u64::MAX),
                 };
                 if let Ok(guard) = guard {
-                    // It was held for a moment only.
+                    // The key was held for a moment only; the result of the release is irrelevant.
                     let _ = guard.release().await;
                 }
                 event
@@ -69,7 +69,7 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
     })
 }
 
-/// What is left of locks and queues once no client can want it any more.
+/// Returns the keys that remain after the longest lease. Returns early if none remain.
 pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
     let primaries = setup.target.primaries().into_iter();
     let mut clients: Vec<_> = primaries.map(|primary| primary.client()).collect();
@@ -77,7 +77,7 @@ pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
     loop {
         let each = clients.iter_mut();
         let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
-        // The last token of a key is kept for two hours, so that the next is greater.
+        // Fences remain for two hours, so that the next token is greater.
         keys.retain(|key| !key.starts_with("distlock:fence:") && key != "distlock:epoch");
         if keys.is_empty() || Instant::now() > deadline {
             return keys;

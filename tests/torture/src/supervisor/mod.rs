@@ -1,5 +1,4 @@
-//! The supervisor: it starts everything, breaks what the plan says, heals it, and checks what is
-//! left.
+//! The supervisor: starts all processes, runs the fault plan, heals, and checks what remains.
 
 mod crew;
 mod liveness;
@@ -24,10 +23,10 @@ use crate::starvation;
 use crate::suspend::Suspends;
 pub(crate) use crew::Crew;
 
-/// Of the run, before the first fault.
+/// The part of the run before the first fault.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What a run is to be.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) seconds: u64,
@@ -39,26 +38,26 @@ pub(crate) struct Options {
     pub(crate) sabotage: Option<String>,
 }
 
-/// What everything in a run needs.
+/// The shared environment of a run.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) log: Arc<Recorder>,
     pub(crate) target: Box<dyn Target>,
-    /// Of each worker one to each server, if the topology has links.
+    /// The links of every worker, one to each server, if the topology has links.
     pub(crate) links: Vec<Proxy>,
     pub(crate) resource: SocketAddr,
 }
 
 impl Setup {
-    /// A worker's links.
+    /// Returns a worker's links.
     pub(crate) fn links(&self, worker: u32) -> &[Proxy] {
         let each = self.links.len() / self.options.workers as usize;
         &self.links[worker as usize * each..][..each]
     }
 
-    /// A worker's link, to a server of a quorum or to the only server.
+    /// Returns a worker's link to a server of a quorum, or to the only server.
     pub(crate) fn link(&self, worker: u32, node: Option<u32>) -> &Proxy {
         &self.links(worker)[node.unwrap_or(0) as usize]
     }
@@ -95,7 +94,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         resource: address,
     };
     std::thread::scope(|scope| {
-        // Dropped at the end, which ends the observer.
+        // Dropped at the end of the scope, which stops the observer.
         let (_running, ended) = std::sync::mpsc::channel();
         scope.spawn(move || starvation::observe(&log, &ended));
         torment(&mut setup, suspends, &planned, length)
@@ -104,7 +103,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All phases.
+/// Runs all phases.
 fn torment(
     setup: &mut Setup,
     suspends: Option<Suspends>,
@@ -132,7 +131,7 @@ fn torment(
     Ok(())
 }
 
-/// How long a call may take from its begin to its return, with slack for a loaded machine.
+/// Returns the longest time that a call may take, with slack for a loaded machine.
 fn longest_call(profile: &Profile) -> Duration {
     let waits = profile.load.waits.iter().map(|(ms, _)| *ms);
     let wait = waits.max().unwrap_or(0).max(10_000);
@@ -165,7 +164,7 @@ fn header(options: &Options, target: &dyn Target) -> Header {
     }
 }
 
-/// Of the sources that this program was built from, as far as git knows.
+/// Returns the commit of the sources that this program was built from, as far as git knows it.
 fn commit() -> String {
     let output = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR")])

@@ -1,4 +1,4 @@
-//! What happens under the lock.
+//! The work under the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use super::{Context, Order};
 use crate::history::{OpId, Step, now};
 use crate::resource::{Answer, Request};
 
-/// How a body ended that was not stopped.
+/// The result of a body that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Done,
-    /// The resource refused the token.
+    /// The resource rejected the token.
     Stale,
 }
 
-/// One call on its way.
+/// A call in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
     pub(super) context: Arc<Context>,
@@ -31,7 +31,7 @@ impl Ticket {
         self.context.recorder.step(self.op, now(), step);
     }
 
-    /// Access to the resource with the hold's token.
+    /// Accesses the resource with the token of the hold.
     fn access(&self, held: &HeldLock, fenced: bool, write: Option<u64>) -> Answer {
         let request = Request {
             key: self.order.invocation.key.clone(),
@@ -46,7 +46,7 @@ impl Ticket {
         };
         match self.context.resource.ask(&request) {
             Ok(answer) => answer,
-            // It has no faults: the run is over, and this process with it.
+            // The resource has no faults, so an error ends the run and this process.
             Err(error) => {
                 eprintln!("worker {}: {error:#}", self.context.worker);
                 std::process::exit(2);
@@ -55,7 +55,7 @@ impl Ticket {
     }
 }
 
-/// Runs the body of a call and records what it sees.
+/// Runs the body of a call and records its steps.
 pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
     let mut seen = Seen::begin(ticket, held);
     let ended = work(ticket, &seen.held).await;
@@ -63,7 +63,7 @@ pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
     ended
 }
 
-/// Records the end of a body, also when it is dropped.
+/// Records the end of a body, even if the body is dropped.
 struct Seen<'a> {
     ticket: &'a Ticket,
     held: HeldLock,
@@ -105,7 +105,7 @@ impl Drop for Seen<'_> {
     }
 }
 
-/// Adds one to both copies of the register.
+/// Increments both registers of the key.
 async fn work(ticket: &Ticket, held: &HeldLock) -> Ended {
     let fenced = ticket.access(held, true, None);
     let unfenced = ticket.access(held, false, None);

@@ -1,4 +1,4 @@
-//! The ways into the lock, all of the public API.
+//! The functions of the public API that acquire a lock.
 
 use std::time::Duration;
 
@@ -7,10 +7,9 @@ use distlock::{BodyState, Error, Lock, LockGuard, LockManager, distributed_lock}
 use super::body::{Ended, Ticket, body};
 use crate::history::{Call, OnLost, Outcome, Step};
 
-/// What a call came to, and the error's text.
+/// The outcome of a call, and the text of its error.
 pub(super) type Returned = (Outcome, Option<String>);
 
-/// Makes the call.
 pub(super) async fn enter(ticket: &Ticket) -> Returned {
     let asked = &ticket.order.invocation;
     let lock = || {
@@ -41,7 +40,7 @@ async fn try_guard(ticket: &Ticket, lock: Lock) -> Returned {
     }
 }
 
-/// A guard does not stop its body. Its user should, and half of these calls do.
+/// Runs the body under a guard, which does not stop it. Half of these calls stop it themselves.
 async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
     let racing = ticket.op.is_multiple_of(2);
     let ended = guard
@@ -65,7 +64,7 @@ async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
     }
     match (guard.release().await, ended) {
         (Ok(()), Some(ended)) => of_ended(ended),
-        // Stopped, and yet nothing was lost.
+        // The body was stopped although nothing was lost.
         (Ok(()), None) => (Outcome::Other, Some("lost() resolved".into())),
         (Err(error), _) => refused(&error),
     }
@@ -102,7 +101,7 @@ fn refused(error: &Error) -> Returned {
     (outcome, Some(error.to_string()))
 }
 
-/// An attribute's options are constants, so there is a function for each lease and each way to lose.
+/// Defines a function per lease and `on_lost`, because the attribute takes only constants.
 macro_rules! annotated {
     ($($lease:literal $wait:literal $cancel:ident $finish:ident;)*) => {
         $(
@@ -136,7 +135,7 @@ macro_rules! annotated {
             unreachable!("no annotated function has a lease of {} ms", asked.lease_ms)
         }
 
-        /// The wait of the annotated function with this lease, in ms.
+        /// Returns the wait of the annotated function with this lease, in ms.
         pub(super) fn annotated_wait(lease_ms: u64) -> Option<u64> {
             let durations = [$((millis($lease), millis($wait))),*];
             let found = durations.into_iter().find(|(lease, _)| *lease == lease_ms);
@@ -151,7 +150,7 @@ annotated! {
     "3s" "6s" cancel_3000 finish_3000;
 }
 
-/// Of a duration as the attribute has it.
+/// Parses a duration as the attribute spells it, into ms.
 fn millis(text: &str) -> u64 {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),

@@ -1,4 +1,4 @@
-//! A worker: a process that uses the lock as a service would, and records what it believes.
+//! A worker: a process that uses the lock like a service, and records how it sees its holds.
 
 mod body;
 mod doors;
@@ -32,7 +32,7 @@ use orders::{Dice, Task};
 pub(crate) use orders::{Order, all_keys, kept, key};
 use server::Server;
 
-/// Options of a worker's process. The URL is `DISTLOCK_URL`.
+/// Options of a worker process; its URL is `DISTLOCK_URL`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(long)]
@@ -49,27 +49,27 @@ pub(crate) struct Args {
     keys: u32,
     #[arg(long, value_enum)]
     topology: Topology,
-    /// The resource.
+    /// The address of the resource
     #[arg(long)]
     resource: SocketAddr,
-    /// The lock servers, one of which has the locks, or all of which vote, past all faults.
+    /// The addresses of the lock servers without faults; one has the locks, or all vote
     #[arg(long = "server")]
     servers: Vec<SocketAddr>,
-    /// Who signed the server's certificate.
+    /// The CA certificate of the servers
     #[arg(long)]
     authority: Option<PathBuf>,
 }
 
-/// What the supervisor wants, in this order.
+/// The requests of the supervisor, in the order in which they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wish {
     Work,
-    /// Begin no more calls.
+    /// Begin no new calls.
     Quiet,
     Stop,
 }
 
-/// What all calls of a worker need.
+/// The environment of all calls of a worker.
 #[derive(Debug)]
 struct Context {
     worker: u32,
@@ -81,7 +81,7 @@ struct Context {
     next_op: AtomicU64,
 }
 
-/// Runs until the supervisor says stop, or closes stdin.
+/// Runs until the supervisor requests a stop or closes stdin.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = worker_file(args.number, args.generation);
     let recorder = Arc::new(Recorder::create(&args.dir.join(&file))?);
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     runtime.block_on(serve(args, recorder, wishes))
 }
 
-/// Both flavours, by the worker's number.
+/// Creates a runtime. The worker's number chooses the flavor.
 fn runtime(number: u32) -> std::io::Result<Runtime> {
     let mut builder = match number % 2 {
         0 => tokio::runtime::Builder::new_current_thread(),
@@ -100,14 +100,14 @@ fn runtime(number: u32) -> std::io::Result<Runtime> {
             builder
         }
     };
-    // TLS reads its files on threads that its runtime keeps for a while, ten seconds unless set.
+    // The census counts the threads on which TLS reads files; tokio keeps them for 10 s by default.
     builder
         .enable_all()
         .thread_keep_alive(Duration::from_millis(500))
         .build()
 }
 
-/// Reads the supervisor's wishes from stdin, as long as there is a supervisor.
+/// Starts a thread that reads the supervisor's requests from stdin until stdin closes.
 fn listen() -> watch::Receiver<Wish> {
     let (wish, wishes) = watch::channel(Wish::Work);
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn listen() -> watch::Receiver<Wish> {
 
 fn say(what: &str) {
     println!("{what}");
-    // A supervisor that is gone hears nothing.
+    // Fails only if the supervisor has exited.
     let _ = std::io::stdout().flush();
 }
 
@@ -155,7 +155,7 @@ async fn serve(
     });
     work(args, &context, &wishes).await?;
     say("idle");
-    // An error means that nobody is there any more to wish for anything.
+    // Fails only if no more requests can arrive.
     let _ = wishes.wait_for(|wish| *wish == Wish::Stop).await;
     context.manager.shutdown().await;
     let context = Arc::into_inner(context).context("a call is still under way")?;
@@ -169,7 +169,7 @@ async fn serve(
     Ok(())
 }
 
-/// Connects, in spite of all faults; `None` if it is told to stop first.
+/// Connects, retrying until it succeeds. Returns `None` if the supervisor requests a stop first.
 async fn connect(
     args: &Args,
     wishes: &mut watch::Receiver<Wish>,
@@ -189,7 +189,7 @@ async fn connect(
     }
 }
 
-/// What the supervisor wants it to connect to.
+/// Creates a builder with the configuration of the supervisor.
 fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     let mut builder = LockManager::builder().min_replicas(args.topology.min_replicas());
     if args.topology.nodes() > 0 {
@@ -204,7 +204,7 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     Ok(builder)
 }
 
-/// What audits ask.
+/// Creates the witness that audits read.
 fn witness(args: &Args) -> Witness {
     if args.topology.nodes() > 0 {
         Witness::Nodes(Nodes::of(&args.servers))
@@ -213,7 +213,7 @@ fn witness(args: &Args) -> Witness {
     }
 }
 
-/// Works until no more calls are wanted, and the last one has returned.
+/// Makes calls until no new ones are wanted and the last one has returned.
 async fn work(
     args: &Args,
     context: &Arc<Context>,
@@ -291,7 +291,7 @@ fn take_census(runtime: &Handle) -> Census {
     }
 }
 
-/// Threads end a moment after they were asked to.
+/// Threads end with a delay, so this retries up to two seconds until the census equals `before`.
 async fn settled(before: Census, runtime: &Handle) -> Census {
     let mut after = take_census(runtime);
     for _ in 0..200 {

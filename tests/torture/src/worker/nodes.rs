@@ -1,4 +1,4 @@
-//! The nodes of a quorum, asked past all faults.
+//! The nodes of a quorum, read directly and without faults.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,28 +7,27 @@ use distlock_tests::Resp;
 
 use crate::servers::votes_in;
 
-/// How long an answer may take. Whoever is silent for longer has no say.
+/// Upper limit of waiting for a reply. A node that takes longer counts as silent.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 const EPOCH: &str = "distlock:epoch";
 
-/// All of them.
 #[derive(Debug)]
 pub(super) struct Nodes(Vec<Node>);
 
 #[derive(Debug)]
 struct Node {
     address: SocketAddr,
-    /// And what the server calls itself: another one since it was restarted.
+    /// The connection, and the run id of the server process, which changes with a restart.
     connection: Option<(Resp, String)>,
 }
 
-/// What a node says of a lock.
+/// The statement of a node about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
-    /// It is held with this token, or not at all.
+    /// The token with which the lock is held, or `None` if it is not held.
     Held(Option<u64>),
-    /// It is silent, or does not vote, so that it stands for whatever it has forgotten.
+    /// The node is silent or does not vote, so it may have forgotten any hold.
     Nothing,
 }
 
@@ -41,7 +40,7 @@ impl Nodes {
         Nodes(nodes.collect())
     }
 
-    /// Which hold a quorum of them may have: this one, unless too many have another or none.
+    /// Returns the token that a quorum may hold: `token`, unless too many nodes deny it.
     pub(super) fn held(&mut self, key: &str, token: u64) -> Option<u64> {
         let says: Vec<_> = self.0.iter_mut().map(|node| node.says(key)).collect();
         agreed(&says, token)
@@ -85,7 +84,7 @@ impl Node {
             self.connection = Some((fresh, run));
         }
         let (connection, run) = self.connection.as_mut()?;
-        // In this order: what it forgets in between it does not vote on any more.
+        // Read in this order: a node that forgets the key after the first read no longer votes.
         let value = connection.try_cmd(&["GET", key]).ok()?;
         let epoch = connection.try_cmd(&["GET", EPOCH]).ok()?;
         let time = connection.try_cmd(&["TIME"]).ok()?;
@@ -96,7 +95,7 @@ impl Node {
     }
 }
 
-/// The token of `3 held owner token ...`. A vote is no hold.
+/// Parses the token of `3 held owner token ...`. A vote is not a hold.
 fn held(value: Option<&str>) -> Option<u64> {
     let mut fields = value?.strip_prefix("3 held ")?.split(' ');
     fields.nth(1)?.parse().ok()

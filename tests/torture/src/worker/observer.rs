@@ -1,4 +1,4 @@
-//! Watches holds from a thread of its own, whatever the bodies do to the worker's runtime.
+//! Observes holds from separate threads, independent of how bodies block the worker's runtime.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,14 +13,14 @@ use super::nodes::Nodes;
 use super::server::Server;
 use crate::history::{Recorder, Step, now};
 
-/// Between two samples of one hold.
+/// The interval between two samples of a hold.
 const SAMPLE_EVERY: Duration = Duration::from_millis(8);
-/// Of how many samples one comes with an audit.
+/// One in this many samples includes an audit.
 const AUDIT_EVERY: u32 = 4;
-/// Audits under way or waiting; further ones are left out.
+/// Upper limit of queued audits; more are skipped.
 const AUDITS: usize = 8;
 
-/// The observer's threads.
+/// The handles of the observer's threads.
 #[derive(Debug)]
 pub(super) struct Observer {
     handle: Handle,
@@ -30,14 +30,14 @@ pub(super) struct Observer {
     threads: [JoinHandle<()>; 2],
 }
 
-/// A hold to be compared with what the server says.
+/// A hold to be compared with the store.
 #[derive(Debug)]
 pub(super) struct Audit {
     op: u64,
     held: HeldLock,
 }
 
-/// What is asked whether a lock is held.
+/// The servers that audits read.
 #[derive(Debug)]
 pub(super) enum Witness {
     One(Server),
@@ -45,7 +45,7 @@ pub(super) enum Witness {
 }
 
 impl Witness {
-    /// The token of a hold that is believed to have this one; `None` if no server answers.
+    /// Returns the token stored for a hold with `token`, or `None` if no server answers.
     fn found(&mut self, key: &str, token: u64) -> Option<Option<u64>> {
         match self {
             Witness::One(server) => {
@@ -81,7 +81,7 @@ impl Observer {
         })
     }
 
-    /// Records samples, audits and the loss of a hold, until it is over.
+    /// Records samples, audits and the loss of a hold, until it ends.
     pub(super) fn watch(&self, op: u64, held: HeldLock) {
         let recorder = self.recorder.clone();
         let audits = self.audits.clone();
@@ -98,12 +98,12 @@ impl Observer {
                     return;
                 }
                 let remaining_us = micros(held.remaining());
-                // What is over was over by now, and what is held was held since before it was asked.
+                // An ended hold had ended by now. A valid hold was also valid at the earlier `at`.
                 let at = if remaining_us == 0 { now() } else { at };
                 recorder.step(op, at, Step::Sampled { remaining_us });
                 if number % AUDIT_EVERY == 1 {
                     let held = held.clone();
-                    // Full: the server does not answer, and an audit more would not either.
+                    // A full queue: the server does not answer, nor would it answer this audit.
                     let _ = audits.try_send(Audit { op, held });
                 }
             }
@@ -116,18 +116,18 @@ impl Observer {
         let _ = self.audits.try_send(Audit { op, held });
     }
 
-    /// Ends the threads; what is watched still is not watched any more.
+    /// Stops the threads, and with them all observations.
     pub(super) fn stop(self) {
         let _ = self.stop.send(());
         let [watching, auditing] = self.threads;
         let _ = watching.join();
-        // Its orders come from here and from the tasks that have just ended.
+        // All other senders of audits were in the tasks that have just ended.
         drop(self.audits);
         let _ = auditing.join();
     }
 }
 
-/// Whole microseconds: never more than what is left.
+/// Returns whole microseconds, rounded down, so never more than the duration.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a worker is going to do next.
+//! The calls that a worker makes.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::random::Random;
 /// The key of the long queue.
 const QUEUE: &str = "queue";
 
-/// Keys that are held for long. So many that most are taken while they are free: one that is handed over is still its
-/// former holder's at a replica that has heard of nothing, and nobody else gets it there.
+/// The number of keys held for long, enough that most are free when acquired. After a hand-off, a
+/// lagging replica still has the former holder's lock, so no other client gets the key there.
 const KEPT: u64 = 48;
 const KEPT_LEASE_MS: u64 = 8_000;
 
-/// The keys that are held for long, and with which lease.
+/// Returns the keys that are held for long, and their lease.
 pub(crate) fn kept() -> (impl Iterator<Item = String>, Duration) {
     (
         (0..KEPT).map(kept_key),
@@ -27,29 +27,29 @@ fn kept_key(number: u64) -> String {
     format!("h{number:02}")
 }
 
-/// The key with a number.
+/// Returns the name of a numbered key.
 pub(crate) fn key(number: u64) -> String {
     format!("k{number:02}")
 }
 
-/// The keys of a run with so many of them, those first that are wanted most.
+/// Returns all keys of a run, the busiest first.
 pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
     let numbered = (0..count).map(|number| key(number.into()));
     std::iter::once(QUEUE.to_owned()).chain(numbered)
 }
 
-/// One call to come.
+/// A planned call.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) invocation: Invocation,
-    /// The call's future is dropped after this time.
+    /// The time after which the call's future is dropped.
     pub(crate) drop_after: Option<Duration>,
-    /// A guard is dropped instead of released.
+    /// Set if a guard is dropped instead of released.
     pub(crate) drop_guard: bool,
     pub(crate) think: Duration,
 }
 
-/// Draws the orders of one task.
+/// The generator of the calls of one task.
 #[derive(Debug)]
 pub(super) struct Dice {
     pub(super) random: Random,
@@ -58,13 +58,12 @@ pub(super) struct Dice {
     pub(super) task: Task,
 }
 
-/// What a task calls for.
+/// The kind of calls that a task makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Any,
-    /// The one long queue.
     Queue,
-    /// A lock that is held for long: a failover is over in the meantime.
+    /// A lock that is held for long, so that a failover completes meanwhile.
     Keep,
 }
 
@@ -81,7 +80,7 @@ impl Dice {
             (false, true) => key(self.random.below(load.hot_keys.into())),
             (false, false) => key(self.random.below(self.keys.into())),
         };
-        // Behind a dead holder a busy key waits for a whole lease.
+        // Waiters behind a dead holder wait for a lease, so busy keys mostly have the shortest.
         let lease = if (queue || hot) && self.random.chance(0.9) {
             self.profile.shortest_lease()
         } else {
@@ -96,7 +95,7 @@ impl Dice {
         ]);
         let wait_ms = match (call, queue) {
             (Call::Try, _) => 0,
-            // The wait of an annotated function is written there.
+            // The wait of an annotated function is a constant.
             (Call::Attribute, _) => annotated_wait(lease).unwrap_or(0),
             (_, true) => 10_000,
             _ => self.random.pick(load.waits),
@@ -160,7 +159,7 @@ fn short(random: &mut Random) -> Body {
 
 fn body(random: &mut Random, shares: Bodies, hot: bool, lease_ms: u64) -> Body {
     let lease = lease_ms * 1_000;
-    // Behind a long body all others wait, so on hot keys and with long leases there are few.
+    // All others wait for a long body, so such bodies are rare on hot keys and with long leases.
     let rarer = if hot { 5 } else { 1 } * if lease > 1_000_000 { 3 } else { 1 };
     let share = |of: u32| if of == 0 { 0 } else { (of / rarer).max(1) };
     let (micros, blocking) = random.pick(&[

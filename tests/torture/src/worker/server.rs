@@ -1,4 +1,4 @@
-//! The server that has a lock, asked past all faults.
+//! The server that has a lock, read directly and without faults.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use distlock_tests::{Reply, Resp};
 
-/// How long an answer may take.
+/// Upper limit of waiting for a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So often a node of a cluster may name another one.
+/// Upper limit of the nodes of a cluster that are asked for one key.
 const HOPS: u32 = 3;
 
-/// One of several, or the only one.
+/// The only server, or the one of several that has the locks.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// The next one to try is the first.
+    /// The candidates; the first is tried next.
     addresses: Vec<SocketAddr>,
     connections: HashMap<SocketAddr, Resp>,
 }
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// The value at `key`; `None` if no server said, or none has locks now.
+    /// Returns the value at `key`, or `None` without an answer from a server that has locks.
     pub(super) fn read(&mut self, key: &str) -> Option<Option<String>> {
         let value = self.ask(key);
         if value.is_none() {
@@ -70,7 +70,7 @@ impl Server {
     }
 }
 
-/// The node that has the key instead; it may have to be asked though its slot has not arrived there.
+/// Parses a redirect: the node to ask, and whether it needs ASKING because the slot is migrating.
 fn redirect(reply: &Reply) -> Option<(SocketAddr, bool)> {
     let Reply::Error(error) = reply else {
         return None;
