@@ -1,30 +1,38 @@
 //! Traits of public types, tested by compiling. `tests/public-api.txt` lists the other traits.
 
 use std::fmt::Debug;
+use std::future::IntoFuture;
 
+use distlock::testing::{AcquireRecord, InjectedLoss, TestLocks};
 use distlock::{
-    Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager, LockManagerBuilder,
-    LockState, LossReason, Outage,
+    BodyState, Credentials, Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager,
+    LockManagerBuilder, LockState, LossReason, Outage, Quorum, Revocation, Revoke, RevokeOutcome,
+    ServerState, Tls, Waiter, observer,
 };
 
-fn value<T: Send + Sync + Debug + 'static>() {}
+/// The auto traits of every public type, as tokio's counterparts have them.
+fn shared<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn value<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
 fn send<T: Send>(future: T) -> T {
     future
 }
 
 #[tokio::test]
 async fn bounds() {
+    shared::<LockGuard>();
     value::<LockManager>();
     value::<LockManagerBuilder>();
+    value::<Credentials>();
+    value::<Tls>();
+    value::<Quorum>();
     value::<Lock>();
-    value::<LockGuard>();
     value::<HeldLock>();
-    value::<Error>();
-    value::<Holder>();
-    value::<LockState>();
-    value::<FencingToken>();
-    value::<LossReason>();
-    value::<Outage>();
+    value::<Revoke>();
+    value::<(Revocation, RevokeOutcome)>();
+    value::<(Error, BodyState, LossReason, Outage)>();
+    value::<(FencingToken, Holder, Waiter, LockState, ServerState)>();
+    value::<(observer::Event, observer::Operation, observer::Connection)>();
+    value::<(TestLocks, AcquireRecord, InjectedLoss)>();
 
     let manager = LockManager::in_memory();
     let lock = manager.lock("k");
@@ -32,6 +40,9 @@ async fn bounds() {
     drop(send(LockManager::from_env()));
     drop(send(LockManager::builder().connect("memory:")));
     drop(send(manager.inspect("k")));
+    drop(send(manager.list("")));
+    drop(send(manager.ping()));
+    drop(send(manager.revoke("k").into_future()));
     drop(send(manager.shutdown()));
     drop(send(distlock::shutdown()));
     drop(send(distlock::with_manager(manager.clone(), async {})));
