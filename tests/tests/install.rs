@@ -19,8 +19,8 @@ async fn locked() -> Result<u64, Error> {
 /// Runs a scenario below in a new process, which prints `done` at its end.
 fn scenario(name: &str, environment: &[(&str, &str)]) {
     let mut command: Command = this_test_binary("scenarios", &[name]);
-    for name in ["DISTLOCK_URL", "DISTLOCK_USERNAME", "DISTLOCK_PASSWORD"] {
-        command.env_remove(name);
+    for name in ["URL", "NAMESPACE", "USERNAME", "PASSWORD"] {
+        command.env_remove(format!("DISTLOCK_{name}"));
     }
     command.envs(environment.iter().copied());
     let mut child = Worker::spawn(&mut command);
@@ -159,6 +159,10 @@ fn the_environment_names_a_store() {
     scenario("set", &[("DISTLOCK_URL", &open.url())]);
     let used = open.client().exists("distlock:fence:{k}");
     assert!(used, "another store was used");
+    let url = open.url();
+    scenario("set", &[("DISTLOCK_URL", &*url), ("DISTLOCK_NAMESPACE", "shop")]);
+    let used = open.client().exists("shop:fence:{k}");
+    assert!(used, "the namespace was ignored");
     scenario("set", &[("DISTLOCK_URL", "memory:")]);
 
     let server = RedisServer::builder().requirepass("hunter2").start();

@@ -203,8 +203,8 @@ for_each_store! {
         let running = lock.run(async |_| {
             started.notify_one();
             std::future::pending::<()>().await;
-Ok::<_, Error>(())
-});
+            Ok::<_, Error>(())
+        });
         tokio::select! {
             result = running => panic!("{result:?}"),
             () = started.notified() => {}

@@ -31,8 +31,8 @@ for_each_store! {
             running.run(async move |_| {
                 started.send(()).unwrap();
                 std::future::pending::<()>().await;
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await
         });
         for _ in 0..2 {

@@ -96,8 +96,8 @@ for_each_store! {
                 started.send(()).unwrap();
                 std::thread::sleep(lease / 2);
                 flag.store(true, Ordering::SeqCst);
-Ok::<_, Error>(())
-}))
+                Ok::<_, Error>(())
+            }))
         });
         told.await.unwrap();
         let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };

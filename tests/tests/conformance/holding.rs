@@ -65,8 +65,8 @@ for_each_store! {
             assert!(inner.remaining() > half && held.remaining() > half);
             distlock::current().confirmed().await.unwrap();
             inner.release().await.unwrap();
-Ok::<_, Error>(held)
-});
+            Ok::<_, Error>(held)
+        });
         let handed_over = async {
             store.until_waiting("k", 1).await;
             first.release().await.unwrap();
@@ -112,8 +112,8 @@ Ok::<_, Error>(held)
             .run(async |_| {
                 let _flag = Dropped(&dropped);
                 std::future::pending::<()>().await;
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await;
         let lasted = started.elapsed();
         assert!(lasted >= ms(300) && lasted < ms(300) + LATE, "after {lasted:?}");

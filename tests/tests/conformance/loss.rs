@@ -67,8 +67,8 @@ for_redis! {
             let _flag = Dropped(&dropped);
             delete(fixture);
             std::future::pending::<()>().await;
-Ok::<_, Error>(())
-});
+            Ok::<_, Error>(())
+        });
         let error = within(PATIENCE, running).await.unwrap_err();
         assert!(dropped.load(Ordering::SeqCst), "the body outlived the call");
         assert_gone(&error, false);

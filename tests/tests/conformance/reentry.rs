@@ -16,13 +16,13 @@ for_each_store! {
                 let inner = inner.run(async |inner| {
                     assert_eq!(distlock::current().key(), "k");
                     assert_eq!(store.seen("k").await.queue_length, 0, "it stands in the queue");
-Ok::<_, Error>(inner.fencing_token())
-});
+                    Ok::<_, Error>(inner.fencing_token())
+                });
                 let inner = inner.await.unwrap();
                 assert!(outer.is_held(), "the inner one must not release the outer one");
                 assert!(store.seen("k").await.holders.len() == 1);
-Ok::<_, Error>((outer.fencing_token(), inner))
-})
+                Ok::<_, Error>((outer.fencing_token(), inner))
+            })
             .await
             .unwrap();
         assert_eq!(tokens.0, tokens.1, "re-entry keeps the token");
@@ -41,8 +41,8 @@ Ok::<_, Error>((outer.fencing_token(), inner))
             assert!(inner.is_some());
             drop(inner);
             assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-Ok::<_, Error>(outer.is_held())
-});
+            Ok::<_, Error>(outer.is_held())
+        });
         assert!(body.await.unwrap());
         store.until_free("k", SOON).await;
     }
@@ -174,8 +174,8 @@ Ok::<_, Error>(outer.is_held())
             .run(async |_| {
                 let _asks = AsksWhenDropped(&seen);
                 std::future::pending::<()>().await;
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await;
         assert!(result.is_err());
         assert_eq!(*seen.lock().unwrap(), Some(true));
@@ -192,8 +192,8 @@ for_redis! {
             inner.run(async |_| Ok::<_, Error>(())).await.unwrap();
             assert!(!fixture.raw().exists(&fixture.name("fence", "k")), "it asked");
             assert!(fixture.raw().exists(&fixture.name("lock", "k")), "it released");
-Ok::<_, Error>(())
-});
+            Ok::<_, Error>(())
+        });
         body.await.unwrap();
     }
 }

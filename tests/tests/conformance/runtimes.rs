@@ -60,8 +60,8 @@ for_each_store! {
                     started.send(()).unwrap();
                     thread::sleep(HELD * 5 / 4);
                     flag.store(true, Ordering::SeqCst);
-Ok::<_, Error>(held.is_held())
-})
+                    Ok::<_, Error>(held.is_held())
+                })
                 .await
             })
         });
@@ -90,8 +90,8 @@ Ok::<_, Error>(held.is_held())
                     // Another branch besides the nested call does not get its turn.
                     let busy = lock.acquire().await.unwrap_err();
                     nested.release().await.unwrap();
-Ok::<_, Error>(busy)
-});
+                    Ok::<_, Error>(busy)
+                });
                 body.await.unwrap()
             };
             let busy = futures::executor::block_on(call);

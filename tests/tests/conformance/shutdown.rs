@@ -22,7 +22,11 @@ for_each_store! {
         for number in 0..20 {
             guards.push(manager.lock(format!("k{number}")).acquire().await.unwrap());
         }
+        manager.ping().await.unwrap();
+        assert!(!manager.is_shut_down());
         within(PATIENCE, manager.shutdown()).await;
+        assert!(manager.is_shut_down());
+        assert_shut_down(&manager.ping().await.unwrap_err());
         // The locks are free at once.
         for number in 0..20 {
             assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
@@ -46,8 +50,8 @@ for_each_store! {
                 let _flag = Dropped(&flag);
                 started.send(()).unwrap();
                 std::future::pending::<()>().await;
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await
         });
         told.await.unwrap();
@@ -80,8 +84,8 @@ Ok::<_, Error>(())
                 started.send(()).unwrap();
                 std::thread::sleep(ms(600));
                 flag.store(false, Ordering::SeqCst);
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await
         });
         told.await.unwrap();

@@ -113,8 +113,8 @@ for_each_store! {
                 let _flag = Dropped(&flag);
                 started.send(held.fencing_token()).unwrap();
                 std::future::pending::<()>().await;
-Ok::<_, Error>(())
-})
+                Ok::<_, Error>(())
+            })
             .await
         });
         let token = told.await.unwrap();

@@ -36,6 +36,8 @@ async fn wait_bounds_a_frozen_server() {
     let queued = acquire_later(&manager, "held", lease, PATIENT);
     until_queued(&mut raw, "held", 1).await;
     server.stop_process();
+    let error = within(LONG, manager.ping()).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
     refused_after(&manager, ms(300), ms(800)).await;
     refused_after(&manager, lease, ms(800)).await;
     let asked = Instant::now();
