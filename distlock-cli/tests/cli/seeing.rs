@@ -29,8 +29,8 @@ async fn the_locks_that_are_held_are_listed() {
     let keys: Vec<_> = locks.iter().map(|lock| &lock["key"]).collect();
     assert_eq!(keys, ["shop:1", "shop:2"]);
     assert_eq!(locks[0]["holders"][0]["client"], "first");
-    assert_eq!(locks[0]["waiters"], 1);
-    assert_eq!(locks[0]["fencing_token"], one.fencing_token().get());
+    assert_eq!(locks[0]["queue_length"], 1);
+    assert_eq!(locks[0]["holders"][0]["fencing_token"], one.fencing_token().get());
     assert!(locks[0]["expires_in_ms"].as_u64() > Some(0), "{listed}");
     one.release().await.expect("a release");
     let _ = waiting.await.expect("no panic").expect("the lock");
@@ -85,7 +85,7 @@ async fn who_waits_is_named_in_order() {
     let names: Vec<_> = waiting.iter().map(|waiter| &waiter["client"]).collect();
     assert_eq!(names, ["second", "third"]);
     assert!(
-        waiting[0]["since"].as_str() <= waiting[1]["since"].as_str(),
+        waiting[0]["waiting_since"].as_str() <= waiting[1]["waiting_since"].as_str(),
         "{seen}"
     );
     let shown = page(&mut distlock(&server.url(), "inspect k"));

@@ -70,7 +70,7 @@ fn exit_codes_are_documented() {
     let readme = read(&package.join("README.md"));
     let manual = read(&package.join("../docs/operations/command-line.md"));
     for (code, word) in [
-        ("0", "done"),
+        ("0", "success"),
         ("1", "error"),
         ("2", "command line"),
         ("116", "busy"),
@@ -78,7 +78,7 @@ fn exit_codes_are_documented() {
         ("118", "lost"),
         ("119", "misconfigured"),
         ("126", "executed"),
-        ("127", "no such command"),
+        ("127", "does not exist"),
     ] {
         let is_row = |line: &str, beginning: &str| {
             line.trim_start()
