@@ -47,7 +47,7 @@ fn footer(model: &Model) -> String {
 }
 
 fn locks(model: &Model, width: usize) -> Table<'static> {
-    const NUMBERS: [usize; 4] = [7, 7, 8, 6];
+    const NUMBERS: [usize; 4] = [7, 10, 8, 8];
     // There are two more columns than numbers, with a space after each except the last.
     let others: usize = NUMBERS.iter().sum();
     let texts = width.saturating_sub(others + NUMBERS.len() + 1);
@@ -144,7 +144,7 @@ mod tests {
         model.fail("no answer".into());
         let lines = screen(&model, 80, 6, &mut TableState::default());
         assert!(lines[3].starts_with("shop:1"), "{lines:?}");
-        assert_eq!(lines[5], "! no answer (what was seen before is shown)");
+        assert_eq!(lines[5], "! no answer (showing the last result)");
     }
 
     #[test]
