@@ -116,7 +116,7 @@ as_published() {
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
-        --features=metrics --features=testing --features=axum; do
+        --features=metrics --features=serde --features=testing --features=axum; do
         as_published cargo check -p distlock "$features"
     done
 }
