@@ -160,7 +160,10 @@ fn the_environment_names_a_store() {
     let used = open.client().exists("distlock:fence:{k}");
     assert!(used, "another store was used");
     let url = open.url();
-    scenario("set", &[("DISTLOCK_URL", &*url), ("DISTLOCK_NAMESPACE", "shop")]);
+    scenario(
+        "set",
+        &[("DISTLOCK_URL", &*url), ("DISTLOCK_NAMESPACE", "shop")],
+    );
     let used = open.client().exists("shop:fence:{k}");
     assert!(used, "the namespace was ignored");
     scenario("set", &[("DISTLOCK_URL", "memory:")]);

@@ -30,7 +30,10 @@ async fn the_locks_that_are_held_are_listed() {
     assert_eq!(keys, ["shop:1", "shop:2"]);
     assert_eq!(locks[0]["holders"][0]["client"], "first");
     assert_eq!(locks[0]["queue_length"], 1);
-    assert_eq!(locks[0]["holders"][0]["fencing_token"], one.fencing_token().get());
+    assert_eq!(
+        locks[0]["holders"][0]["fencing_token"],
+        one.fencing_token().get()
+    );
     assert!(locks[0]["expires_in_ms"].as_u64() > Some(0), "{listed}");
     one.release().await.expect("a release");
     let _ = waiting.await.expect("no panic").expect("the lock");

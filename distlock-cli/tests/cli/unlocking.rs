@@ -6,7 +6,8 @@ use distlock::{Error, LossReason};
 use distlock_tests::{RedisServer, Worker, eventually};
 
 use crate::kit::{
-    SOON, beats, code, distlock, heartbeat, json, named, object, output, refused, shell, text, wall_nanos,
+    SOON, beats, code, distlock, heartbeat, json, named, object, output, refused, shell, text,
+    wall_nanos,
 };
 
 /// The last resort of an operator.

@@ -77,6 +77,9 @@ pub(crate) struct Occupant {
     pub(crate) name: String,
 }
 
+/// The token of an occupant that the test kit invents without one. It is below all real tokens.
+pub(crate) const NO_TOKEN: FencingToken = FencingToken::new(0);
+
 impl Occupant {
     /// Returns true if both are the same acquisition, for example in reports of two servers.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -86,7 +89,7 @@ impl Occupant {
     pub(crate) fn holder(&self) -> Holder {
         Holder {
             client: self.name.clone(),
-            fencing_token: Some(self.token),
+            fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN),
             held_since: wall(self.since),
             kept_until: self.kept_until.map(wall),
             this_process: self.this_process,

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use crate::config::limits::Limits;
 use crate::config::options::Options;
 use crate::error::{Holder, Outage};
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
@@ -24,7 +23,7 @@ use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Look, LookReply, Occupant, Owner, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Look, LookReply, NO_TOKEN, Occupant, Owner, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::command::{Command, Inspect, Reply, Revoke};
 use crate::store::memory::MemoryStore;
@@ -373,8 +372,7 @@ fn occupant(holder: &Holder) -> Occupant {
     Occupant {
         ours: None,
         this_process: holder.this_process,
-        // Below every token of a real hold.
-        token: FencingToken::new(0),
+        token: holder.fencing_token.unwrap_or(NO_TOKEN),
         since: micros(holder.held_since),
         kept_until: holder.kept_until.map(micros),
         name: holder.client.clone(),
