@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use distlock::{Error, LossReason, RevokeOutcome};
+use distlock::{Error, LockState, LossReason, RevokeOutcome};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{PATIENCE, ms};
@@ -94,6 +94,9 @@ for_each_store! {
             assert!(waiter.this_process);
         }
         assert!(seen.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
+        assert_eq!(seen.holders[0].fencing_token, Some(guard.fencing_token()));
+        let json = serde_json::to_string(&seen).unwrap();
+        assert_eq!(serde_json::from_str::<LockState>(&json).unwrap(), seen, "{json}");
         guard.release().await.unwrap();
         for call in calls {
             call.guard().await.release().await.unwrap();
