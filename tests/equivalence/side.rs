@@ -218,10 +218,10 @@ impl InRedis {
                 events: sink,
                 is_idle: Arc::new(|| false),
                 scripts: parts.scripts,
-                lane_after: 1,
+                runtime_connection_after: 1,
                 rules: parts.rules,
                 group: Group::Single,
-                way: parts.way,
+                transport_factory: parts.transport_factory,
             };
             let opened = open::connect(config, client).await.unwrap();
             stores.push(opened.store);

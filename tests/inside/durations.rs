@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::redis::conn::server_time::micros;
+use crate::store::redis::conn::server_time::as_micros;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -21,6 +21,6 @@ proptest! {
     fn no_duration_is_too_long(duration in any::<Duration>()) {
         let exact = duration.as_nanos().div_ceil(1_000_000);
         prop_assert_eq!(u128::from(millis(duration)), exact.min(u128::from(u64::MAX)));
-        prop_assert!(Duration::from_micros(micros(duration)) <= duration);
+        prop_assert!(Duration::from_micros(as_micros(duration)) <= duration);
     }
 }

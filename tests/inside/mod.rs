@@ -18,7 +18,7 @@ use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 ///
 /// If `DISTLOCK_RUNTIME_CONNECTIONS` is not a number.
 pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
-    builder.parts.lane_after = 1;
+    builder.parts.runtime_connection_after = 1;
     match std::env::var("DISTLOCK_RUNTIME_CONNECTIONS") {
         Ok(many) => builder.max_runtime_connections(
             many.parse()
@@ -42,13 +42,13 @@ pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManag
 
 /// Returns the hashes and the names of the scripts of a single server.
 pub fn script_hashes() -> [(String, String); 7] {
-    let scripts = Scripts::ours();
+    let scripts = Scripts::bundled();
     let named = [
-        ("ask", ScriptId::Ask),
+        ("ask", ScriptId::Acquire),
         ("confirm", ScriptId::Confirm),
         ("renew", ScriptId::Renew),
         ("release", ScriptId::Release),
-        ("look", ScriptId::Look),
+        ("look", ScriptId::CheckQueue),
         ("inspect", ScriptId::Inspect),
         ("probe", ScriptId::Probe),
     ];

@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn the_names_of_a_lock_have_one_tag_and_one_slot(key in keys(), namespace in namespaces()) {
-        let names = Names::new(&namespace).of(&key);
+        let names = Names::new(&namespace).keys(&key);
         for name in &names {
             prop_assert_eq!(name.matches('{').count(), 1, "{}", name);
             prop_assert_eq!(name.matches('}').count(), 1, "{}", name);
@@ -79,7 +79,7 @@ fn short_locks_share_no_name() {
     let mut seen: HashMap<String, (&str, String)> = HashMap::new();
     for namespace in namespaces.into_iter().filter(|name| is_namespace(name)) {
         for key in &keys {
-            let names = Names::new(namespace).of(key);
+            let names = Names::new(namespace).keys(key);
             assert_eq!(names.iter().collect::<HashSet<_>>().len(), 4, "{names:?}");
             for name in names {
                 let lock = (namespace, key.tagged().to_string());

@@ -21,8 +21,8 @@ fn shown(url: &str) -> String {
         Err(error) => format!("{error} {error:?}"),
         Ok(config) => {
             let troubles = [Outage::Denied, Outage::Unreachable];
-            let errors =
-                troubles.map(|outage| config.refused(Trouble::new(outage, "no"), Duration::ZERO));
+            let errors = troubles
+                .map(|outage| config.connect_error(Trouble::new(outage, "no"), Duration::ZERO));
             format!(
                 "{} {errors:?} {} {}",
                 config.identity(),
@@ -171,7 +171,7 @@ proptest! {
     #[test]
     fn what_is_accepted_is_a_host_behind_the_last_at(url in with_password()) {
         let Ok(config) = parse(&url) else { return Ok(()) };
-        let Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) = &config.place else { return Ok(()) };
+        let StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Tcp(host, port))) = &config.location else { return Ok(()) };
         let behind = url.rsplit_once('@').map(|(_, behind)| behind.trim_start_matches('['));
         prop_assert!(behind.is_some_and(|behind| behind.starts_with(host.as_str())), "{:?} goes to {}:{}", url, host, port);
     }
@@ -193,7 +193,7 @@ proptest! {
         let url = format!("{scheme}://{credentials}{}{}", host.0, tail.map(Option::unwrap_or_default).concat());
         let config = parse(&url).map_err(|error| TestCaseError::fail(format!("{url}: {error}")))?;
         let address = ConnectionAddr::Tcp(host.1.into(), port.unwrap_or(6379));
-        prop_assert_eq!(&config.place, &Place::One(Single::Server(address)), "{}", &url);
+        prop_assert_eq!(&config.location, &StoreLocation::Single(ServerLocation::Direct(address)), "{}", &url);
         let is_tls = scheme.ends_with("ss") || scheme.ends_with("ys");
         prop_assert_eq!((config.tls.is_some(), config.address().starts_with("rediss://")), (is_tls, is_tls), "{}", &url);
         let redis = &config.settings;

@@ -6,7 +6,7 @@ use redis::{Arg, Cmd, RedisResult, Value};
 
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
-use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 
 #[derive(Debug)]
 pub(super) struct Hasty(Arc<dyn Transport>);
@@ -18,15 +18,18 @@ impl Hasty {
 }
 
 impl Transport for Hasty {
-    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    fn open(
+        &self,
+        on_event: ConnectionEventHandler,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
         Box::pin(async move {
-            let connection = self.0.open(hears).await?;
+            let connection = self.0.open(on_event).await?;
             Ok(Arc::new(HastyConnection(connection)) as Arc<dyn Connection>)
         })
     }
 
-    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
-        self.0.spawn(keeper);
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
     }
 }
 
@@ -60,8 +63,8 @@ impl Connection for HastyConnection {
         self.0.has_pushes()
     }
 
-    fn pulse(&self) -> u64 {
-        self.0.pulse()
+    fn activity(&self) -> u64 {
+        self.0.activity()
     }
 
     fn peer(&self) -> Option<&str> {

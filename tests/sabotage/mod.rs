@@ -14,7 +14,7 @@ use crate::manager::builder::Parts;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
-use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, Clock, Moment};
 use hasty::Hasty;
@@ -33,10 +33,10 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
         parts.elsewhere = Handle::try_current().ok();
     }
     if !rules.listen_first {
-        parts.way = |sockets| Arc::new(Deaf(Arc::new(sockets)));
+        parts.transport_factory = |sockets| Arc::new(Deaf(Arc::new(sockets)));
     }
     if !rules.acknowledged {
-        parts.way = |sockets| Arc::new(Hasty::of(Arc::new(sockets)));
+        parts.transport_factory = |sockets| Arc::new(Hasty::of(Arc::new(sockets)));
     }
     parts
 }
@@ -61,15 +61,18 @@ impl Clock for MonotonicClock {
 struct Deaf(Arc<dyn Transport>);
 
 impl Transport for Deaf {
-    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    fn open(
+        &self,
+        on_event: ConnectionEventHandler,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
         Box::pin(async move {
-            let connection = self.0.open(hears).await?;
+            let connection = self.0.open(on_event).await?;
             Ok(Arc::new(DeafConnection(connection)) as Arc<dyn Connection>)
         })
     }
 
-    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
-        self.0.spawn(keeper);
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
     }
 }
 
@@ -99,8 +102,8 @@ impl Connection for DeafConnection {
         })
     }
 
-    fn pulse(&self) -> u64 {
-        self.0.pulse()
+    fn activity(&self) -> u64 {
+        self.0.activity()
     }
 }
 
@@ -296,7 +299,7 @@ mod tests {
                 }
                 after
             });
-            scripts.in_quorum();
+            scripts.for_quorum();
             let mut edited = edited.lock().unwrap().clone();
             edited.sort();
             edited.dedup();

@@ -127,14 +127,14 @@ impl World {
             is_idle: assembly.is_idle(),
             scripts: SCRIPTS.clone(),
             // One call opens a runtime connection, because a world is short.
-            lane_after: 1,
+            runtime_connection_after: 1,
             rules: Rules::in_force(),
             group: Group::Single,
-            way: |sockets| Arc::new(sockets),
+            transport_factory: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));
         let config = RedisConfig {
-            lanes: self.lanes,
+            max_runtime_connections: self.lanes,
             ..CONFIG.clone()
         };
         let opened = if random.chance(200) {

@@ -15,7 +15,7 @@ use super::wire::{self, Request, Run, Said};
 use crate::protocol::words::{Grant, Owner};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
-use crate::store::redis::transport::{Connection, Heard, Hears};
+use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::util::mutex::lock;
 
 /// The caller that waits for the replies to requests sent together.
@@ -29,7 +29,7 @@ pub(super) struct Wire {
     pub(super) id: u64,
     /// A number that is never reused, unlike `id`.
     pub(super) number: u64,
-    hears: Hears,
+    on_event: ConnectionEventHandler,
     state: Mutex<State>,
 }
 
@@ -45,7 +45,7 @@ struct State {
     last_request: Millis,
     last_reply: Millis,
     by_owner: BTreeMap<Owner, Millis>,
-    pulse: u64,
+    activity: u64,
     calls: u64,
     unanswered: BTreeMap<u64, Caller>,
 }
@@ -87,13 +87,18 @@ impl Sent {
 }
 
 impl Wire {
-    pub(super) fn new(site: &Arc<Site>, id: u64, number: u64, hears: Hears) -> Arc<Self> {
+    pub(super) fn new(
+        site: &Arc<Site>,
+        id: u64,
+        number: u64,
+        on_event: ConnectionEventHandler,
+    ) -> Arc<Self> {
         let now = site.network.now();
         Arc::new(Wire {
             site: Arc::downgrade(site),
             id,
             number,
-            hears,
+            on_event,
             state: Mutex::new(State {
                 role: None,
                 here: true,
@@ -102,7 +107,7 @@ impl Wire {
                 last_request: now,
                 last_reply: now,
                 by_owner: BTreeMap::new(),
-                pulse: 0,
+                activity: 0,
                 calls: 0,
                 unanswered: BTreeMap::new(),
             }),
@@ -155,7 +160,7 @@ impl Wire {
             // A caller that no longer waits is not notified.
             let _ = caller.send(Err(gone(why)));
         }
-        (self.hears)(Heard::End(None));
+        (self.on_event)(ConnectionEvent::End(None));
     }
 
     /// Discards the client's end without any notice, because its process has been killed.
@@ -244,7 +249,7 @@ impl Wire {
             if !state.here || state.silent {
                 return;
             }
-            state.pulse += 1;
+            state.activity += 1;
             state.unanswered.remove(&call)
         };
         if let Some(caller) = caller {
@@ -279,10 +284,10 @@ impl Wire {
                     if !state.here || state.silent {
                         return;
                     }
-                    state.pulse += 1;
+                    state.activity += 1;
                 }
                 to.note(format_args!("hears of grant #{owner} token {token}"));
-                (wire.hears)(Heard::Message(message));
+                (wire.on_event)(ConnectionEvent::Message(message));
             });
         }
     }
@@ -379,8 +384,8 @@ impl Connection for ClientEnd {
         })
     }
 
-    fn pulse(&self) -> u64 {
-        lock(&self.0.state).pulse
+    fn activity(&self) -> u64 {
+        lock(&self.0.state).activity
     }
 }
 

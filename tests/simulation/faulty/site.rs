@@ -19,7 +19,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::{BoxFuture, EventSink, StoreEvent};
 use crate::util::mutex::lock;
 
@@ -154,7 +154,10 @@ impl Site {
         });
     }
 
-    async fn open(self: Arc<Self>, hears: Hears) -> Result<Arc<dyn Connection>, Trouble> {
+    async fn open(
+        self: Arc<Self>,
+        on_event: ConnectionEventHandler,
+    ) -> Result<Arc<dyn Connection>, Trouble> {
         let (accepted, accepts) = oneshot::channel();
         let arrives = self.after(self.latency() + self.latency());
         self.deliver(arrives, move || {
@@ -165,7 +168,7 @@ impl Site {
             return Err(Trouble::new(Outage::Unreachable, "nobody is there"));
         }
         let (id, number) = self.server.accepts();
-        let wire = Wire::new(&self, id, number, hears);
+        let wire = Wire::new(&self, id, number, on_event);
         let mut wires = lock(&self.wires);
         wires.retain(|wire| !wire.is_over());
         wires.push(wire.clone());
@@ -356,12 +359,15 @@ impl Site {
 pub(crate) struct ToServer(pub(crate) Arc<Site>);
 
 impl Transport for ToServer {
-    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
-        Box::pin(self.0.clone().open(hears))
+    fn open(
+        &self,
+        on_event: ConnectionEventHandler,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(self.0.clone().open(on_event))
     }
 
-    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
-        tokio::spawn(self.0.host.clone().within(keeper));
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(self.0.host.clone().within(task));
     }
 }
 

@@ -27,7 +27,7 @@ const MAX_WAITERS: &str = "10000";
 pub(super) const REFUSAL: &str = "MISCONF errors writing to disk";
 
 /// Shared by all clients, so that the scripts are hashed only once.
-pub(crate) static SCRIPTS: Lazy<Arc<Scripts>> = Lazy::new(|| Arc::new(Scripts::ours()));
+pub(crate) static SCRIPTS: Lazy<Arc<Scripts>> = Lazy::new(|| Arc::new(Scripts::bundled()));
 
 pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
     RedisConfig::parse("redis://simulated", NAMESPACE, Duration::from_secs(2)).unwrap()
@@ -62,11 +62,11 @@ pub(super) enum Run {
 
 /// The scripts that clients load or run.
 const SENT: [ScriptId; 7] = [
-    ScriptId::Ask,
+    ScriptId::Acquire,
     ScriptId::Confirm,
     ScriptId::Renew,
     ScriptId::Release,
-    ScriptId::Look,
+    ScriptId::CheckQueue,
     ScriptId::Inspect,
     ScriptId::Probe,
 ];
@@ -211,7 +211,7 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
 
 fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
     match verb {
-        ScriptId::Ask => {
+        ScriptId::Acquire => {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
@@ -268,7 +268,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
             (client, Op::Release { key, owner, keep })
         }
-        ScriptId::Look => {
+        ScriptId::CheckQueue => {
             let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
             let client = ClientId::named(words.next());
             words.expect(CHANNELS);

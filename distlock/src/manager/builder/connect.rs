@@ -34,7 +34,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::url::{Place, Single};
+use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{EventSink, IsIdle, Opened, Settings};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::random::SystemRandom;
@@ -200,7 +200,10 @@ impl LockManagerBuilder {
             (Some(settings), Some(tls)) => tls.clone_from(settings),
             (None, _) => {}
         }
-        let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
+        let has_sentinels = matches!(
+            config.location,
+            StoreLocation::Single(ServerLocation::Sentinel { .. })
+        );
         if self.sentinel_credentials.is_some() && !has_sentinels {
             return Err(Error::config(
                 "`sentinel_credentials` was set, but the URL names no sentinels; write \
@@ -208,7 +211,7 @@ impl LockManagerBuilder {
             ));
         }
         config.sentinel_credentials = self.sentinel_credentials.clone();
-        config.lanes = self.max_runtime_connections;
+        config.max_runtime_connections = self.max_runtime_connections;
         config.credentials = self.source(&config)?;
         config.quorum = self.checked_quorum(&config)?;
         Ok(Store::Redis(Box::new(config)))
@@ -377,8 +380,8 @@ impl LockManagerBuilder {
     /// Returns the quorum options. Fails if they do not fit the URL.
     fn checked_quorum(&self, config: &RedisConfig) -> Result<Quorum, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
-        match (&config.place, &self.quorum) {
-            (Place::Quorum(servers), quorum) => {
+        match (&config.location, &self.quorum) {
+            (StoreLocation::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
                 let limits = Limits::of_quorum(quorum.max_lease);
@@ -506,8 +509,8 @@ impl Assembly {
             is_idle: self.is_idle(),
             scripts: self.parts.scripts.clone(),
             rules: self.parts.rules,
-            lane_after: self.parts.lane_after,
-            way: self.parts.way,
+            runtime_connection_after: self.parts.runtime_connection_after,
+            transport_factory: self.parts.transport_factory,
             group: Group::Single,
         }
     }

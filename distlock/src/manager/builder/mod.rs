@@ -18,7 +18,7 @@ use crate::manager::LockManager;
 use crate::observer::Observer;
 use crate::protocol::rules::Rules;
 use crate::store::Settings;
-use crate::store::redis::conn::client::Way;
+use crate::store::redis::conn::client::TransportFactory;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, Clock};
 use crate::util::random::{Random, SystemRandom};
@@ -109,9 +109,9 @@ pub(crate) struct Parts {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
     /// The call of a runtime that opens its connection; many runtimes make only a few calls.
-    pub(crate) lane_after: u32,
+    pub(crate) runtime_connection_after: u32,
     /// The factory of the transport to a Redis server.
-    pub(crate) way: Way,
+    pub(crate) transport_factory: TransportFactory,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// True if spans and log lines name keys.
     pub(crate) shows_keys: bool,
@@ -123,10 +123,10 @@ impl Default for Parts {
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
             elsewhere: None,
-            scripts: Arc::new(Scripts::ours()),
+            scripts: Arc::new(Scripts::bundled()),
             rules: Rules::in_force(),
-            lane_after: 8,
-            way: |sockets| Arc::new(sockets),
+            runtime_connection_after: 8,
+            transport_factory: |sockets| Arc::new(sockets),
             observers: Vec::new(),
             shows_keys: false,
         };
@@ -356,11 +356,11 @@ impl LockManagerBuilder {
     /// In a cluster or over a quorum there are none: each would be a connection to each node.
     ///
     /// The runtime needs an I/O driver, and for TLS or
-    /// [credentials](LockManagerBuilder::credentials_provider) also timers (`enable_all`). Tokio cannot
-    /// report whether a runtime has them. Without a driver, the first attempt panics in a task of
-    /// its own. The panic is caught, but may appear on stderr, and the runtime's calls continue
-    /// over the I/O thread. A program built with `panic = "abort"` cannot catch the panic, so there
-    /// the default is 0.
+    /// [credentials](LockManagerBuilder::credentials_provider) also timers (`enable_all`). Tokio
+    /// cannot report whether a runtime has them. Without a driver, the first attempt panics in a
+    /// task of its own. The panic is caught, but may appear on stderr, and the runtime's calls
+    /// continue over the I/O thread. A program built with `panic = "abort"` cannot catch the panic,
+    /// so there the default is 0.
     ///
     /// ```
     /// // A thousand replicas on one server: two connections each, instead of up to ten.
@@ -408,13 +408,14 @@ impl LockManagerBuilder {
     /// has the current password or token.
     ///
     /// The source is called for every connection that is opened, and
-    /// [periodically](LockManagerBuilder::credentials_refresh_interval) to re-authenticate open connections
-    /// (`AUTH`). It runs on the I/O thread, or on a runtime that has [its own
-    /// connection](LockManagerBuilder::max_runtime_connections), and must not block. It must return within 1 s, and
-    /// within three quarters of the [`connect_timeout`](LockManagerBuilder::connect_timeout),
-    /// because a connection that is being opened may not wait longer. Fetch slower credentials in
-    /// advance. If the source fails or panics, it is retried. The error contains its message, which
-    /// must therefore not contain secrets.
+    /// [periodically](LockManagerBuilder::credentials_refresh_interval) to re-authenticate open
+    /// connections (`AUTH`). It runs on the I/O thread, or on a runtime that has [its own
+    /// connection](LockManagerBuilder::max_runtime_connections), and must not block. It must return
+    /// within 1 s, and within three quarters of the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout), because a connection that is being
+    /// opened may not wait longer. Fetch slower credentials in advance. If the source fails or
+    /// panics, it is retried. The error contains its message, which must therefore not contain
+    /// secrets.
     ///
     /// ```
     /// use distlock::{Credentials, LockManager};

@@ -20,8 +20,8 @@ use crate::store::redis::node::{Node, authentication, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
-use crate::store::redis::transport::sockets::Sockets;
-use crate::store::redis::transport::url::Single;
+use crate::store::redis::transport::socket_transport::SocketTransport;
+use crate::store::redis::transport::url::ServerLocation;
 use crate::store::{BoxFuture, Lane, LockStore, Opened};
 
 mod cluster;
@@ -41,10 +41,20 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     /// Connects, retrying until the configured timeout. The current runtime runs the connections.
-    async fn connect(config: &RedisConfig, to: &Single, client: Client) -> Result<Opened, Error> {
-        let sockets = Sockets::new(config, to);
+    async fn connect(
+        config: &RedisConfig,
+        to: &ServerLocation,
+        client: Client,
+    ) -> Result<Opened, Error> {
+        let sockets = SocketTransport::new(config, to);
         let sentinels = sockets.sentinels();
-        Self::connect_over((client.way)(sockets), sentinels, config, client).await
+        Self::connect_over(
+            (client.transport_factory)(sockets),
+            sentinels,
+            config,
+            client,
+        )
+        .await
     }
 
     /// Connects over the given transport.
@@ -59,10 +69,15 @@ impl RedisStore {
     }
 
     /// Opens the connections in the background, on the current runtime.
-    fn connect_lazy(config: &RedisConfig, to: &Single, client: Client) -> Opened {
-        let sockets = Sockets::new(config, to);
+    fn connect_lazy(config: &RedisConfig, to: &ServerLocation, client: Client) -> Opened {
+        let sockets = SocketTransport::new(config, to);
         let sentinels = sockets.sentinels();
-        Self::connect_lazy_over((client.way)(sockets), sentinels, config, client)
+        Self::connect_lazy_over(
+            (client.transport_factory)(sockets),
+            sentinels,
+            config,
+            client,
+        )
     }
 
     /// Opens the connections in the background, over the given transport.

@@ -10,12 +10,12 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::refresh::map_of;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::sentinel::{Sentinels, explained};
-use crate::store::redis::transport::sockets::Sockets;
-use crate::store::redis::transport::url::{Host, Place, Single};
-use crate::store::redis::transport::{Connection, Hears, Transport, in_time};
-use crate::store::redis::wire::reply::nonsense;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
+use crate::store::redis::transport::socket_transport::SocketTransport;
+use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport, with_timeout};
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::malformed;
 
 /// Timeout of a connection attempt, and of each command.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ pub struct Server {
 /// The connection settings of a server.
 #[derive(Debug)]
 enum Path {
-    Direct(Sockets),
+    Direct(SocketTransport),
     Sentinel(Arc<Sentinels>, Host),
 }
 
@@ -59,17 +59,17 @@ pub struct ServerConnection(Arc<dyn Connection>);
 
 /// Returns the servers of a store. For a cluster, the nodes in its URL are asked for the primaries.
 pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble> {
-    match &config.place {
-        Place::One(place) => {
-            let mut servers = vec![Server::new(config, place.clone(), Part::Whole)];
-            if let Single::Sentinel {
+    match &config.location {
+        StoreLocation::Single(location) => {
+            let mut servers = vec![Server::new(config, location.clone(), Part::Whole)];
+            if let ServerLocation::Sentinel {
                 sentinels: hosts,
                 service,
-            } = place
+            } = location
             {
                 let sentinels = Arc::new(Sentinels::new(config, hosts, service));
                 servers.extend(hosts.iter().map(|host| Server {
-                    address: sentinels.name_of(host),
+                    address: sentinels.address_of(host),
                     part: Part::Sentinel {
                         service: service.clone(),
                     },
@@ -78,8 +78,8 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble
             }
             Ok(servers)
         }
-        Place::Cluster(seeds) => primaries(config, seeds).await,
-        Place::Quorum(hosts) => {
+        StoreLocation::Cluster(seeds) => primaries(config, seeds).await,
+        StoreLocation::Quorum(hosts) => {
             let voters = hosts
                 .iter()
                 .map(|host| Server::new(config, tcp(host), Part::Voter));
@@ -93,7 +93,7 @@ async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, 
     for seed in seeds {
         let node = Server::new(config, tcp(seed), Part::Primary);
         let address = Address::new(&seed.0, seed.1);
-        let asked = in_time(TIMEOUT, async {
+        let asked = with_timeout(TIMEOUT, async {
             map_of(&*node.open().await?, &address).await
         });
         match asked.await {
@@ -109,28 +109,28 @@ async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, 
     Err(last)
 }
 
-fn tcp((host, port): &Host) -> Single {
-    Single::Server(ConnectionAddr::Tcp(host.clone(), *port))
+fn tcp((host, port): &Host) -> ServerLocation {
+    ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port))
 }
 
 impl Server {
-    fn new(config: &RedisConfig, place: Single, part: Part) -> Self {
-        let path = Path::Direct(Sockets::new(config, &place));
-        let place = Place::One(place);
+    fn new(config: &RedisConfig, location: ServerLocation, part: Part) -> Self {
+        let path = Path::Direct(SocketTransport::new(config, &location));
+        let location = StoreLocation::Single(location);
         Server {
-            address: config.address_of(&place),
+            address: config.address_of(&location),
             part,
             path,
         }
     }
 
     async fn open(&self) -> Result<Arc<dyn Connection>, Trouble> {
-        let ignore_pushes: Hears = Arc::new(|_| {});
+        let ignore_pushes: ConnectionEventHandler = Arc::new(|_| {});
         match &self.path {
             Path::Direct(sockets) => sockets.open(ignore_pushes).await,
             Path::Sentinel(sentinels, host) => {
                 let connection = sentinels.connect(host, ignore_pushes).await;
-                Ok(Arc::new(connection.map_err(explained)?))
+                Ok(Arc::new(connection.map_err(explain_rejection)?))
             }
         }
     }
@@ -141,7 +141,7 @@ impl Server {
     ///
     /// [`Error::Unavailable`].
     pub async fn connect(&self) -> Result<ServerConnection, Error> {
-        let opened = in_time(TIMEOUT, self.open()).await;
+        let opened = with_timeout(TIMEOUT, self.open()).await;
         opened.map(ServerConnection).map_err(unavailable)
     }
 }
@@ -159,13 +159,13 @@ impl ServerConnection {
     ///
     /// [`Error::Unavailable`].
     pub async fn send<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, Error> {
-        let sent = in_time(TIMEOUT, async {
+        let sent = with_timeout(TIMEOUT, async {
             let mut command = Cmd::new();
             command.arg(words);
             let reply = self.0.send(command).await;
-            let reply = reply.map_err(|error| trouble::of(&error))?;
+            let reply = reply.map_err(|error| errors::classify(&error))?;
             from_redis_value(reply)
-                .map_err(|_| nonsense("something that is not what was asked for"))
+                .map_err(|_| malformed("something that is not what was asked for"))
         });
         sent.await.map_err(unavailable)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::wire::reply::{self, Reply, nonsense};
-use crate::store::redis::wire::slots::{SLOTS, Slot};
+use crate::store::redis::wire::reply::{self, ReplyReader, malformed};
+use crate::store::redis::wire::slots::{SLOT_COUNT, Slot};
 
 /// The address of a node, as the cluster announces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +66,7 @@ impl Map {
     pub(crate) fn empty() -> Self {
         Map {
             primaries: Vec::new(),
-            owners: vec![None; usize::from(SLOTS)],
+            owners: vec![None; usize::from(SLOT_COUNT)],
             replicas: Vec::new(),
         }
     }
@@ -74,14 +74,14 @@ impl Map {
     /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
     pub(crate) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
         let mut map = Map::empty();
-        let mut ranges = Reply::list(answer)?;
+        let mut ranges = ReplyReader::from_list(answer)?;
         while let Some(range) = ranges.next() {
-            let mut range = Reply::list(range)?;
+            let mut range = ReplyReader::from_list(range)?;
             let (first, last) = (range.int()?, range.int()?);
-            if first > last || last >= u64::from(SLOTS) {
-                return Err(nonsense("slots that there are not"));
+            if first > last || last >= u64::from(SLOT_COUNT) {
+                return Err(malformed("slots that there are not"));
             }
-            let primary = range.next().ok_or_else(|| nonsense("slots of no node"))?;
+            let primary = range.next().ok_or_else(|| malformed("slots of no node"))?;
             let place = map.place(node(primary, asked)?);
             let slots = usize::try_from(first).unwrap_or(0)..=usize::try_from(last).unwrap_or(0);
             map.owners[slots].fill(place);
@@ -120,7 +120,7 @@ impl Map {
 
     /// Returns the slots that have an owner here, and not the same one in `later`.
     pub(crate) fn moved_in(&self, later: &Map) -> Vec<Slot> {
-        let slots = (0..SLOTS).filter_map(Slot::new);
+        let slots = (0..SLOT_COUNT).filter_map(Slot::new);
         let has_moved = |slot: &Slot| {
             let before = self.owner(*slot);
             before.is_some() && before != later.owner(*slot)
@@ -129,7 +129,7 @@ impl Map {
     }
 
     pub(crate) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
-        let mut slots = (0..SLOTS).filter_map(Slot::new);
+        let mut slots = (0..SLOT_COUNT).filter_map(Slot::new);
         slots.find(|slot| self.owner(*slot) == Some(node))
     }
 
@@ -148,17 +148,17 @@ impl Map {
 
 /// Reads `[host, port, id, [name, value, ...]]`. A missing host is that of the node that was asked.
 fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
-    let mut fields = Reply::list(value)?;
+    let mut fields = ReplyReader::from_list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),
         Some(host) => reply::text(host)?,
-        None => return Err(nonsense("a node without an address")),
+        None => return Err(malformed("a node without an address")),
     };
-    let port = u16::try_from(fields.int()?).map_err(|_| nonsense("a port that there is not"))?;
+    let port = u16::try_from(fields.int()?).map_err(|_| malformed("a port that there is not"))?;
     let (_id, said) = (fields.next(), fields.next());
     let host = match &*host {
         // The cluster announces host names, and this node has none.
-        "?" => ip(said).ok_or_else(|| nonsense("a node without a name"))?,
+        "?" => ip(said).ok_or_else(|| malformed("a node without a name"))?,
         _ => host,
     };
     Ok(Address::announced(&host, port, asked))
@@ -169,7 +169,7 @@ fn ip(said: Option<Value>) -> Option<String> {
     let pairs = match said? {
         Value::Map(pairs) => pairs,
         said => {
-            let mut said = Reply::list(said).ok()?;
+            let mut said = ReplyReader::from_list(said).ok()?;
             std::iter::from_fn(|| Some((said.next()?, said.next()?))).collect()
         }
     };

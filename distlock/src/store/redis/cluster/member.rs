@@ -14,11 +14,11 @@ pub(super) struct Member {
 }
 
 impl ClusterNode for Member {
-    fn some_slot(&self) -> Option<Slot> {
+    fn probe_slot(&self) -> Option<Slot> {
         self.topology.map().some_slot_of(&self.address)
     }
 
-    fn waited(&self) -> Vec<Slot> {
+    fn slots_with_waiters(&self) -> Vec<Slot> {
         self.topology.waited_at(&self.address)
     }
 
@@ -26,7 +26,7 @@ impl ClusterNode for Member {
         self.topology.owner(slot).as_ref() == Some(&self.address)
     }
 
-    fn gave_away(&self, slot: Slot) {
+    fn mark_migrated(&self, slot: Slot) {
         self.topology.has_moved(slot);
     }
 }

@@ -85,7 +85,7 @@ impl ClusterStore {
         });
         let connected = connected.await.unwrap_or_else(|_| {
             let waited = clock.now().since(started);
-            Err(last.unwrap_or_else(|| config.refused(Trouble::timed_out(limit), waited)))
+            Err(last.unwrap_or_else(|| config.connect_error(Trouble::timed_out(limit), waited)))
         });
         match connected {
             Ok(eviction) => Ok(Opened {

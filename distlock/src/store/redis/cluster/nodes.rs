@@ -21,8 +21,8 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::sockets::Sockets;
-use crate::store::redis::transport::url::{Place, Single};
+use crate::store::redis::transport::socket_transport::SocketTransport;
+use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
@@ -52,7 +52,7 @@ struct Open {
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client, topology: Arc<Topology>) -> Arc<Self> {
-        let scripts = Arc::new(client.scripts.in_slots());
+        let scripts = Arc::new(client.scripts.for_cluster());
         let (events, of_events) = (client.events.clone(), topology.clone());
         let client = Client {
             scripts,
@@ -137,16 +137,16 @@ impl Nodes {
 
     pub(super) fn config_of(&self, address: &Address) -> RedisConfig {
         RedisConfig {
-            place: Place::One(server(address)),
-            lanes: 0,
+            location: StoreLocation::Single(server(address)),
+            max_runtime_connections: 0,
             in_cluster: true,
             ..self.config.clone()
         }
     }
 
     pub(super) fn transport(&self, address: &Address) -> Arc<dyn Transport> {
-        let sockets = Sockets::new(&self.config_of(address), &server(address));
-        (self.client.way)(sockets)
+        let sockets = SocketTransport::new(&self.config_of(address), &server(address));
+        (self.client.transport_factory)(sockets)
     }
 
     pub(super) fn open(&self) -> Vec<(Address, Arc<Node>)> {
@@ -183,8 +183,8 @@ impl Nodes {
     }
 }
 
-fn server(Address { host, port }: &Address) -> Single {
-    Single::Server(ConnectionAddr::Tcp(host.to_string(), *port))
+fn server(Address { host, port }: &Address) -> ServerLocation {
+    ServerLocation::Direct(ConnectionAddr::Tcp(host.to_string(), *port))
 }
 
 fn closed() -> Trouble {

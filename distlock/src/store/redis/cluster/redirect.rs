@@ -36,12 +36,12 @@ impl Redirect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::wire::trouble;
+    use crate::store::redis::wire::errors;
 
     #[test]
     fn redirects_are_read() {
         let asked = Address::new("asked", 1);
-        let of = |text| Redirect::of(&trouble::of_text(text), &asked);
+        let of = |text| Redirect::of(&errors::classify_text(text), &asked);
         let slot = Slot::new(3_999).unwrap();
         let to = Address::new("10.0.0.1", 7);
         assert_eq!(

@@ -11,8 +11,8 @@ use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::transport::{Connection, in_time};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::{Connection, with_timeout};
+use crate::store::redis::wire::errors;
 use futures_util::stream::{self, StreamExt};
 
 /// Interval of refreshes without a reason.
@@ -43,12 +43,12 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
-                    health.recovers(Cause::No(event::Connection::Commands));
+                    health.clear(Cause::Disconnected(event::Connection::Commands));
                     nodes.topology.learn(map);
                 }
                 Err(trouble) => {
                     nodes.topology.is_not_found(&trouble);
-                    health.suffers(Cause::No(event::Connection::Commands), &trouble);
+                    health.report(Cause::Disconnected(event::Connection::Commands), &trouble);
                 }
             }
             nodes.topology.tell_moved();
@@ -91,7 +91,7 @@ pub(super) async fn discover(
     let answers = stream::iter(candidates).map(async |address| {
         let config = nodes.config_of(&address);
         let timeout = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
-        match in_time(timeout, ask(nodes, &address)).await {
+        match with_timeout(timeout, ask(nodes, &address)).await {
             Ok(map) => Ok((address, map)),
             Err(trouble) => Err(trouble.at(&config.address())),
         }
@@ -150,12 +150,12 @@ pub(in crate::store::redis) async fn map_of(
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
     let answer = connection.send(cmd).await.map_err(|error| {
-        let trouble = trouble::of(&error);
+        let trouble = errors::classify(&error);
         if trouble.code == Code::NoCluster {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
             Trouble::new(Outage::Misconfigured, detail)
         } else if trouble.outage == Outage::Denied {
-            trouble::needs(trouble, "CLUSTER SLOTS")
+            errors::with_missing_right(trouble, "CLUSTER SLOTS")
         } else {
             trouble
         }

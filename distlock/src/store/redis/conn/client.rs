@@ -13,7 +13,7 @@ use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::wire::call::Scope;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
@@ -34,13 +34,13 @@ pub(crate) struct Client {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
     /// Number of calls on a runtime at which its runtime connection is opened.
-    pub(crate) lane_after: u32,
-    pub(crate) way: Way,
+    pub(crate) runtime_connection_after: u32,
+    pub(crate) transport_factory: TransportFactory,
     pub(crate) group: Group,
 }
 
 /// Creates a transport from the sockets to a server.
-pub(crate) type Way = fn(Sockets) -> Arc<dyn Transport>;
+pub(crate) type TransportFactory = fn(SocketTransport) -> Arc<dyn Transport>;
 
 /// State for the handshakes, commands and pushed messages of all connections to one server.
 pub(crate) struct Shared {
@@ -52,14 +52,14 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
-    pub(crate) lane_after: u32,
+    pub(crate) runtime_connection_after: u32,
     pub(crate) group: Group,
     pub(crate) registry: Arc<ServerRegistry>,
     pub(crate) address: String,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// Set once a connection has subscribed in this client's name.
-    has_listened: AtomicBool,
+    has_subscribed: AtomicBool,
 }
 
 impl Shared {
@@ -67,7 +67,7 @@ impl Shared {
         Shared {
             names: match &client.group {
                 Group::Single | Group::Quorum { .. } => Names::new(&config.namespace),
-                Group::Cluster(_) => Names::in_slots(&config.namespace),
+                Group::Cluster(_) => Names::for_cluster(&config.namespace),
             },
             registry: match &client.group {
                 Group::Quorum { registry, .. } => registry.clone(),
@@ -81,11 +81,11 @@ impl Shared {
             clock: client.clock,
             random: client.random,
             events: client.events,
-            lane_after: client.lane_after,
+            runtime_connection_after: client.runtime_connection_after,
             group: client.group,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
-            has_listened: AtomicBool::new(false),
+            has_subscribed: AtomicBool::new(false),
         }
     }
 
@@ -103,15 +103,15 @@ impl Shared {
     }
 
     /// Records a subscription. From now on, [`Self::start_polling`] does not rename the client.
-    pub(crate) fn listens(&self) {
-        self.has_listened.store(true, Ordering::Release);
+    pub(crate) fn mark_subscribed(&self) {
+        self.has_subscribed.store(true, Ordering::Release);
     }
 
     /// Gives the client the name of a polling client, unless one of its connections has ever
     /// subscribed. Returns true if the client has such a name.
     pub(crate) fn start_polling(&self) -> bool {
         let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_listened.load(Ordering::Acquire) {
+        if !self.has_subscribed.load(Ordering::Acquire) {
             *id = id.polling();
         }
         id.is_polling()
@@ -124,19 +124,19 @@ impl Shared {
             names: &self.names,
             settings: &self.settings,
             client,
-            run: "",
+            run_id: "",
             apply_by: 0,
         }
     }
 
     /// Publishes a message that has just arrived on this client's channel.
-    pub(crate) fn hears(&self, message: &[Value]) {
+    pub(crate) fn handle_push(&self, message: &[Value]) {
         let (id, received) = (self.id(), self.clock.now());
         let Some(text) = reply::payload(message) else {
             return;
         };
         let scope = self.scope(&id);
-        if let Some(revocation) = scope.revocation(text) {
+        if let Some(revocation) = scope.decode_revocation(text) {
             (self.events)(StoreEvent::Revoked(revocation));
         } else if let Group::Quorum { sink, .. } = &self.group {
             sink(&Push {
@@ -146,9 +146,9 @@ impl Shared {
                 names: &self.names,
                 server_time: &self.server_time,
             });
-        } else if let Some(grant) =
-            scope.grant(text, |granted| self.server_time.bound(granted, received))
-        {
+        } else if let Some(grant) = scope.decode_grant(text, |granted| {
+            self.server_time.earliest_grant_time(granted, received)
+        }) {
             (self.events)(StoreEvent::Granted(grant));
         }
     }

@@ -40,17 +40,17 @@ impl Group {
 
 pub(crate) trait ClusterNode: Send + Sync {
     /// Returns a slot of this node, in which the handshake tests what is permitted.
-    fn some_slot(&self) -> Option<Slot>;
+    fn probe_slot(&self) -> Option<Slot>;
 
     /// Returns the slots that a new connection subscribes to first. A client must not be in a queue
     /// without a subscription in its slot.
-    fn waited(&self) -> Vec<Slot>;
+    fn slots_with_waiters(&self) -> Vec<Slot>;
 
     /// Returns true if a push about a slot counts when this node sends it.
     fn owns(&self, slot: Slot) -> bool;
 
     /// Records that the node has ended a subscription, because the slot is no longer its own.
-    fn gave_away(&self, slot: Slot);
+    fn mark_migrated(&self, slot: Slot);
 }
 
 /// A message on a client's channel.

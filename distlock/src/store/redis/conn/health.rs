@@ -14,41 +14,41 @@ use crate::util::mutex::lock;
 
 /// Minimum interval between reported outages of a server that refuses some calls and serves others,
 /// and between logged reconnects.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A reason why the server cannot be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     /// There is no connection of this kind.
-    No(Connection),
+    Disconnected(Connection),
     /// The server replies, and refuses: no memory, no rights, no writes.
-    Refusing,
+    Rejecting,
 }
 
 impl Cause {
     fn bit(self) -> u8 {
         match self {
-            Cause::No(connection) => 1 << connection as u8,
-            Cause::Refusing => 1 << 7,
+            Cause::Disconnected(connection) => 1 << connection as u8,
+            Cause::Rejecting => 1 << 7,
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Reports {
     /// Since when the server is lost.
-    lost_at: Option<Moment>,
+    unavailable_since: Option<Moment>,
     /// When the last outage began.
-    last: Option<Moment>,
+    last_outage: Option<Moment>,
     /// When the last reconnect without an outage was logged.
-    replaced: Option<Moment>,
+    last_reconnect: Option<Moment>,
 }
 
 /// The causes that keep one server from being used.
 pub(crate) struct Health {
     /// Bits of the current causes.
     causes: AtomicU8,
-    told: Mutex<Told>,
+    reports: Mutex<Reports>,
     address: Arc<str>,
     namespace: Arc<str>,
     clock: Arc<dyn Clock>,
@@ -64,7 +64,7 @@ impl Health {
     ) -> Self {
         Health {
             causes: AtomicU8::new(0),
-            told: Mutex::default(),
+            reports: Mutex::default(),
             address: address.into(),
             namespace: namespace.into(),
             clock,
@@ -72,40 +72,42 @@ impl Health {
         }
     }
 
-    pub(crate) fn suffers(&self, cause: Cause, trouble: &Trouble) {
+    pub(crate) fn report(&self, cause: Cause, error: &Trouble) {
         if self.causes.load(Ordering::Relaxed) & cause.bit() != 0 {
             return;
         }
         let now = self.clock.now();
-        let mut told = lock(&self.told);
-        let lately = told.last.is_some_and(|last| now < last + TELL_EVERY);
-        if lately && told.lost_at.is_none() && matches!(cause, Cause::Refusing) {
+        let mut reports = lock(&self.reports);
+        let is_recent = reports
+            .last_outage
+            .is_some_and(|last| now < last + REPORT_INTERVAL);
+        if is_recent && reports.unavailable_since.is_none() && matches!(cause, Cause::Rejecting) {
             return;
         }
         self.causes.fetch_or(cause.bit(), Ordering::Relaxed);
-        if told.lost_at.is_none() {
-            (told.lost_at, told.last) = (Some(now), Some(now));
-            let trouble = trouble.clone().at(&self.address);
+        if reports.unavailable_since.is_none() {
+            (reports.unavailable_since, reports.last_outage) = (Some(now), Some(now));
+            let error = error.clone().at(&self.address);
             self.publish(Event::StoreUnavailable {
                 address: self.address.clone(),
-                detail: trouble.to_string().into(),
+                detail: error.to_string().into(),
             });
         }
     }
 
-    pub(crate) fn recovers(&self, cause: Cause) {
-        self.clear(cause.bit());
+    pub(crate) fn clear(&self, cause: Cause) {
+        self.clear_bits(cause.bit());
     }
 
-    fn clear(&self, causes: u8) {
+    fn clear_bits(&self, causes: u8) {
         // Nearly always there is nothing to clear.
         if self.causes.load(Ordering::Relaxed) & causes == 0 {
             return;
         }
-        let mut told = lock(&self.told);
+        let mut reports = lock(&self.reports);
         let before = self.causes.fetch_and(!causes, Ordering::Relaxed);
         if before & !causes == 0
-            && let Some(since) = told.lost_at.take()
+            && let Some(since) = reports.unavailable_since.take()
         {
             self.publish(Event::StoreAvailable {
                 address: self.address.clone(),
@@ -124,15 +126,15 @@ impl Health {
             address,
             downtime,
         });
-        if let Some(note) = self.note_of(connection, downtime, now) {
+        if let Some(note) = self.note(connection, downtime, now) {
             (self.events)(StoreEvent::Noted(note));
         }
-        self.recovers(Cause::No(connection));
+        self.clear(Cause::Disconnected(connection));
     }
 
     /// Returns the log entry for a connection that is up. Returns `None` if an outage was logged,
     /// or if another reconnect was logged a moment ago.
-    fn note_of(
+    fn note(
         &self,
         connection: Connection,
         downtime: Option<Duration>,
@@ -144,12 +146,14 @@ impl Health {
             return (connection == Connection::Commands)
                 .then_some(Note::Connected { address, namespace });
         };
-        let mut told = lock(&self.told);
-        let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
-        if lately || told.lost_at.is_some() {
+        let mut reports = lock(&self.reports);
+        let is_recent = reports
+            .last_reconnect
+            .is_some_and(|last| now < last + REPORT_INTERVAL);
+        if is_recent || reports.unavailable_since.is_some() {
             return None;
         }
-        told.replaced = Some(now);
+        reports.last_reconnect = Some(now);
         Some(Note::Reconnected {
             address,
             connection,
@@ -172,8 +176,8 @@ impl Health {
     }
 
     /// Clears all causes, because the server is no longer needed.
-    pub(crate) fn ends(&self) {
-        self.clear(u8::MAX);
+    pub(crate) fn clear_all(&self) {
+        self.clear_bits(u8::MAX);
     }
 }
 
@@ -192,28 +196,28 @@ mod tests {
 
     #[test]
     fn a_server_is_back_when_no_cause_is_left() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = told.clone();
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let sink = reports.clone();
         let events: EventSink = Arc::new(move |event| {
-            lock(&tell).push(matches!(
+            lock(&sink).push(matches!(
                 event,
                 StoreEvent::Happened(Event::StoreUnavailable { .. })
             ));
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
-        let trouble = Trouble::timed_out(TELL_EVERY);
+        let error = Trouble::timed_out(REPORT_INTERVAL);
         for cause in [
             Connection::Commands,
             Connection::Renewals,
             Connection::Commands,
         ]
-        .map(Cause::No)
+        .map(Cause::Disconnected)
         {
-            health.suffers(cause, &trouble);
+            health.report(cause, &error);
         }
-        health.recovers(Cause::No(Connection::Commands));
-        assert_eq!(*lock(&told), [true]);
-        health.recovers(Cause::No(Connection::Renewals));
-        assert_eq!(*lock(&told), [true, false]);
+        health.clear(Cause::Disconnected(Connection::Commands));
+        assert_eq!(*lock(&reports), [true]);
+        health.clear(Cause::Disconnected(Connection::Renewals));
+        assert_eq!(*lock(&reports), [true, false]);
     }
 }

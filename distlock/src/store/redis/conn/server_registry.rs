@@ -6,22 +6,22 @@ use std::sync::{Mutex, Weak};
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::conn::session::End;
+use crate::store::redis::conn::session::SessionEnd;
 use crate::util::mutex::lock;
 
 /// The open connections, except runtime connections.
 #[derive(Debug, Default)]
-pub(crate) struct ServerRegistry(Mutex<Vec<Reached>>);
+pub(crate) struct ServerRegistry(Mutex<Vec<ReachedServer>>);
 
 /// A server that a connection reaches.
 #[derive(Debug)]
-pub(crate) struct Reached {
+pub(crate) struct ReachedServer {
     pub(crate) address: String,
     /// Its run id, if it reports one.
     pub(crate) run_id: Option<String>,
     /// Set if the connection is the one for commands.
-    pub(crate) is_first: bool,
-    pub(crate) end: Weak<End>,
+    pub(crate) is_for_commands: bool,
+    pub(crate) end: Weak<SessionEnd>,
 }
 
 impl ServerRegistry {
@@ -29,47 +29,51 @@ impl ServerRegistry {
     /// server by now, so its connections that lead elsewhere are ended, whatever their role. If a
     /// server does not report its run id, only a connection for commands ends others.
     ///
-    /// With `votes`, a connection is rejected if the run id is not known, because a script without
-    /// one takes the server for a restarted one. A connection for commands is also rejected while
-    /// the server has its vote under another address.
-    pub(crate) fn enter(&self, reached: Reached, votes: bool) -> Result<bool, Trouble> {
-        let mut known = lock(&self.0);
-        known.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_told()));
-        if votes && reached.run_id.is_none() {
+    /// With `is_quorum`, a connection is rejected if the run id is not known, because a script
+    /// without one takes the server for a restarted one. A connection for commands is also rejected
+    /// while the server has its vote under another address.
+    pub(crate) fn register(
+        &self,
+        reached: ReachedServer,
+        is_quorum: bool,
+    ) -> Result<bool, Trouble> {
+        let mut connections = lock(&self.0);
+        connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
+        if is_quorum && reached.run_id.is_none() {
             return Err(Trouble::new(
                 Outage::Denied,
                 "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
             ));
         }
-        if votes && reached.is_first {
-            known
+        if is_quorum && reached.is_for_commands {
+            connections
                 .iter()
                 .try_for_each(|other| reached.check_vote(other))?;
         }
-        let mut has_ended = false;
-        for other in known
+        let mut ended_others = false;
+        for other in connections
             .iter()
             .filter(|other| other.address == reached.address)
         {
-            let is_elsewhere = match (&other.run_id, &reached.run_id) {
+            let is_other_server = match (&other.run_id, &reached.run_id) {
                 (Some(theirs), Some(ours)) => theirs != ours,
-                _ => reached.is_first,
+                _ => reached.is_for_commands,
             };
-            if is_elsewhere && let Some(end) = other.end.upgrade() {
-                has_ended |= end.tell(Trouble::new(
+            if is_other_server && let Some(end) = other.end.upgrade() {
+                ended_others |= end.set(Trouble::new(
                     Outage::NotReady,
                     "another connection to the same address has just reached another server, or a new one",
                 ));
             }
         }
-        known.push(reached);
-        Ok(has_ended)
+        connections.push(reached);
+        Ok(ended_others)
     }
 }
 
-impl Reached {
-    fn check_vote(&self, other: &Reached) -> Result<(), Trouble> {
-        if other.is_first && other.run_id == self.run_id && other.address != self.address {
+impl ReachedServer {
+    fn check_vote(&self, other: &ReachedServer) -> Result<(), Trouble> {
+        if other.is_for_commands && other.run_id == self.run_id && other.address != self.address {
             let detail = format!(
                 "it is another name of {}, and has no second vote: name independent servers",
                 other.address
@@ -86,11 +90,16 @@ mod tests {
 
     use super::*;
 
-    fn reached(address: &str, run_id: Option<&str>, end: &Arc<End>, is_first: bool) -> Reached {
-        Reached {
+    fn reached(
+        address: &str,
+        run_id: Option<&str>,
+        end: &Arc<SessionEnd>,
+        is_for_commands: bool,
+    ) -> ReachedServer {
+        ReachedServer {
             address: address.into(),
             run_id: run_id.map(str::to_owned),
-            is_first,
+            is_for_commands,
             end: Arc::downgrade(end),
         }
     }
@@ -98,29 +107,29 @@ mod tests {
     #[test]
     fn connections_to_another_server_are_left() {
         let servers = ServerRegistry::default();
-        let opened: Vec<_> = (0..6).map(|_| Arc::new(End::default())).collect();
-        let enter = |run_id, connection: usize, is_first| {
-            let reached = reached("a", run_id, &opened[connection], is_first);
-            servers.enter(reached, false).unwrap()
+        let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
+        let register = |run_id, connection: usize, is_for_commands| {
+            let reached = reached("a", run_id, &opened[connection], is_for_commands);
+            servers.register(reached, false).unwrap()
         };
-        assert!(!enter(Some("a"), 0, true));
-        assert!(!enter(Some("a"), 1, false));
-        assert!(enter(Some("b"), 2, false));
-        assert!(opened[0].is_told() && opened[1].is_told());
-        assert!(!enter(Some("b"), 3, true));
-        assert!(!enter(None, 4, false));
-        assert!(!opened[2].is_told());
-        assert!(enter(None, 5, true));
-        assert!(opened[..5].iter().all(|end| end.is_told()));
-        assert!(!opened[5].is_told());
+        assert!(!register(Some("a"), 0, true));
+        assert!(!register(Some("a"), 1, false));
+        assert!(register(Some("b"), 2, false));
+        assert!(opened[0].is_set() && opened[1].is_set());
+        assert!(!register(Some("b"), 3, true));
+        assert!(!register(None, 4, false));
+        assert!(!opened[2].is_set());
+        assert!(register(None, 5, true));
+        assert!(opened[..5].iter().all(|end| end.is_set()));
+        assert!(!opened[5].is_set());
     }
 
     #[test]
     fn a_server_has_one_vote_for_as_long_as_it_is_connected() {
         let servers = ServerRegistry::default();
-        let ends: Vec<_> = (0..3).map(|_| Arc::new(End::default())).collect();
+        let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let take = |address, run_id, end: usize| {
-            servers.enter(reached(address, run_id, &ends[end], true), true)
+            servers.register(reached(address, run_id, &ends[end], true), true)
         };
         take("a", Some("run"), 0).unwrap();
         let refused = take("b", Some("run"), 1).unwrap_err();
@@ -129,13 +138,16 @@ mod tests {
         // The server's own connections are replaced before the old ones are known to be dead.
         take("a", Some("run"), 2).unwrap();
         take("b", Some("another run"), 1).unwrap();
-        ends[0].tell(Trouble::new(Outage::Unreachable, "gone"));
+        ends[0].set(Trouble::new(Outage::Unreachable, "gone"));
         assert!(take("b", Some("run"), 1).is_err());
-        ends[2].tell(Trouble::new(Outage::Unreachable, "gone"));
+        ends[2].set(Trouble::new(Outage::Unreachable, "gone"));
         take("b", Some("run"), 1).unwrap();
-        for is_first in [true, false] {
-            let unnamed = reached("a", None, &ends[1], is_first);
-            assert!(servers.enter(unnamed, true).is_err(), "first: {is_first}");
+        for is_for_commands in [true, false] {
+            let unnamed = reached("a", None, &ends[1], is_for_commands);
+            assert!(
+                servers.register(unnamed, true).is_err(),
+                "first: {is_for_commands}"
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::SetOnce;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::known::Known;
+use crate::store::redis::conn::loaded_scripts::LoadedScripts;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::mutex::lock;
@@ -20,13 +20,13 @@ pub(crate) struct Session {
     /// The name under which this connection listens.
     pub(crate) client: ClientId,
     /// The server's run id, if the server reports it.
-    pub(crate) server: Option<String>,
+    pub(crate) run_id: Option<String>,
     /// The server's name for the connection, with which its successor kills it.
-    pub(crate) name: Option<ServersName>,
+    pub(crate) client_addr: Option<ClientAddr>,
     /// Set if the previous connection could not be killed. Its commands may still be applied.
     pub(crate) predecessor_lives: bool,
-    pub(crate) end: Arc<End>,
-    pub(crate) scripts: Known,
+    pub(crate) end: Arc<SessionEnd>,
+    pub(crate) scripts: LoadedScripts,
     /// In a cluster, the subscribed slots, updated by the server's pushes in their order. The push
     /// that ends a subscription may arrive after the reply to a command.
     pub(crate) subscribed: Arc<Mutex<HashSet<Slot>>>,
@@ -41,19 +41,19 @@ impl Session {
 /// The server's name for a connection. It includes the address, because a restarted server counts
 /// its ids from one again. The id alone could then be that of another connection.
 #[derive(Clone, Debug)]
-pub(crate) struct ServersName {
+pub(crate) struct ClientAddr {
     pub(crate) id: String,
     pub(crate) address: String,
 }
 
-impl ServersName {
+impl ClientAddr {
     /// Reads `id=7 addr=127.0.0.1:50000 laddr=... ...`.
-    pub(crate) fn read(info: &str) -> Option<Self> {
+    pub(crate) fn parse(info: &str) -> Option<Self> {
         let field = |name: &str| {
             info.split_whitespace()
                 .find_map(|field| field.strip_prefix(name))
         };
-        Some(ServersName {
+        Some(ClientAddr {
             id: field("id=")?.to_owned(),
             address: field("addr=")?.to_owned(),
         })
@@ -62,23 +62,23 @@ impl ServersName {
 
 /// A lost connection, with its name if that is known.
 #[derive(Debug)]
-pub(crate) struct Predecessor(pub(crate) Option<ServersName>);
+pub(crate) struct Predecessor(pub(crate) Option<ClientAddr>);
 
 /// Why a session has ended, once it has.
 #[derive(Debug, Default)]
-pub(crate) struct End(SetOnce<Trouble>);
+pub(crate) struct SessionEnd(SetOnce<Trouble>);
 
-impl End {
+impl SessionEnd {
     /// Sets why the session has ended. Returns false if that was set before.
-    pub(crate) fn tell(&self, why: Trouble) -> bool {
-        self.0.set(why).is_ok()
+    pub(crate) fn set(&self, error: Trouble) -> bool {
+        self.0.set(error).is_ok()
     }
 
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.initialized()
     }
 
-    pub(crate) async fn told(&self) -> Trouble {
+    pub(crate) async fn wait(&self) -> Trouble {
         self.0.wait().await.clone()
     }
 }

@@ -17,10 +17,12 @@ use crate::protocol::trouble::{Code, Trouble};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::link::{Connected, IN_FLIGHT, LONGEST_SILENCE, Link};
+use crate::store::redis::conn::reconnecting_connection::{
+    LIVENESS_CHECK_DELAY, MAX_IN_FLIGHT, OnConnected, ReconnectingConnection,
+};
 use crate::store::redis::conn::session::Session;
+use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts;
-use crate::store::redis::wire::trouble;
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
@@ -34,7 +36,7 @@ pub(crate) struct AcksByNeed {
     dialer: Dialer,
     needed: Duration,
     health: Arc<Health>,
-    connected: Arc<Connected>,
+    connected: Arc<OnConnected>,
 }
 
 impl AcksByNeed {
@@ -44,7 +46,7 @@ impl AcksByNeed {
         dialer: Dialer,
         needed: Duration,
         health: Arc<Health>,
-        connected: Arc<Connected>,
+        connected: Arc<OnConnected>,
     ) -> Self {
         AcksByNeed {
             opened: Mutex::new(Some(Vec::new())),
@@ -91,7 +93,7 @@ impl fmt::Debug for AcksByNeed {
 /// A connection for writes with the same requirement.
 #[derive(Debug)]
 pub(crate) struct Acks {
-    link: Arc<Link>,
+    link: Arc<ReconnectingConnection>,
     need: Durability,
     writes: mpsc::UnboundedSender<Write>,
     under_way: Arc<Mutex<Option<Round>>>,
@@ -128,9 +130,9 @@ struct Round {
 
 impl Acks {
     fn open(of: &AcksByNeed, need: Durability) -> Self {
-        let dialer = of.dialer.another();
+        let dialer = of.dialer.with_new_epoch();
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
-        let link = Link::keep(
+        let link = ReconnectingConnection::spawn(
             dialer,
             None,
             of.needed,
@@ -165,7 +167,7 @@ impl Acks {
     ) -> BoxFuture<'_, Result<Told, Trouble>> {
         Box::pin(async move {
             let deadline = Instant::now() + within;
-            let _place = self.link.place(within).await?;
+            let _place = self.link.permit(within).await?;
             // The first write opens the connection.
             let _ = time::timeout_at(deadline, self.link.ready()).await;
             self.link.session()?;
@@ -189,13 +191,13 @@ impl Acks {
     /// Returns true if the server has sent data since the batch, so only `WAIT` is still pending.
     fn is_acknowledging(&self) -> bool {
         let under_way = lock(&self.under_way);
-        (under_way.as_ref()).is_some_and(|round| round.session.connection.pulse() != round.heard)
+        (under_way.as_ref()).is_some_and(|round| round.session.connection.activity() != round.heard)
     }
 }
 
-/// The task that sends the queued writes in batches of up to `IN_FLIGHT`.
+/// The task that sends the queued writes in batches of up to `MAX_IN_FLIGHT`.
 struct Writer {
-    link: Arc<Link>,
+    link: Arc<ReconnectingConnection>,
     need: Durability,
     under_way: Arc<Mutex<Option<Round>>>,
     now: Box<dyn Fn() -> Moment + Send + Sync>,
@@ -204,7 +206,7 @@ struct Writer {
 impl Writer {
     async fn keep(self, mut queue: mpsc::UnboundedReceiver<Write>) {
         let mut batch = Vec::new();
-        while queue.recv_many(&mut batch, IN_FLIGHT).await > 0 {
+        while queue.recv_many(&mut batch, MAX_IN_FLIGHT).await > 0 {
             // A caller that has gone has released what it had, so its write is not sent.
             batch.retain(|write| !write.told.is_closed());
             let unknown = self.send(mem::take(&mut batch)).await;
@@ -230,7 +232,7 @@ impl Writer {
                 return Vec::new();
             }
         };
-        let loaded = session.scripts.loaded();
+        let loaded = session.scripts.reload_count();
         let mut commands = Vec::with_capacity(batch.len() + 1);
         for write in &batch {
             commands.extend(write.before.clone());
@@ -254,11 +256,11 @@ impl Writer {
                 break;
             };
             let answer = match (reply, &wait) {
-                (Err(error), _) if scripts::is_unknown(&error) => {
+                (Err(error), _) if scripts::is_noscript(&error) => {
                     unknown.push(write);
                     continue;
                 }
-                (Err(error), _) => Err(trouble::of(&error)),
+                (Err(error), _) => Err(errors::classify(&error)),
                 (Ok(answer), Ok(true)) => Ok((sent, answer)),
                 (Ok(_), Ok(false)) => Err(too_few(self.need, write.within)),
                 (Ok(_), Err(trouble)) => Err(trouble.clone()),
@@ -268,7 +270,7 @@ impl Writer {
             let _ = write.told.send(Ok(Told { session, answer }));
         }
         if !unknown.is_empty() {
-            let loading = session.scripts.load_again(&*session.connection, loaded);
+            let loading = session.scripts.reload(&*session.connection, loaded);
             // If loading fails, the next attempt fails as well.
             let _ = time::timeout_at(last, loading).await;
         }
@@ -283,24 +285,24 @@ impl Writer {
         within: Duration,
     ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, Trouble>), Trouble> {
         let connection = &session.connection;
-        let heard = connection.pulse();
+        let heard = connection.activity();
         *lock(&self.under_way) = Some(Round {
             session: session.clone(),
             heard,
         });
         let mut sent = connection.send_all(commands);
-        let mut silence = std::pin::pin!(time::sleep(LONGEST_SILENCE));
+        let mut silence = std::pin::pin!(time::sleep(LIVENESS_CHECK_DELAY));
         let mut is_over = false;
         let replies = loop {
             tokio::select! {
                 biased;
-                replies = &mut sent => break replies.map_err(|error| trouble::of(&error)),
-                why = self.link.left(session) => break Err(why),
+                replies = &mut sent => break replies.map_err(|error| errors::classify(&error)),
+                why = self.link.session_ended(session) => break Err(why),
                 () = &mut silence, if !is_over => {
                     is_over = true;
                     // A server that has replied to the writes only waits for acknowledgments.
-                    if connection.pulse() == heard {
-                        self.link.suspect(within);
+                    if connection.activity() == heard {
+                        self.link.check_liveness(within);
                     }
                 }
             }
@@ -308,8 +310,8 @@ impl Writer {
         *lock(&self.under_way) = None;
         let mut replies = replies?;
         let wait = match replies.pop() {
-            Some(Ok(answer)) => decode::acknowledged(self.need, answer),
-            Some(Err(error)) => Err(refused(self.need, trouble::of(&error))),
+            Some(Ok(answer)) => decode::is_acknowledged(self.need, answer),
+            Some(Err(error)) => Err(refused(self.need, errors::classify(&error))),
             None => Err(Trouble::new(Outage::Other, "the server did not answer")),
         };
         Ok((replies, wait))
@@ -395,7 +397,7 @@ mod tests {
                     [count] => Value::Int(count),
                     _ => Value::Array(counts.into_iter().map(Value::Int).collect()),
                 };
-                decode::acknowledged(need, answer).unwrap()
+                decode::is_acknowledged(need, answer).unwrap()
             };
             assert!(is_enough(enough) && !is_enough(too_few), "{command}");
         }

@@ -14,7 +14,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
 use crate::store::{Note, StoreEvent};
 
 /// Upper limit of the delay before a failed re-authentication is retried.
@@ -55,7 +55,7 @@ async fn keep(node: Weak<Node>, source: Source) {
 }
 
 async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
-    let credentials = login::ask(source).await?;
+    let credentials = login::fetch_credentials(source).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
         authenticate(&session, &credentials).await?;
@@ -74,16 +74,15 @@ async fn authenticate(session: &Session, credentials: &Credentials) -> Result<()
     // A default user without a password accepts any password, but only if `AUTH` names the user.
     auth.arg(credentials.user().unwrap_or("default"))
         .arg(credentials.reveal());
-    match tokio::time::timeout(login::WITHIN, session.connection.send(auth)).await {
+    match tokio::time::timeout(login::CREDENTIALS_TIMEOUT, session.connection.send(auth)).await {
         Ok(Ok(_)) => Ok(()),
         // The connection has ended, and its successor requests the credentials itself.
-        Ok(Err(_)) if session.end.is_told() => Ok(()),
+        Ok(Err(_)) if session.end.is_set() => Ok(()),
         // The server's error text repeats the command, so it is not used.
-        Ok(Err(error)) if trouble::of(&error).code == Code::UnknownCommand => Err(Trouble::new(
-            Outage::Denied,
-            "the server does not know AUTH",
-        )),
-        Ok(Err(error)) => Err(trouble::of(&error)),
-        Err(_) => Err(Trouble::timed_out(login::WITHIN)),
+        Ok(Err(error)) if errors::classify(&error).code == Code::UnknownCommand => Err(
+            Trouble::new(Outage::Denied, "the server does not know AUTH"),
+        ),
+        Ok(Err(error)) => Err(errors::classify(&error)),
+        Err(_) => Err(Trouble::timed_out(login::CREDENTIALS_TIMEOUT)),
     }
 }

@@ -9,7 +9,9 @@ use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::protocol::words::Owner;
 use crate::store::BoxFuture;
-use crate::store::redis::conn::link::{LONGEST_SILENCE, Link};
+use crate::store::redis::conn::reconnecting_connection::{
+    LIVENESS_CHECK_DELAY, ReconnectingConnection,
+};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::acks::Told;
@@ -17,8 +19,8 @@ use crate::store::redis::node::lane::Lane;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
-use crate::store::redis::wire::scripts::{self, By};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::scripts::{self, ScriptRef};
 use crate::util::clock::Moment;
 
 impl Node {
@@ -52,21 +54,21 @@ impl Node {
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let scope = Scope {
-            run: session.server.as_deref().unwrap_or_default(),
+            run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
         };
-        let asks = script.owner().filter(|_| script.asks());
+        let asks = script.owner().filter(|_| script.is_acquire());
         let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
         let command = |by| {
             let apply_by = match &pending {
                 Some(pending) => {
-                    let apply_by = shared.server_time.latest(shared.clock.now(), within);
+                    let apply_by = shared.server_time.apply_by(shared.clock.now(), within);
                     pending.is_sent(apply_by);
                     apply_by
                 }
                 None => 0,
             };
-            script.write(&Scope { apply_by, ..scope }, by)
+            script.encode(&Scope { apply_by, ..scope }, by)
         };
         let answered = match (&way.lane, script.owner()) {
             (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
@@ -86,7 +88,7 @@ impl Node {
         };
         let is_answered = match &answered {
             Ok(_) => true,
-            Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
+            Err(refusal) => foreign.is_some() || errors::is_redirect(refusal),
         };
         if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
             pending.is_answered();
@@ -96,7 +98,7 @@ impl Node {
             (Err(_), Some(foreign)) => return Ok(foreign),
             (Err(refusal), None) => return Err(refusal),
         };
-        let Dated { at, said } = script.read(&scope, sent, answer)?;
+        let Dated { at, reply: said } = script.decode(&scope, sent, answer)?;
         if let Some(at) = at {
             self.learn(sent, at);
         }
@@ -116,17 +118,17 @@ impl Node {
             // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
             let scope = self.shared.scope(&id);
-            let command = script.write(&scope, By::Hash);
+            let command = script.encode(&scope, ScriptRef::Hash);
             let acks = self.acks.of(durability)?;
             let Told { session, answer } = acks.write(before, command, within).await?;
             let (sent, answer) = answer.inspect_err(|trouble| self.note_role(&session, trouble))?;
-            let said = script.read(&scope, sent, answer)?.said;
+            let said = script.decode(&scope, sent, answer)?.reply;
             self.note_failures::<S>(&session, &said);
             Ok(said)
         })
     }
 
-    fn link<S: ScriptCall + ?Sized>(&self) -> &Link {
+    fn link<S: ScriptCall + ?Sized>(&self) -> &ReconnectingConnection {
         if S::RENEWS {
             &self.renewals
         } else {
@@ -151,8 +153,8 @@ impl Node {
     ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
         Box::pin(async move {
             let session = &lane.session;
-            let loaded = session.scripts.loaded();
-            let heard = session.connection.pulse();
+            let loaded = session.scripts.reload_count();
+            let heard = session.connection.activity();
             let attempt = |by| {
                 let command = command(by);
                 async move {
@@ -167,14 +169,14 @@ impl Node {
             };
             let load = || async move {
                 let now = self.shared.clock.now();
-                let loading = session.scripts.load_again(&*session.connection, loaded);
+                let loading = session.scripts.reload(&*session.connection, loaded);
                 lane.answer(owner, now, within, loading).await;
             };
             let answered = by_hash_or_source(attempt, load).await;
             if let Err(Failure::TimedOut) = answered {
                 // The I/O thread checks whether the server is alive.
-                self.commands.suspect(within);
-                if session.connection.pulse() == heard {
+                self.commands.check_liveness(within);
+                if session.connection.activity() == heard {
                     self.lanes.give_up(lane.name.number);
                 }
             }
@@ -186,18 +188,18 @@ impl Node {
     /// instant is before the command was sent.
     pub(crate) fn call<'a>(
         &'a self,
-        link: &'a Link,
+        link: &'a ReconnectingConnection,
         session: &'a Session,
         before: &'a [Cmd],
         within: Duration,
         command: &'a Command<'a>,
     ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
         Box::pin(async move {
-            let _place = link.place(within).await?;
-            let loaded = session.scripts.loaded();
+            let _place = link.permit(within).await?;
+            let loaded = session.scripts.reload_count();
             let attempt = |by| self.attempt(link, session, within, before, command(by));
             let load = || async move {
-                let loading = session.scripts.load_again(&*session.connection, loaded);
+                let loading = session.scripts.reload(&*session.connection, loaded);
                 // If loading takes too long, the next attempt fails and reports it.
                 let _ = tokio::time::timeout(within, loading).await;
             };
@@ -214,11 +216,11 @@ impl Node {
     ) -> Result<T, Trouble> {
         let trouble = match answered {
             Ok(answered) => return Ok(answered),
-            Err(Failure::Error(error)) => trouble::of(&error),
+            Err(Failure::Error(error)) => errors::classify(&error),
             Err(Failure::TimedOut) => Trouble::timed_out(within),
         };
         if self.shared.group.cluster().is_none()
-            && let Some(trouble) = trouble::not_alone(&trouble)
+            && let Some(trouble) = errors::cluster_node_error(&trouble)
         {
             return Err(trouble);
         }
@@ -231,7 +233,7 @@ impl Node {
 
     async fn attempt(
         &self,
-        link: &Link,
+        link: &ReconnectingConnection,
         session: &Session,
         within: Duration,
         before: &[Cmd],
@@ -240,10 +242,10 @@ impl Node {
         let sent = self.shared.clock.now();
         let mut query = send(&*session.connection, before, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
-        let first = within.min(LONGEST_SILENCE);
+        let first = within.min(LIVENESS_CHECK_DELAY);
         let mut answered = tokio::time::timeout(first, query.as_mut()).await;
         if answered.is_err() {
-            link.suspect(within);
+            link.check_liveness(within);
             if within > first {
                 answered = tokio::time::timeout(within - first, query).await;
             }
@@ -259,9 +261,9 @@ impl Node {
     /// primary again soon, and another server may have its name.
     pub(crate) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble.code == Code::PrimaryDown;
-        if demoted && session.end.tell(trouble.clone()) {
+        if demoted && session.end.set(trouble.clone()) {
             for session in self.sessions() {
-                session.end.tell(trouble.clone());
+                session.end.set(trouble.clone());
             }
         }
     }
@@ -270,10 +272,10 @@ impl Node {
 /// Runs a script that the server may have forgotten. If so, the script is loaded and run again, or
 /// sent as source. Every attempt has its own deadline, because earlier ones ran nothing.
 async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<Output = ()>>(
-    attempt: impl Fn(By) -> F,
+    attempt: impl Fn(ScriptRef) -> F,
     load: impl FnOnce() -> L,
 ) -> Result<T, Failure> {
-    let answered = attempt(By::Hash).await;
+    let answered = attempt(ScriptRef::Hash).await;
     if !is_unknown(&answered) {
         return answered;
     }
@@ -281,12 +283,12 @@ async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<
     drop(answered);
     // If loading fails, the next attempt fails as well.
     load().await;
-    let answered = attempt(By::Hash).await;
+    let answered = attempt(ScriptRef::Hash).await;
     if !is_unknown(&answered) {
         return answered;
     }
     drop(answered);
-    attempt(By::Source).await
+    attempt(ScriptRef::Source).await
 }
 
 /// Sends a command after others in one write. The replies of the others are ignored, except for
@@ -306,7 +308,7 @@ fn send<'a>(
         let last = answers.pop();
         for answer in answers {
             match answer {
-                Err(error) if !trouble::is_redirect(&trouble::of(&error)) => return Err(error),
+                Err(error) if !errors::is_redirect(&errors::classify(&error)) => return Err(error),
                 _ => {}
             }
         }
@@ -315,7 +317,7 @@ fn send<'a>(
 }
 
 /// A function that encodes a command. Without a type parameter, its senders are compiled once.
-pub(crate) type Command<'a> = dyn Fn(By) -> Cmd + Sync + 'a;
+pub(crate) type Command<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
 
 /// The reason why an attempt failed.
 enum Failure {
@@ -325,5 +327,5 @@ enum Failure {
 
 /// Returns true if the server does not know the script.
 fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
-    matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error))
+    matches!(answered, Err(Failure::Error(error)) if scripts::is_noscript(error))
 }

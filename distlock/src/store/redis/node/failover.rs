@@ -10,8 +10,8 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::url::Host;
-use crate::store::redis::transport::{Connection, Hears};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::{Connection, ConnectionEventHandler};
+use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 
 /// Interval at which a silent sentinel is queried, and the timeout of a query.
@@ -34,16 +34,16 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
         let said = Arc::new(Notify::new());
         let heard = said.clone();
         // Any message, and the end of the connection, is a reason to query the sentinel.
-        let hears: Hears = Arc::new(move |_| heard.notify_one());
+        let hears: ConnectionEventHandler = Arc::new(move |_| heard.notify_one());
         let listening = async {
             let connection = sentinels.connect(host, hears).await?;
             let subscribed = connection.subscribe("+switch-master").await;
-            subscribed.map_err(|error| trouble::of(&error))?;
+            subscribed.map_err(|error| errors::classify(&error))?;
             Ok::<_, Trouble>(connection)
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
             while let Ok(Ok(Some(master))) =
-                tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
+                tokio::time::timeout(ASK_EVERY, sentinels.query_primary(&connection)).await
             {
                 backoff.reset();
                 follow(node, sentinels, &master).await;
@@ -64,12 +64,12 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
 
 /// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
 async fn follow(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
-    let name = sentinels.name_of(master);
+    let name = sentinels.address_of(master);
     let is_known = |node: Arc<Node>| node.leads_only_to(&name);
     if node.upgrade().is_none_or(is_known) {
         return;
     }
-    if let Ok(agreed) = sentinels.master().await
+    if let Ok(agreed) = sentinels.primary().await
         && agreed == *master
         && let Some(node) = node.upgrade()
     {

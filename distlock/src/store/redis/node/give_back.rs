@@ -12,8 +12,8 @@ use crate::store::redis::node::lane::LaneName;
 use crate::store::redis::node::unanswered::Unanswered;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::wire::call::ScriptCall;
-use crate::store::redis::wire::commands::Removed;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::commands::ReleaseEffect;
+use crate::store::redis::wire::errors;
 
 impl Node {
     /// Releases all that an owner has here, after its acquires. Where a runtime connection left one
@@ -21,7 +21,7 @@ impl Node {
     pub(crate) async fn release(
         &self,
         owner: Owner,
-        release: &impl ScriptCall<Reply = Removed>,
+        release: &impl ScriptCall<Reply = ReleaseEffect>,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
         let home = self.home()?;
@@ -66,7 +66,7 @@ impl Node {
 
     /// Returns the delay after which a release certainly follows the unanswered acquires.
     fn until_refused(&self, unanswered: &Unanswered, within: Duration) -> Duration {
-        let now = self.shared.server_time.estimate(self.shared.clock.now());
+        let now = self.shared.server_time.upper_bound(self.shared.clock.now());
         Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
     }
 
@@ -106,7 +106,7 @@ impl Node {
         match tokio::time::timeout(within, lane.kill(by)).await {
             Ok(killed) => killed,
             Err(_) => {
-                self.commands.suspect(within);
+                self.commands.check_liveness(within);
                 Err(Trouble::timed_out(within))
             }
         }
@@ -116,7 +116,7 @@ impl Node {
     async fn release_by(
         &self,
         way: &Way,
-        release: &impl ScriptCall<Reply = Removed>,
+        release: &impl ScriptCall<Reply = ReleaseEffect>,
         within: Duration,
     ) -> Result<bool, Trouble> {
         let give_up = self.shared.clock.now() + within;
@@ -124,13 +124,13 @@ impl Node {
         loop {
             let removed = match self.run_on(way, release, within).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
-                Err(trouble) if was_held && trouble::is_redirect(&trouble) => return Ok(true),
+                Err(trouble) if was_held && errors::is_redirect(&trouble) => return Ok(true),
                 removed => removed?,
             };
             was_held |= removed.was_held;
             // More dead waiters than one call removes before it reaches a live one. After the
             // timeout they are left to the next client that checks the queue.
-            if !removed.more || self.shared.clock.now() >= give_up {
+            if !removed.has_more_dead || self.shared.clock.now() >= give_up {
                 return Ok(was_held);
             }
         }

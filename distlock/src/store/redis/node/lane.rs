@@ -15,7 +15,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::redis::conn::handshake;
-use crate::store::redis::conn::session::{Predecessor, ServersName, Session};
+use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
@@ -91,7 +91,7 @@ impl Lane {
         now: Moment,
     ) -> Self {
         Lane {
-            name: Arc::new(LaneName::new(number, session.name.clone())),
+            name: Arc::new(LaneName::new(number, session.client_addr.clone())),
             session,
             listener,
             flights: Mutex::new(Flights::new(now)),
@@ -101,7 +101,7 @@ impl Lane {
 
     /// Returns true if the session is up, and `listener` is still its command connection.
     pub(crate) fn serves(&self, listener: u64) -> bool {
-        self.listener == listener && !self.session.end.is_told()
+        self.listener == listener && !self.session.end.is_set()
     }
 
     /// Returns true if the connection has capacity and its replies are on time.
@@ -271,7 +271,7 @@ impl Keeper {
 
 impl LaneName {
     /// Creates the identity of a runtime connection that the server knows by `connection`.
-    pub(crate) fn new(number: u64, connection: Option<ServersName>) -> Self {
+    pub(crate) fn new(number: u64, connection: Option<ClientAddr>) -> Self {
         LaneName {
             number,
             connection: Predecessor(connection),

@@ -70,7 +70,7 @@ impl Row {
     /// Returns true if there is a connection, or one is being opened.
     fn is_alive(&self) -> bool {
         match self {
-            Row::Open(lane) => !lane.session.end.is_told(),
+            Row::Open(lane) => !lane.session.end.is_set(),
             Row::Opening { .. } => true,
             Row::Counting(_) | Row::Without(_) => false,
         }
@@ -124,7 +124,7 @@ impl Lanes {
             Row::Without(_) => *row = Row::Counting(1),
             Row::Counting(calls) => *calls = calls.saturating_add(1),
         }
-        let is_due = matches!(row, Row::Counting(calls) if *calls >= self.dialer.shared.lane_after);
+        let is_due = matches!(row, Row::Counting(calls) if *calls >= self.dialer.shared.runtime_connection_after);
         let opens = is_due.then(|| self.open(&mut rows, runtime.id(), listener, now));
         drop(rows);
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
@@ -169,7 +169,7 @@ impl Lanes {
                 biased;
                 // No value is sent; this completes when the sender is dropped.
                 _ = given_up => return,
-                session = lanes.dialer.dial_beside(&listener) => session,
+                session = lanes.dialer.dial_same_server(&listener) => session,
             };
             if let Ok(session) = session {
                 let now = lanes.dialer.shared.clock.now();
@@ -249,7 +249,7 @@ impl Lanes {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = clock.now();
             self.give_up_late(now);
-            self.remove(|row| matches!(row, Row::Open(lane) if lane.session.end.is_told()));
+            self.remove(|row| matches!(row, Row::Open(lane) if lane.session.end.is_set()));
             self.forget(|lane| matches!(lane.look(now), Found::Idle(_)));
             for lane in self.all() {
                 match lane.look(now) {

@@ -26,7 +26,7 @@ impl Node {
             }
             let scan = |_| encode::scan(scope.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);
-            let (some, next) = scope.scanned(step.await?.1)?;
+            let (some, next) = scope.decode_scan(step.await?.1)?;
             let some = some.into_iter();
             keys.extend(some.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {

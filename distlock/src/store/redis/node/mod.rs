@@ -31,7 +31,9 @@ use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Role};
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::conn::link::{self, Connected, Link};
+use crate::store::redis::conn::reconnecting_connection::{
+    self, OnConnected, ReconnectingConnection,
+};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AcksByNeed;
 use crate::store::redis::node::lanes::Lanes;
@@ -40,8 +42,8 @@ use crate::store::redis::node::unanswered::UnansweredAsks;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::wire::errors;
 use crate::store::redis::wire::slots::Slot;
-use crate::store::redis::wire::trouble;
 use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
@@ -58,10 +60,10 @@ pub(crate) struct Node {
     pub(crate) unanswered: UnansweredAsks,
     pub(crate) polls: Arc<Polls>,
     /// An owner's acquire, cancel, release and queue check share a connection, which orders them.
-    pub(crate) commands: Link,
+    pub(crate) commands: ReconnectingConnection,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
     /// use a separate connection, because they must survive if the server closes that one.
-    pub(crate) renewals: Link,
+    pub(crate) renewals: ReconnectingConnection,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) acks: AcksByNeed,
     /// Notified when a connection opens or reopens in the background.
@@ -88,17 +90,17 @@ impl Node {
         let each = limit / 4 * 3;
         let opened = tokio::time::timeout(limit, async {
             tokio::try_join!(
-                link::open_first(&commands, each, &last),
-                link::open_first(&renewals, each, &last)
+                reconnecting_connection::open_first(&commands, each, &last),
+                reconnecting_connection::open_first(&renewals, each, &last)
             )
         });
         let opened = opened.await.unwrap_or_else(|_| {
             let last = lock(&last).take();
             Err(last.unwrap_or_else(|| Trouble::timed_out(limit)))
         });
-        let (first, second) =
-            opened.map_err(|trouble| config.refused(trouble, shared.clock.now().since(started)))?;
-        let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::evicts(&first)).await;
+        let (first, second) = opened
+            .map_err(|trouble| config.connect_error(trouble, shared.clock.now().since(started)))?;
+        let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::eviction_policy(&first)).await;
         let sessions = (Some(first), Some(second));
         let node = Self::keep(config, shared, commands, renewals, sessions);
         Ok((node, policy.ok().flatten()))
@@ -137,8 +139,8 @@ impl Node {
                 events(event.clone());
             }
         };
-        let lanes = dialer(config, &commands.transport, &shared, Role::Lane);
-        let lanes = Lanes::new(config.lanes, lanes);
+        let lanes = dialer(config, &commands.transport, &shared, Role::Runtime);
+        let lanes = Lanes::new(config.max_runtime_connections, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
         let acks = dialer(config, &commands.transport, &shared, Role::Acks);
@@ -150,8 +152,14 @@ impl Node {
         let renewals_reconnected =
             but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
         Node {
-            commands: Link::keep(commands, first, needed, health.clone(), reconnected),
-            renewals: Link::keep(
+            commands: ReconnectingConnection::spawn(
+                commands,
+                first,
+                needed,
+                health.clone(),
+                reconnected,
+            ),
+            renewals: ReconnectingConnection::spawn(
                 renewals,
                 second,
                 needed,
@@ -200,8 +208,8 @@ impl Node {
         let reply = self.run_on(way, ask, timeout).await;
         let reply = reply.inspect_err(|refusal| {
             // Reports a server that replies but refuses.
-            if refusal.outage.is_refusal() && !trouble::is_redirect(refusal) {
-                self.health.suffers(Cause::Refusing, refusal);
+            if refusal.outage.is_refusal() && !errors::is_redirect(refusal) {
+                self.health.report(Cause::Rejecting, refusal);
             }
         })?;
         if way.session.client.is_polling() {
@@ -213,7 +221,7 @@ impl Node {
         }
         // The server has written for this acquire, so it no longer refuses.
         if matches!(reply, AskReply::Held(_) | AskReply::Queued(_)) {
-            self.health.recovers(Cause::Refusing);
+            self.health.clear(Cause::Rejecting);
         }
         Ok(reply)
     }
@@ -248,7 +256,7 @@ impl Node {
     pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
         let names = &self.shared.names;
         let is_subscribed = session.is_subscribed(slot);
-        (!is_subscribed).then(|| names.subscribe(slot, &session.client))
+        (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
     }
 
     /// Returns true if every session of [`Node::sessions`] leads to `peer`.
@@ -262,7 +270,7 @@ impl Node {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
                 let why = format!("the sentinels say that {peer} is the master now");
-                session.end.tell(Trouble::new(Outage::NotReady, why));
+                session.end.set(Trouble::new(Outage::NotReady, why));
             }
         }
     }
@@ -297,7 +305,7 @@ impl Node {
     /// Closes the node for good and clears its outage, because it is no longer used.
     pub(crate) fn retire(&self) {
         self.close();
-        self.health.ends();
+        self.health.clear_all();
     }
 
     /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
@@ -305,11 +313,11 @@ impl Node {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
             let now = shared.clock.now();
-            shared.server_time.hear(sent, server_micros, now);
+            shared.server_time.update(sent, server_micros, now);
             return;
         }
-        shared.server_time.learn(sent, server_micros);
-        let Some(seen) = self.clock_watch.see(sent, server_micros, &*shared.clock) else {
+        shared.server_time.update_upper(sent, server_micros);
+        let Some(seen) = self.clock_watch.check(sent, server_micros, &*shared.clock) else {
             return;
         };
         let address: Arc<str> = self.address.as_str().into();
@@ -332,7 +340,7 @@ impl Drop for Node {
 }
 
 /// Returns a callback that calls `tell` every time, or from the second time on if `is_first`.
-fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) -> Arc<Connected> {
+fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
     let is_first = AtomicBool::new(is_first);
     Arc::new(move || {
         if !is_first.swap(false, Ordering::AcqRel) {

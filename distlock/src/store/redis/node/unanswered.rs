@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::protocol::words::Owner;
-use crate::store::redis::conn::server_time::micros;
+use crate::store::redis::conn::server_time::as_micros;
 use crate::store::redis::node::lane::LaneName;
 use crate::util::mutex::lock;
 
@@ -66,7 +66,7 @@ impl UnansweredAsks {
         // Only before the table grows, not on every insert.
         if asks.len() >= MANY && asks.len() == asks.capacity() {
             // The script rejects an acquire after its `apply_by`, so these can have no effect.
-            let past = apply_by.saturating_sub(micros(LONG_PAST));
+            let past = apply_by.saturating_sub(as_micros(LONG_PAST));
             asks.retain(|_, known| known.apply_by > past);
         }
         let known = asks.entry(owner).or_default();

@@ -13,8 +13,8 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::sockets::Sockets;
-use crate::store::redis::transport::url::{Host, Place, Single};
+use crate::store::redis::transport::socket_transport::SocketTransport;
+use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::util::clock::Clock;
 
 /// The pause between two checks of connections that are being opened.
@@ -40,12 +40,12 @@ impl Members {
         client: &Client,
         client_of: impl Fn(usize, Client) -> Client,
     ) -> Self {
-        let scripts = Arc::new(client.scripts.in_quorum());
+        let scripts = Arc::new(client.scripts.for_quorum());
         let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
-            let server = Single::Server(ConnectionAddr::Tcp(host.clone(), *port));
+            let server = ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
-                place: Place::One(server.clone()),
-                lanes: 0,
+                location: StoreLocation::Single(server.clone()),
+                max_runtime_connections: 0,
                 ..config.clone()
             };
             let client = Client {
@@ -55,7 +55,7 @@ impl Members {
                 is_idle: Arc::new(|| false),
                 ..client.clone()
             };
-            let transport = (client.way)(Sockets::new(&config, &server));
+            let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
             let client = client_of(place, client);
             let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
             authentication::begin(&node, &config, &*transport);
@@ -80,14 +80,14 @@ impl Members {
                 .flatten()
                 .find(|trouble| !trouble.outage.is_transient());
             if let Some(trouble) = final_one {
-                return Err(config.refused(trouble.clone(), waited));
+                return Err(config.connect_error(trouble.clone(), waited));
             }
             let up = outages.iter().filter(|outage| outage.is_none()).count();
             if up == self.nodes.len() || up >= self.quorum && waited >= limit / 4 {
                 return Ok(());
             }
             if waited >= limit {
-                return Err(config.refused(self.unusable(limit), waited));
+                return Err(config.connect_error(self.unusable(limit), waited));
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -130,7 +130,7 @@ impl Members {
     pub(super) fn newest(&self) -> Option<u64> {
         let times = self.nodes.iter().filter_map(|node| {
             let shared = &*node.shared;
-            shared.server_time.least(shared.clock.now())
+            shared.server_time.lower_bound(shared.clock.now())
         });
         times.max()
     }

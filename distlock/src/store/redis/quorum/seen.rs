@@ -11,7 +11,7 @@ use crate::store::BoxFuture;
 use crate::store::command::{Inspect, List, Revoke};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
 
 impl Quorum {
     pub(super) async fn inspect(
@@ -68,7 +68,7 @@ impl Quorum {
             waiters: seen().map(|one| one.waiters).max().unwrap_or(0),
             waiting: longest.map_or_else(Vec::new, |one| one.waiting.clone()),
             last_token: seen().filter_map(|one| one.last_token).max(),
-            foreign: foreign.then(|| trouble::FOREIGN_VALUE.to_owned()),
+            foreign: foreign.then(|| errors::FOREIGN_VALUE.to_owned()),
             servers,
         })
     }

@@ -28,7 +28,7 @@ impl Terms {
         if self.0.nodes_remember {
             "-"
         } else {
-            scope.run
+            scope.run_id
         }
     }
 }

@@ -34,7 +34,7 @@ impl Told {
                 key = rest;
                 let lease = Duration::from_millis(plain_number(lease)?);
                 let given_at = if rules.grant_age {
-                    push.server_time.bound(at, push.received)
+                    push.server_time.earliest_grant_time(at, push.received)
                 } else {
                     Some(push.received)
                 };
@@ -51,7 +51,7 @@ impl Told {
             "lower" => Heard::Lower { at },
             _ => return None,
         };
-        let key = key.strip_prefix(&push.names.lock)?;
+        let key = key.strip_prefix(&push.names.lock_prefix)?;
         Some(Told {
             key: LockKey::from_tagged(key),
             owner: owner?,

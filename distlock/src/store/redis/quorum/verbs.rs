@@ -11,13 +11,13 @@ use crate::protocol::words::{Occupant, Owner};
 use crate::store::command::Release;
 use crate::store::redis::quorum::candidate::{Heard, Say, Token};
 use crate::store::redis::quorum::terms::Terms;
-use crate::store::redis::wire::call::{Dated, Read, Scope, ScriptCall};
-use crate::store::redis::wire::commands::Removed;
+use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
+use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
-use crate::store::redis::wire::reply::{self, Reply};
-use crate::store::redis::wire::scripts::{By, ScriptId};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::Moment;
 
 /// The request of one owner for a lock.
@@ -95,17 +95,17 @@ impl ScriptCall for Vote<'_> {
         Some(self.asks.owner)
     }
 
-    fn asks(&self) -> bool {
+    fn is_acquire(&self) -> bool {
         matches!(self.say, Say::Ask(_))
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
         let Vote { asks, terms, .. } = self;
         let (settings, timing) = (scope.settings, asks.timing);
         match self.say {
             Say::Ask(named) => {
-                let mut cmd = scope.script(ScriptId::Ask, by);
-                scope.names.with_epoch(&mut cmd, &asks.key);
+                let mut cmd = scope.script(ScriptId::Acquire, by);
+                scope.names.append_keys_and_epoch(&mut cmd, &asks.key);
                 cmd.arg(scope.owner(asks.owner))
                     .arg(asks.ticket)
                     .arg(millis(timing.ttl()))
@@ -120,26 +120,26 @@ impl ScriptCall for Vote<'_> {
                         millis(terms.quarantine()),
                         terms.run(scope),
                         scope.client.as_str(),
-                        scope.names.channels(&asks.key),
+                        scope.names.channel_prefix(&asks.key),
                     ))
                     .arg(named.unwrap_or(0));
                 cmd
             }
             Say::Yield(token) => {
                 let mut cmd = scope.script(ScriptId::Yield, by);
-                scope.names.all(&mut cmd, &asks.key);
+                scope.names.append_counted_keys(&mut cmd, &asks.key);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
                 cmd.arg(scope.owner(asks.owner))
                     .arg(token)
                     .arg(asks.ticket)
                     .arg(format!("{lease} {ttl} {}", settings.name))
                     .arg(millis(self.wait));
-                scope.of_client(&mut cmd, &asks.key);
+                scope.append_client(&mut cmd, &asks.key);
                 cmd
             }
             Say::Confirm(token) => {
                 let mut cmd = scope.script(ScriptId::Confirm, by);
-                scope.names.with_epoch(&mut cmd, &asks.key);
+                scope.names.append_keys_and_epoch(&mut cmd, &asks.key);
                 cmd.arg(scope.owner(asks.owner))
                     .arg(token)
                     .arg(millis(timing.ttl()))
@@ -152,11 +152,11 @@ impl ScriptCall for Vote<'_> {
         }
     }
 
-    fn read(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Read<Answer> {
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<Answer> {
         if let Say::Yield(_) = self.say {
             return Dated::undated(Heard::Yielded.into());
         }
-        let mut reply = Reply::list(answer)?;
+        let mut reply = ReplyReader::from_list(answer)?;
         let (verdict, at) = (reply.int()?, reply.int()?);
         if let Say::Ask(_) = self.say {
             return Dated::at(at, read_ask(scope, sent, at, verdict, &mut reply)?);
@@ -176,7 +176,7 @@ impl ScriptCall for Vote<'_> {
 
     fn foreign(&self, _: &Scope<'_>, what: &str) -> Option<Answer> {
         let seen = Seen::Foreign(what.to_owned());
-        self.asks().then(|| Answer::not_voting(seen))
+        self.is_acquire().then(|| Answer::not_voting(seen))
     }
 }
 
@@ -200,28 +200,28 @@ impl HandOn<'_> {
 }
 
 impl ScriptCall for HandOn<'_> {
-    type Reply = Removed;
+    type Reply = ReleaseEffect;
 
     fn owner(&self) -> Option<Owner> {
         Some(self.asks.owner)
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
         let HandOn { asks, terms, .. } = self;
         let Some(named) = self.named else {
-            return self.release().write(scope, by);
+            return self.release().encode(scope, by);
         };
         let mut cmd = scope.script(ScriptId::Release, by);
-        scope.names.with_epoch(&mut cmd, &asks.key);
+        scope.names.append_keys_and_epoch(&mut cmd, &asks.key);
         let (quarantine, run) = (millis(terms.quarantine()), terms.run(scope));
         cmd.arg(scope.owner(asks.owner)).arg(millis(self.keep));
-        scope.of_client(&mut cmd, &asks.key);
+        scope.append_client(&mut cmd, &asks.key);
         cmd.arg(format!("{named} {} {quarantine} {run}", asks.ticket));
         cmd
     }
 
-    fn read(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Read<Removed> {
-        self.release().read(scope, sent, answer)
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<ReleaseEffect> {
+        self.release().decode(scope, sent, answer)
     }
 }
 
@@ -236,7 +236,7 @@ impl ScriptCall for RenewVotes<'_> {
 
     const RENEWS: bool = true;
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
         let RenewVotes { holds, terms } = self;
         let mut cmd = scope.script(ScriptId::Renew, by);
         cmd.arg(holds.len() + 1).arg(&scope.names.epoch);
@@ -254,18 +254,18 @@ impl ScriptCall for RenewVotes<'_> {
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Read<Vec<Kept>> {
+    fn decode(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Decoded<Vec<Kept>> {
         let mut kept = vec![Kept::Ours; self.holds.len()];
-        let mut reply = Reply::list(answer)?;
+        let mut reply = ReplyReader::from_list(answer)?;
         while let Some(failure) = reply.next() {
-            let mut failure = Reply::list(failure)?;
+            let mut failure = ReplyReader::from_list(failure)?;
             let kept = kept.get_mut(failure.index()?);
-            let kept = kept.ok_or_else(|| reply::nonsense("a hold that was not renewed"))?;
+            let kept = kept.ok_or_else(|| reply::malformed("a hold that was not renewed"))?;
             *kept = match &*failure.text()? {
                 "" => Kept::NotOurs,
                 "FREE" => Kept::Free,
                 "REVOKED" => Kept::Revoked,
-                error => Kept::Trouble(trouble::of_text(error)),
+                error => Kept::Trouble(errors::classify_text(error)),
             };
         }
         Dated::undated(kept)
@@ -286,14 +286,14 @@ impl ScriptCall for Repair<'_> {
         Some(self.asks.owner)
     }
 
-    fn asks(&self) -> bool {
+    fn is_acquire(&self) -> bool {
         true
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
         let Repair { asks, terms, .. } = self;
         let mut cmd = scope.script(ScriptId::Repair, by);
-        scope.names.with_epoch(&mut cmd, &asks.key);
+        scope.names.append_keys_and_epoch(&mut cmd, &asks.key);
         cmd.arg(scope.owner(asks.owner))
             .arg(self.token)
             .arg(asks.ticket)
@@ -306,7 +306,7 @@ impl ScriptCall for Repair<'_> {
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, _: Moment, _: Value) -> Read<()> {
+    fn decode(&self, _: &Scope<'_>, _: Moment, _: Value) -> Decoded<()> {
         Dated::undated(())
     }
 }
@@ -317,7 +317,7 @@ fn read_ask(
     sent: Moment,
     at: u64,
     verdict: u64,
-    reply: &mut Reply,
+    reply: &mut ReplyReader,
 ) -> Result<Answer, Trouble> {
     let heard = match verdict {
         1 => {
@@ -334,7 +334,7 @@ fn read_ask(
         },
         3 => {
             let value = reply.text()?;
-            let vote = scope.vote(&value, decode::kept_until(at, reply)?);
+            let vote = scope.decode_vote(&value, decode::kept_until(at, reply)?);
             let seen = vote.map(|(by, is_held)| Seen::Occupied { by, is_held });
             return Ok(Answer {
                 heard: Heard::Queued { at },
@@ -344,7 +344,7 @@ fn read_ask(
         4 => Heard::Unanswered,
         5 => {
             return Ok(Answer::not_voting(Seen::Foreign(
-                trouble::FOREIGN_VALUE.to_owned(),
+                errors::FOREIGN_VALUE.to_owned(),
             )));
         }
         6 => return Ok(Answer::not_voting(Seen::Full)),
@@ -352,7 +352,7 @@ fn read_ask(
             let left = Duration::from_micros(reply.int()?.saturating_sub(at));
             return Ok(Answer::not_voting(Seen::NotVoting(left)));
         }
-        other => return Err(reply::nonsense(&format!("verdict {other}"))),
+        other => return Err(reply::malformed(&format!("verdict {other}"))),
     };
     Ok(Answer {
         heard,

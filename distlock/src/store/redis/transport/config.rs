@@ -9,12 +9,12 @@ use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::transport::url::{Host, Place, Single, Url, shown};
+use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation, Url, format_host};
 
 /// The address of a store, and the settings for its connections.
 #[derive(Clone)]
 pub(crate) struct RedisConfig {
-    pub(crate) place: Place,
+    pub(crate) location: StoreLocation,
     /// User, password and database.
     pub(crate) settings: RedisConnectionInfo,
     /// Set for servers that are reached over TLS.
@@ -26,7 +26,7 @@ pub(crate) struct RedisConfig {
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
     /// Upper limit of runtime connections.
-    pub(crate) lanes: usize,
+    pub(crate) max_runtime_connections: usize,
     /// True for a node of a cluster.
     pub(crate) in_cluster: bool,
     /// Settings of the votes in a quorum.
@@ -40,21 +40,21 @@ impl RedisConfig {
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
         // The URL itself is never repeated, because it may contain a password.
-        let url = Url::parse(url).map_err(|what| Error::Config {
+        let url = Url::parse(url).map_err(|reason| Error::Config {
             detail: format!(
-                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
+                "{reason}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
                  redis+cluster://host,host, redis+quorum://host,host,host[/db], rediss for TLS, redis+unix:///path, or memory:"
             ),
         })?;
         Ok(RedisConfig {
-            place: url.place,
+            location: url.location,
             settings: url.settings,
             tls: url.is_encrypted.then(Tls::default),
             credentials: None,
             sentinel_credentials: None,
             namespace: namespace.to_owned(),
             connect_timeout,
-            lanes: 0,
+            max_runtime_connections: 0,
             in_cluster: false,
             quorum: Quorum::default(),
         })
@@ -62,19 +62,19 @@ impl RedisConfig {
 
     /// Returns server, database and namespace, which decide whether two managers share locks.
     pub(crate) fn identity(&self) -> String {
-        let mut place = self.place.clone();
-        if let Place::One(Single::Sentinel {
+        let mut location = self.location.clone();
+        if let StoreLocation::Single(ServerLocation::Sentinel {
             sentinels: hosts, ..
         })
-        | Place::Cluster(hosts)
-        | Place::Quorum(hosts) = &mut place
+        | StoreLocation::Cluster(hosts)
+        | StoreLocation::Quorum(hosts) = &mut location
         {
             // The order of hosts makes no difference.
             hosts.sort_unstable();
         }
         format!(
             "{}/{} {}",
-            self.address_of(&place),
+            self.address_of(&location),
             self.settings.db(),
             self.namespace
         )
@@ -82,27 +82,35 @@ impl RedisConfig {
 
     /// Returns the server, or the hosts that determine it, without database and namespace.
     pub(crate) fn address(&self) -> String {
-        self.address_of(&self.place)
+        self.address_of(&self.location)
     }
 
-    pub(crate) fn address_of(&self, place: &Place) -> String {
-        match place {
-            Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
-                format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))
+    pub(crate) fn address_of(&self, location: &StoreLocation) -> String {
+        match location {
+            StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Tcp(host, port))) => {
+                format!(
+                    "{}://{}",
+                    self.scheme(),
+                    format_host(&(host.clone(), *port))
+                )
             }
-            Place::One(Single::Server(ConnectionAddr::Unix(path))) => {
+            StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Unix(path))) => {
                 format!("redis+unix://{}", path.display())
             }
-            Place::One(Single::Server(_)) => "redis".into(),
-            Place::One(Single::Sentinel { sentinels, service }) => {
+            StoreLocation::Single(ServerLocation::Direct(_)) => "redis".into(),
+            StoreLocation::Single(ServerLocation::Sentinel { sentinels, service }) => {
                 format!(
                     "{}+sentinel://{}/{service}",
                     self.scheme(),
-                    listed(sentinels)
+                    join_hosts(sentinels)
                 )
             }
-            Place::Cluster(nodes) => format!("{}+cluster://{}", self.scheme(), listed(nodes)),
-            Place::Quorum(servers) => format!("{}+quorum://{}", self.scheme(), listed(servers)),
+            StoreLocation::Cluster(nodes) => {
+                format!("{}+cluster://{}", self.scheme(), join_hosts(nodes))
+            }
+            StoreLocation::Quorum(servers) => {
+                format!("{}+quorum://{}", self.scheme(), join_hosts(servers))
+            }
         }
     }
 
@@ -129,13 +137,13 @@ impl RedisConfig {
     }
 
     /// Returns the error of a connection that could not be set up.
-    pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
-        trouble.at(&self.address()).into_connect_error(waited)
+    pub(crate) fn connect_error(&self, error: Trouble, waited: Duration) -> Error {
+        error.at(&self.address()).into_connect_error(waited)
     }
 }
 
-fn listed(hosts: &[Host]) -> String {
-    hosts.iter().map(shown).collect::<Vec<_>>().join(",")
+fn join_hosts(hosts: &[Host]) -> String {
+    hosts.iter().map(format_host).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

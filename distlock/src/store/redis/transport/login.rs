@@ -9,7 +9,7 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 
 /// Timeout of a credentials source, and of a server that receives credentials.
-pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Adds credentials to the settings of a connection.
 pub(crate) fn with_credentials(
@@ -23,13 +23,13 @@ pub(crate) fn with_credentials(
 }
 
 /// Returns the current credentials.
-pub(crate) async fn ask(source: &Source) -> Result<Credentials, Trouble> {
-    let failed = |why: String| {
-        let detail = format!("the credentials could not be had from their source: {why}");
+pub(crate) async fn fetch_credentials(source: &Source) -> Result<Credentials, Trouble> {
+    let failed = |reason: String| {
+        let detail = format!("the credentials could not be had from their source: {reason}");
         Trouble::new(Outage::Unreachable, detail)
     };
-    match tokio::time::timeout(WITHIN, source.ask()).await {
-        Ok(asked) => asked.map_err(|error| failed(error.to_string())),
-        Err(_) => Err(failed(format!("no answer for {WITHIN:?}"))),
+    match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.ask()).await {
+        Ok(fetched) => fetched.map_err(|error| failed(error.to_string())),
+        Err(_) => Err(failed(format!("no answer for {CREDENTIALS_TIMEOUT:?}"))),
     }
 }

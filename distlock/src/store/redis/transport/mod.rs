@@ -4,13 +4,13 @@
 pub(crate) mod config;
 pub(crate) mod login;
 pub(crate) mod multiplexed;
-pub(crate) mod other_protocol;
+pub(crate) mod protocol_mismatch;
 pub(crate) mod reply_scanner;
 pub(crate) mod request_numbers;
 pub(crate) mod role;
 pub(crate) mod sentinel;
 pub(crate) mod socket;
-pub(crate) mod sockets;
+pub(crate) mod socket_transport;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 pub(crate) mod url;
@@ -25,7 +25,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 
 /// Waits for a result up to `timeout`.
-pub(crate) async fn in_time<T>(
+pub(crate) async fn with_timeout<T>(
     timeout: Duration,
     work: impl Future<Output = Result<T, Trouble>>,
 ) -> Result<T, Trouble> {
@@ -35,11 +35,14 @@ pub(crate) async fn in_time<T>(
 
 /// A factory of connections to one server.
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
-    /// Opens a connection, which reports pushes and its end to `hears` until it is dropped.
-    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>>;
+    /// Opens a connection, which reports pushes and its end to `on_event` until it is dropped.
+    fn open(
+        &self,
+        on_event: ConnectionEventHandler,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>>;
 
     /// Spawns a task that keeps connections open.
-    fn spawn(&self, keeper: BoxFuture<'static, ()>);
+    fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
 /// A connection to a server. Commands are sent in the order in which their futures are first
@@ -61,7 +64,7 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
     }
 
     /// Returns a count that grows whenever the server sends something.
-    fn pulse(&self) -> u64;
+    fn activity(&self) -> u64;
 
     /// Returns the server that it leads to, if that may differ between connections.
     fn peer(&self) -> Option<&str> {
@@ -71,7 +74,7 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 
 /// An event of a connection, other than a reply.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ConnectionEvent {
     /// A message, as its channel and its payload.
     Message(Vec<Value>),
     /// The start of a subscription to a channel of a slot.
@@ -83,4 +86,4 @@ pub(crate) enum Heard {
 }
 
 /// The receiver of a connection's events. It must not block.
-pub(crate) type Hears = Arc<dyn Fn(Heard) + Send + Sync>;
+pub(crate) type ConnectionEventHandler = Arc<dyn Fn(ConnectionEvent) + Send + Sync>;

@@ -13,20 +13,20 @@ use tokio::task::AbortHandle;
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::BoxFuture;
-use crate::store::redis::transport::other_protocol;
+use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner;
 use crate::store::redis::transport::request_numbers::{RequestNumber, RequestNumbers};
-use crate::store::redis::transport::socket::{Fault, Pulse, Stream};
-use crate::store::redis::transport::{Connection, Heard, Hears};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::socket::{Activity, Fault, Stream};
+use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
+use crate::store::redis::wire::errors;
 use crate::util::mutex::lock;
 
 /// Upper limit of requests that wait for the socket.
-const PIPELINE: usize = 4_096;
+const PIPELINE_BUFFER_SIZE: usize = 4_096;
 
 /// Bytes that one system call writes if enough requests wait. The default of 8 KiB is less than
 /// twenty requests.
-const WRITE_SIZE: usize = 64 << 10;
+const WRITE_BUFFER_SIZE: usize = 64 << 10;
 
 /// A connection over a socket.
 #[derive(Debug)]
@@ -35,15 +35,15 @@ pub(crate) struct Multiplexed {
     /// The server it leads to, unless the URL names it.
     peer: Option<String>,
     has_pushes: bool,
-    pulse: Pulse,
+    activity: Activity,
     numbers: RequestNumbers,
-    gate: Arc<Gate>,
+    gate: Arc<EventGate>,
     driver: Driver,
 }
 
 impl Multiplexed {
     /// Sets the server that the connection leads to.
-    pub(crate) fn leading_to(self, peer: String) -> Self {
+    pub(crate) fn with_peer(self, peer: String) -> Self {
         Multiplexed {
             peer: Some(peer),
             ..self
@@ -51,38 +51,38 @@ impl Multiplexed {
     }
 
     /// Performs the handshake, including the credentials.
-    pub(crate) async fn begin(
+    pub(crate) async fn connect(
         stream: Stream,
         settings: &RedisConnectionInfo,
-        hears: Hears,
-    ) -> Result<Self, Refusal> {
-        let pulse = stream.pulse.clone();
+        on_event: ConnectionEventHandler,
+    ) -> Result<Self, HandshakeError> {
+        let activity = stream.activity.clone();
         let fault = stream.fault.clone();
         let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
-        let gate = Arc::new(Gate::before(hears, fault.clone()));
+        let gate = Arc::new(EventGate::new(on_event, fault.clone()));
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE)
-            .set_write_backpressure_boundary(WRITE_SIZE);
+            .set_pipeline_buffer_size(PIPELINE_BUFFER_SIZE)
+            .set_write_backpressure_boundary(WRITE_BUFFER_SIZE);
         if has_pushes {
-            let of_pushes = gate.clone();
+            let push_gate = gate.clone();
             config = config.set_push_sender(move |push| {
-                of_pushes.tell(push);
+                push_gate.forward(push);
                 Ok::<(), redis::aio::SendError>(())
             });
         }
         let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
         let (connection, driver) = connected.map_err(|error| match fault.get() {
-            Some(fault) => Refusal::For(fault.clone()),
-            None if error.is_io_error() || is_no_hello(&error) => {
-                Refusal::OfTheGreeting(refused(settings.db(), &error))
+            Some(fault) => HandshakeError::Rejected(fault.clone()),
+            None if error.is_io_error() || is_hello_unsupported(&error) => {
+                HandshakeError::HelloFailed(handshake_error(settings.db(), &error))
             }
-            None => Refusal::For(refused(settings.db(), &error)),
+            None => HandshakeError::Rejected(handshake_error(settings.db(), &error)),
         })?;
-        let at_end = TellsEnd(gate.clone());
+        let report_end_on_drop = ReportEndOnDrop(gate.clone());
         let driver = tokio::spawn(async move {
-            let _at_end = at_end;
+            let _report_end_on_drop = report_end_on_drop;
             driver.await;
         });
         gate.open();
@@ -90,7 +90,7 @@ impl Multiplexed {
             connection,
             peer: None,
             has_pushes,
-            pulse,
+            activity,
             numbers: RequestNumbers::new(has_pushes),
             gate,
             driver: Driver(driver.abort_handle()),
@@ -113,7 +113,7 @@ impl Multiplexed {
                               server, and not a proxy that rewrites?";
                 // An earlier fault is kept.
                 let _ = fault.set(Trouble::new(Outage::Unreachable, detail));
-                self.gate.tell_end();
+                self.gate.report_end();
                 self.driver.0.abort();
             }
         }
@@ -127,8 +127,8 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let number = self.numbers.append_to(&mut command);
-            let answer = connection.send_packed_command(&command).await?;
-            self.check(number, answer)?.extract_error()
+            let reply = connection.send_packed_command(&command).await?;
+            self.check(number, reply)?.extract_error()
         })
     }
 
@@ -148,11 +148,11 @@ impl Connection for Multiplexed {
                 pipe.add_command(command);
             }
             let sent = pipe.ignore_errors().query_async(&mut connection);
-            let answers: Vec<RedisResult<Value>> = sent.await?;
-            let mut checked = Vec::with_capacity(answers.len());
-            for (number, answer) in numbers.into_iter().zip(answers) {
-                checked.push(match answer {
-                    Ok(answer) => Ok(self.check(number, answer)?),
+            let replies: Vec<RedisResult<Value>> = sent.await?;
+            let mut checked = Vec::with_capacity(replies.len());
+            for (number, reply) in numbers.into_iter().zip(replies) {
+                checked.push(match reply {
+                    Ok(reply) => Ok(self.check(number, reply)?),
                     Err(error) => Err(error),
                 });
             }
@@ -166,8 +166,8 @@ impl Connection for Multiplexed {
         Box::pin(async move { connection.subscribe(channel).await })
     }
 
-    fn pulse(&self) -> u64 {
-        self.pulse.count()
+    fn activity(&self) -> u64 {
+        self.activity.count()
     }
 
     fn has_pushes(&self) -> bool {
@@ -180,113 +180,115 @@ impl Connection for Multiplexed {
 }
 
 /// Events of a connection, withheld until the handshake completes, because it may be replaced.
-struct Gate {
-    hears: Hears,
-    opened: Mutex<Opened>,
+struct EventGate {
+    on_event: ConnectionEventHandler,
+    state: Mutex<GateState>,
     fault: Fault,
 }
 
 #[derive(Clone, Copy)]
-enum Opened {
-    NotYet { has_ended: bool },
-    Yes,
+enum GateState {
+    Closed { has_ended: bool },
+    Open,
 }
 
-impl Gate {
-    fn before(hears: Hears, fault: Fault) -> Self {
-        Gate {
-            hears,
+impl EventGate {
+    fn new(on_event: ConnectionEventHandler, fault: Fault) -> Self {
+        EventGate {
+            on_event,
             fault,
-            opened: Mutex::new(Opened::NotYet { has_ended: false }),
+            state: Mutex::new(GateState::Closed { has_ended: false }),
         }
     }
 
     fn open(&self) {
-        let before = std::mem::replace(&mut *lock(&self.opened), Opened::Yes);
-        if let Opened::NotYet { has_ended: true } = before {
-            (self.hears)(Heard::End(self.fault.get().cloned()));
+        let before = std::mem::replace(&mut *lock(&self.state), GateState::Open);
+        if let GateState::Closed { has_ended: true } = before {
+            (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
         }
     }
 
-    fn tell(&self, push: PushInfo) {
+    fn forward(&self, push: PushInfo) {
         match push.kind {
-            PushKind::Disconnection => self.tell_end(),
+            PushKind::Disconnection => self.report_end(),
             _ if self.fault.get().is_some() => {}
-            PushKind::Message | PushKind::SMessage => (self.hears)(Heard::Message(push.data)),
-            PushKind::SSubscribe => (self.hears)(Heard::Subscribed(push.data)),
-            PushKind::Other(name) if name == reply_scanner::RENAMED => {
-                (self.hears)(Heard::Unsubscribed(push.data));
+            PushKind::Message | PushKind::SMessage => {
+                (self.on_event)(ConnectionEvent::Message(push.data))
+            }
+            PushKind::SSubscribe => (self.on_event)(ConnectionEvent::Subscribed(push.data)),
+            PushKind::Other(name) if name == reply_scanner::RENAMED_SUNSUBSCRIBE => {
+                (self.on_event)(ConnectionEvent::Unsubscribed(push.data));
             }
             _ => {}
         }
     }
 
-    fn tell_end(&self) {
-        match &mut *lock(&self.opened) {
-            Opened::NotYet { has_ended } => {
+    fn report_end(&self) {
+        match &mut *lock(&self.state) {
+            GateState::Closed { has_ended } => {
                 *has_ended = true;
                 return;
             }
-            Opened::Yes => {}
+            GateState::Open => {}
         }
-        (self.hears)(Heard::End(self.fault.get().cloned()));
+        (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for EventGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").finish_non_exhaustive()
+        f.debug_struct("EventGate").finish_non_exhaustive()
     }
 }
 
 /// The reason why a connection cannot be used.
-pub(crate) enum Refusal {
-    For(Trouble),
+pub(crate) enum HandshakeError {
+    Rejected(Trouble),
     /// The greeting was not answered, or not understood.
-    OfTheGreeting(Trouble),
+    HelloFailed(Trouble),
 }
 
-impl Refusal {
-    pub(crate) fn trouble(self) -> Trouble {
-        let (Refusal::For(trouble) | Refusal::OfTheGreeting(trouble)) = self;
-        trouble
+impl HandshakeError {
+    pub(crate) fn into_error(self) -> Trouble {
+        let (HandshakeError::Rejected(error) | HandshakeError::HelloFailed(error)) = self;
+        error
     }
 }
 
-fn is_no_hello(error: &redis::RedisError) -> bool {
+fn is_hello_unsupported(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || trouble::of(error).code == Code::UnknownCommand
+        || errors::classify(error).code == Code::UnknownCommand
 }
 
 /// Returns the error of a server that rejects this client.
-fn refused(db: i64, error: &redis::RedisError) -> Trouble {
+fn handshake_error(db: i64, error: &redis::RedisError) -> Trouble {
     // The server's error text repeats the command with its password, so it is not used.
-    if trouble::of(error).code == Code::UnknownCommand {
+    if errors::classify(error).code == Code::UnknownCommand {
         return Trouble::new(
             Outage::Misconfigured,
             "the server does not know HELLO, and so does not speak RESP3; use Redis 6.2 or later",
         );
     }
     if error.kind() == ErrorKind::Parse {
-        return other_protocol::misconfigured("its reply is not one of Redis");
+        return protocol_mismatch::not_redis("its reply is not one of Redis");
     }
     if db != 0 && error.to_string().contains("refused to switch database") {
         return unknown_database(db, error.detail().unwrap_or_default());
     }
-    trouble::with_remedy(trouble::of(error))
+    errors::with_remedy(errors::classify(error))
 }
 
-fn unknown_database(db: i64, said: &str) -> Trouble {
-    let refused = format!("the URL's database {db} cannot be selected: {said}");
-    let error = trouble::of_text(said);
+fn unknown_database(db: i64, reply_text: &str) -> Trouble {
+    let detail = format!("the URL's database {db} cannot be selected: {reply_text}");
+    let error = errors::classify_text(reply_text);
     if error.code == Code::OnlyOutsideClusters {
-        return trouble::node_of_cluster();
+        return errors::node_of_cluster();
     }
     if error.outage == Outage::Denied {
-        return Trouble::new(Outage::Denied, refused).with_remedy("grant the user +select");
+        return Trouble::new(Outage::Denied, detail).with_remedy("grant the user +select");
     }
-    Trouble::new(Outage::Misconfigured, refused)
+    Trouble::new(Outage::Misconfigured, detail)
         .with_remedy("name one below the server's `databases`")
 }
 
@@ -297,11 +299,11 @@ struct Driver(AbortHandle);
 
 /// Reports the end of a connection on drop. This includes the drop of its runtime, which the
 /// `redis` crate does not notice.
-struct TellsEnd(Arc<Gate>);
+struct ReportEndOnDrop(Arc<EventGate>);
 
-impl Drop for TellsEnd {
+impl Drop for ReportEndOnDrop {
     fn drop(&mut self) {
-        self.0.tell_end();
+        self.0.report_end();
     }
 }
 

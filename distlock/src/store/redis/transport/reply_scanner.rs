@@ -11,12 +11,12 @@
 
 /// Upper limit of the size of a reply, in bytes. The reply of `CLUSTER SLOTS` is the largest known,
 /// with 1 MiB for thousands of ranges.
-const MAX_SIZE: u64 = 8 << 20;
+const MAX_REPLY_SIZE: u64 = 8 << 20;
 
 /// Minimum size of a nested value, in addition to its text.
 const VALUE_SIZE: u64 = 16;
 
-pub(crate) const TOO_LARGE: &str =
+pub(crate) const TOO_LARGE_MESSAGE: &str =
     "a reply was larger than 8 MiB, so the connection was closed; is it a Redis server?";
 
 /// A reply exceeds the limit, or announces that it will.
@@ -24,122 +24,128 @@ pub(crate) const TOO_LARGE: &str =
 pub(crate) struct TooLarge;
 
 /// The name of the push.
-const NAME: &[u8; 12] = b"sunsubscribe";
+const SUNSUBSCRIBE: &[u8; 12] = b"sunsubscribe";
 
 /// The new name of the push. It differs only in its last byte, so no bytes have to be held back.
-pub(crate) const RENAMED: &str = "sunsubscribd";
+pub(crate) const RENAMED_SUNSUBSCRIBE: &str = "sunsubscribd";
 
 /// A scanner of replies, which may arrive in pieces of any size.
 #[derive(Debug)]
 pub(crate) struct ReplyScanner {
-    at: At,
-    renames: bool,
+    state: ScanState,
+    renames_sunsubscribe: bool,
     /// Size of the current reply so far.
     size: u64,
     /// Values of the current reply or push that are still missing.
     missing: u64,
     /// True if the next value is the name of a push.
-    is_name: bool,
+    expects_push_name: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum ScanState {
     /// Before a value.
     Start,
     /// In the first line of a value of this kind, with the number read so far.
     Line { kind: u8, number: Option<u64> },
-    /// In a text. `alike` is the number of its bytes so far, if all match the name.
-    Text { left: u64, alike: Option<usize> },
+    /// In a text. `matched` is the number of its bytes so far, if all match the name.
+    Text {
+        remaining: u64,
+        matched: Option<usize>,
+    },
 }
 
 impl ReplyScanner {
-    pub(crate) fn new(renames: bool) -> Self {
+    pub(crate) fn new(renames_sunsubscribe: bool) -> Self {
         ReplyScanner {
-            at: At::Start,
-            renames,
+            state: ScanState::Start,
+            renames_sunsubscribe,
             size: 0,
             missing: 0,
-            is_name: false,
+            expects_push_name: false,
         }
     }
 
-    pub(crate) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), TooLarge> {
+    pub(crate) fn scan(&mut self, mut bytes: &mut [u8]) -> Result<(), TooLarge> {
         while let Some(first) = bytes.first_mut() {
-            let used = match self.at {
-                At::Start => {
+            let used = match self.state {
+                ScanState::Start => {
                     if self.missing == 0 {
                         self.missing = 1;
                         self.size = 0;
                     }
                     let kind = *first;
-                    self.at = At::Line {
+                    self.state = ScanState::Line {
                         kind,
                         number: Some(0),
                     };
                     1
                 }
-                At::Line { kind, number } => {
+                ScanState::Line { kind, number } => {
                     match *first {
-                        b'\n' => self.line_ends(kind, number)?,
+                        b'\n' => self.end_line(kind, number)?,
                         b'\r' => {}
                         digit @ b'0'..=b'9' => {
                             let digit = u64::from(digit - b'0');
                             let number = number
                                 .and_then(|number| number.checked_mul(10)?.checked_add(digit));
-                            self.at = At::Line { kind, number };
+                            self.state = ScanState::Line { kind, number };
                         }
                         // `-1` means that there is no value.
-                        _ => self.at = At::Line { kind, number: None },
+                        _ => self.state = ScanState::Line { kind, number: None },
                     }
                     1
                 }
-                At::Text { left, alike } => {
-                    if let Some(alike) = alike {
-                        self.compare(first, left, alike);
+                ScanState::Text { remaining, matched } => {
+                    if let Some(matched) = matched {
+                        self.match_name(first, remaining, matched);
                         1
                     } else {
-                        let used =
-                            usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
-                        self.text_goes_on(left, used, None);
+                        let used = usize::try_from(remaining)
+                            .map_or(bytes.len(), |remaining| remaining.min(bytes.len()));
+                        self.advance_text(remaining, used, None);
                         used
                     }
                 }
             };
             bytes = &mut bytes[used..];
-            self.take(used as u64)?;
+            self.add_size(used as u64)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, size: u64) -> Result<(), TooLarge> {
+    fn add_size(&mut self, size: u64) -> Result<(), TooLarge> {
         self.size = self.size.saturating_add(size);
-        (self.size <= MAX_SIZE).then_some(()).ok_or(TooLarge)
+        (self.size <= MAX_REPLY_SIZE).then_some(()).ok_or(TooLarge)
     }
 
-    fn line_ends(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
+    fn end_line(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
         self.missing -= 1;
-        let is_first = std::mem::take(&mut self.is_name);
-        self.at = At::Start;
+        let is_push_name = std::mem::take(&mut self.expects_push_name);
+        self.state = ScanState::Start;
         let Some(number) = number else {
             return Ok(());
         };
         let inside = match kind {
             b'$' | b'=' | b'!' => {
                 // The bytes of the text are counted as they arrive.
-                if self.size.saturating_add(number) > MAX_SIZE {
+                if self.size.saturating_add(number) > MAX_REPLY_SIZE {
                     return Err(TooLarge);
                 }
-                let alike = (self.renames && is_first && number == NAME.len() as u64).then_some(0);
+                let matched = (self.renames_sunsubscribe
+                    && is_push_name
+                    && number == SUNSUBSCRIBE.len() as u64)
+                    .then_some(0);
                 // The line end belongs to the text.
-                self.at = At::Text {
-                    left: number.saturating_add(2),
-                    alike,
+                self.state = ScanState::Text {
+                    remaining: number.saturating_add(2),
+                    matched,
                 };
                 0
             }
             b'*' | b'~' => number,
             b'>' => {
-                self.is_name = self.missing == 0;
+                self.expects_push_name = self.missing == 0;
                 number
             }
             b'%' => number.saturating_mul(2),
@@ -148,25 +154,25 @@ impl ReplyScanner {
             _ => 0,
         };
         self.missing = self.missing.saturating_add(inside);
-        self.take(inside.saturating_mul(VALUE_SIZE))
+        self.add_size(inside.saturating_mul(VALUE_SIZE))
     }
 
-    fn compare(&mut self, byte: &mut u8, left: u64, alike: usize) {
-        let alike = (*byte == NAME[alike]).then_some(alike + 1);
-        if alike == Some(NAME.len()) {
-            *byte = RENAMED.as_bytes()[NAME.len() - 1];
-            self.text_goes_on(left, 1, None);
+    fn match_name(&mut self, byte: &mut u8, remaining: u64, matched: usize) {
+        let matched = (*byte == SUNSUBSCRIBE[matched]).then_some(matched + 1);
+        if matched == Some(SUNSUBSCRIBE.len()) {
+            *byte = RENAMED_SUNSUBSCRIBE.as_bytes()[SUNSUBSCRIBE.len() - 1];
+            self.advance_text(remaining, 1, None);
         } else {
-            self.text_goes_on(left, 1, alike);
+            self.advance_text(remaining, 1, matched);
         }
     }
 
-    fn text_goes_on(&mut self, left: u64, read: usize, alike: Option<usize>) {
-        let left = left.saturating_sub(read as u64);
-        self.at = if left == 0 {
-            At::Start
+    fn advance_text(&mut self, remaining: u64, read: usize, matched: Option<usize>) {
+        let remaining = remaining.saturating_sub(read as u64);
+        self.state = if remaining == 0 {
+            ScanState::Start
         } else {
-            At::Text { left, alike }
+            ScanState::Text { remaining, matched }
         };
     }
 }
@@ -223,7 +229,7 @@ mod tests {
             (">18446744073709551615\r\n", true),
         ] {
             let mut scanner = ReplyScanner::new(false);
-            let read = scanner.read(&mut said.as_bytes().to_vec());
+            let read = scanner.scan(&mut said.as_bytes().to_vec());
             assert_eq!(read.is_err(), is_too_large, "{:.30}", said);
         }
     }
@@ -245,7 +251,7 @@ mod tests {
                     break;
                 }
                 let (piece, behind) = rest.split_at_mut((*piece).min(rest.len()));
-                scanner.read(piece).unwrap();
+                scanner.scan(piece).unwrap();
                 rest = behind;
             }
             prop_assert_eq!(String::from_utf8(bytes).unwrap(), text(ITS_OWN));

@@ -5,17 +5,17 @@ use redis::from_redis_value;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::reply::Reply;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::ReplyReader;
 
 async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
     let role = connection.send(redis::cmd("ROLE")).await;
-    Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
+    ReplyReader::from_list(role.map_err(|error| errors::classify(&error))?)?.text()
 }
 
 /// Rejects a server that the sentinels report as the primary, and that is not. It is about to
 /// become the primary, or no longer is.
-pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trouble> {
+pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await {
         Ok(role) if role == "master" => Ok(()),
         Ok(_) => Err(Trouble::new(
@@ -23,8 +23,8 @@ pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
             "the sentinels say that it is the master, and it is a replica: a failover is under way",
         )),
         // Without permission for ROLE, a rejected write shows it, unless replicas accept writes.
-        Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
-        Err(trouble) => Err(trouble),
+        Err(error) if error.outage == Outage::Denied => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Tro
 }
 
 /// Rejects a sentinel. Called for a server that runs no scripts.
-pub(crate) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
+pub(crate) async fn check_not_sentinel(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await.as_deref() {
         Ok("sentinel") => Err(Trouble::new(
             Outage::Misconfigured,

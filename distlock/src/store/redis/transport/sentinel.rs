@@ -13,14 +13,14 @@ use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::Multiplexed;
-use crate::store::redis::transport::socket::Wire;
-use crate::store::redis::transport::url::{Host, shown};
-use crate::store::redis::transport::{Connection, Hears, in_time};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::socket::SocketConnector;
+use crate::store::redis::transport::url::{Host, format_host};
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, with_timeout};
+use crate::store::redis::wire::errors;
 
 /// Lower limit of the time that a sentinel has to reply, which is otherwise a quarter of the
 /// connect timeout.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The sentinels of one service.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(crate) struct Sentinels {
     /// URL scheme in the name of a server.
     scheme: &'static str,
     settings: RedisConnectionInfo,
-    wire: Wire,
-    answers_within: Duration,
+    connector: SocketConnector,
+    query_timeout: Duration,
 }
 
 impl Sentinels {
@@ -47,48 +47,51 @@ impl Sentinels {
             service: service.to_owned(),
             scheme: config.scheme(),
             settings,
-            wire: Wire::of(config),
-            answers_within: (config.connect_timeout / 4).max(ANSWERS_WITHIN),
+            connector: SocketConnector::new(config),
+            query_timeout: (config.connect_timeout / 4).max(MIN_QUERY_TIMEOUT),
         }
     }
 
-    pub(crate) fn name_of(&self, host: &Host) -> String {
-        format!("{}://{}", self.scheme, shown(host))
+    pub(crate) fn address_of(&self, host: &Host) -> String {
+        format!("{}://{}", self.scheme, format_host(host))
     }
 
     /// Returns the primary that most sentinels report, without waiting for the others. Otherwise
     /// all reports must agree, because an isolated sentinel may know an old primary.
-    pub(crate) async fn master(&self) -> Result<Host, Trouble> {
-        let asked = self.hosts.iter().map(|host| self.asked(host).boxed());
-        let mut asked: FuturesUnordered<_> = asked.collect();
+    pub(crate) async fn primary(&self) -> Result<Host, Trouble> {
+        let queries = self
+            .hosts
+            .iter()
+            .map(|host| self.query_sentinel(host).boxed());
+        let mut queries: FuturesUnordered<_> = queries.collect();
         let mut votes: BTreeMap<Host, usize> = BTreeMap::new();
         let mut unknown = 0;
-        let mut troubles = Vec::new();
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(Some(master)) => {
-                    let count = votes.entry(master.clone()).or_default();
+        let mut failures = Vec::new();
+        while let Some(reply) = queries.next().await {
+            match reply {
+                Ok(Some(primary)) => {
+                    let count = votes.entry(primary.clone()).or_default();
                     *count += 1;
                     if *count > self.hosts.len() / 2 {
-                        return Ok(master);
+                        return Ok(primary);
                     }
                 }
                 Ok(None) => unknown += 1,
-                Err(trouble) => troubles.push(trouble),
+                Err(error) => failures.push(error),
             }
         }
         let mut named = votes.keys();
         match (named.next(), named.next()) {
-            (None, _) => Err(self.nobody_knows(unknown, troubles)),
-            (Some(master), None) => Ok(master.clone()),
-            _ => Err(self.they_disagree(&votes)),
+            (None, _) => Err(self.no_primary_error(unknown, failures)),
+            (Some(primary), None) => Ok(primary.clone()),
+            _ => Err(self.disagreement_error(&votes)),
         }
     }
 
-    fn they_disagree(&self, votes: &BTreeMap<Host, usize>) -> Trouble {
+    fn disagreement_error(&self, votes: &BTreeMap<Host, usize>) -> Trouble {
         let service = &self.service;
-        let each = votes.iter().map(|(master, count)| {
-            let name = self.name_of(master);
+        let each = votes.iter().map(|(primary, count)| {
+            let name = self.address_of(primary);
             format!("{count} say {name}")
         });
         Trouble::new(
@@ -101,7 +104,7 @@ impl Sentinels {
         )
     }
 
-    fn nobody_knows(&self, unknown: usize, troubles: Vec<Trouble>) -> Trouble {
+    fn no_primary_error(&self, unknown: usize, failures: Vec<Trouble>) -> Trouble {
         let service = &self.service;
         if unknown > 0 {
             return Trouble::new(
@@ -114,14 +117,14 @@ impl Sentinels {
             );
         }
         // A rejection explains more than a missing reply.
-        let outage = |trouble: &Trouble| trouble.outage;
-        let refusal = troubles
+        let outage = |error: &Trouble| error.outage;
+        let rejection = failures
             .iter()
             .map(outage)
             .find(|outage| !outage.is_transient());
-        let details = troubles.iter().map(|trouble| &*trouble.detail);
+        let details = failures.iter().map(|error| &*error.detail);
         Trouble::new(
-            refusal.unwrap_or(Outage::Unreachable),
+            rejection.unwrap_or(Outage::Unreachable),
             format!(
                 "no sentinel of `{service}` says where the master is: {}",
                 details.collect::<Vec<_>>().join("; ")
@@ -130,56 +133,59 @@ impl Sentinels {
     }
 
     /// Queries one sentinel, on a new connection.
-    async fn asked(&self, host: &Host) -> Result<Option<Host>, Trouble> {
-        let asked = in_time(self.answers_within, async {
-            let deaf: Hears = Arc::new(|_| {});
-            let connection = self.connect(host, deaf).await?;
-            self.ask(&connection).await
+    async fn query_sentinel(&self, host: &Host) -> Result<Option<Host>, Trouble> {
+        let query = with_timeout(self.query_timeout, async {
+            let ignore_events: ConnectionEventHandler = Arc::new(|_| {});
+            let connection = self.connect(host, ignore_events).await?;
+            self.query_primary(&connection).await
         });
-        let asked = asked.await;
-        asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
+        let reply = query.await;
+        reply.map_err(|error| explain_rejection(error).at(&self.address_of(host)))
     }
 
     pub(crate) async fn connect(
         &self,
         (host, port): &Host,
-        hears: Hears,
+        on_event: ConnectionEventHandler,
     ) -> Result<Multiplexed, Trouble> {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
-        let stream = self.wire.open(&address).await?;
-        let greeted = Multiplexed::begin(stream, &self.settings, hears).await;
-        match greeted {
+        let stream = self.connector.connect(&address).await?;
+        let connected = Multiplexed::connect(stream, &self.settings, on_event).await;
+        match connected {
             Ok(connection) => Ok(connection),
-            Err(refusal) => Err(self.wire.explain(&address, refusal.trouble()).await),
+            Err(error) => Err(self.connector.explain(&address, error.into_error()).await),
         }
     }
 
     /// Returns the primary that a sentinel reports, or `None` if it does not know the service.
-    pub(crate) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
-        let mut ask = redis::cmd("SENTINEL");
-        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answer = connection.send(ask).await.map_err(|error| {
-            let trouble = trouble::of(&error);
-            if trouble.code == Code::UnknownCommand {
-                let what = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
-                Trouble::new(Outage::Misconfigured, what)
+    pub(crate) async fn query_primary(
+        &self,
+        connection: &dyn Connection,
+    ) -> Result<Option<Host>, Trouble> {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let reply = connection.send(command).await.map_err(|error| {
+            let error = errors::classify(&error);
+            if error.code == Code::UnknownCommand {
+                let detail = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
+                Trouble::new(Outage::Misconfigured, detail)
             } else {
-                trouble
+                error
             }
         })?;
-        from_redis_value(answer).map_err(|error| trouble::of(&error.into()))
+        from_redis_value(reply).map_err(|error| errors::classify(&error.into()))
     }
 }
 
 /// Returns the error of a sentinel that rejects the credentials, which are not those of the server.
-pub(crate) fn explained(trouble: Trouble) -> Trouble {
-    let code = match trouble.code {
+pub(crate) fn explain_rejection(error: Trouble) -> Trouble {
+    let code = match error.code {
         Code::NotAuthenticated => "NOAUTH",
         Code::WrongPassword => "WRONGPASS",
         Code::NoPermission => "NOPERM",
-        _ => return trouble,
+        _ => return error,
     };
-    let what =
+    let detail =
         format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
-    Trouble::new(Outage::Denied, what)
+    Trouble::new(Outage::Denied, detail)
 }

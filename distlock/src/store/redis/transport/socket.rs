@@ -21,13 +21,13 @@ use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::other_protocol;
+use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
 #[cfg(feature = "tls")]
 use crate::store::redis::transport::tls;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
 
-const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 
 /// Time after which a dead peer is noticed, regardless of the kernel's default.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -35,38 +35,38 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lower limit of the time in which TLS must begin. It is otherwise half of the connect timeout,
 /// which leaves time for a second attempt.
-const TLS_WITHIN: Duration = Duration::from_millis(500);
+const MIN_TLS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The settings of sockets to a server.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code))]
-pub(crate) struct Wire {
+pub(crate) struct SocketConnector {
     tls: Option<Tls>,
     /// Upper limit of the time in which TLS must begin.
-    tls_within: Duration,
+    tls_timeout: Duration,
     in_cluster: bool,
 }
 
-impl Wire {
-    pub(crate) fn of(config: &RedisConfig) -> Self {
-        Wire {
+impl SocketConnector {
+    pub(crate) fn new(config: &RedisConfig) -> Self {
+        SocketConnector {
             tls: config.tls.clone(),
-            tls_within: (config.connect_timeout / 2).max(TLS_WITHIN),
+            tls_timeout: (config.connect_timeout / 2).max(MIN_TLS_TIMEOUT),
             in_cluster: config.in_cluster,
         }
     }
 
     /// Connects. The name is resolved every time, because it may have moved to another server.
-    pub(crate) async fn open(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
-        let failed = |error: io::Error| trouble::of(&error.into());
+    pub(crate) async fn connect(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
+        let failed = |error: io::Error| errors::classify(&error.into());
         let socket: Box<dyn Socket> = match address {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await.map_err(failed)?;
-                tune(&stream).map_err(failed)?;
+                set_options(&stream).map_err(failed)?;
                 tokio::select! {
                     biased;
                     secured = self.secure(host, stream) => secured?,
-                    plain = self.finds_plain_text(host, *port), if self.tls.is_some() => return Err(plain),
+                    plain = self.detect_plain_text(host, *port), if self.tls.is_some() => return Err(plain),
                 }
             }
             #[cfg(unix)]
@@ -78,19 +78,19 @@ impl Wire {
         };
         Ok(Stream {
             socket,
-            pulse: Pulse::default(),
+            activity: Activity::default(),
             fault: Fault::default(),
             replies: ReplyScanner::new(self.in_cluster),
         })
     }
 
     /// Waits until TLS is overdue, and returns once the server has answered a plain PING, or never.
-    async fn finds_plain_text(&self, host: &str, port: u16) -> Trouble {
-        tokio::time::sleep(self.tls_within / 4).await;
-        if !other_protocol::speaks_plainly(connect(host, port)).await {
+    async fn detect_plain_text(&self, host: &str, port: u16) -> Trouble {
+        tokio::time::sleep(self.tls_timeout / 4).await;
+        if !protocol_mismatch::speaks_plain_text(connect(host, port)).await {
             std::future::pending::<()>().await;
         }
-        other_protocol::without_tls()
+        protocol_mismatch::lacks_tls()
     }
 
     /// Returns why a server ended a connection without a reply, as far as can be determined. It may
@@ -100,9 +100,9 @@ impl Wire {
             ConnectionAddr::Tcp(host, port)
                 if self.tls.is_none()
                     && error.outage == Outage::Unreachable
-                    && other_protocol::speaks_tls(connect(host, *port)).await =>
+                    && protocol_mismatch::speaks_tls(connect(host, *port)).await =>
             {
-                other_protocol::with_tls()
+                protocol_mismatch::expects_tls()
             }
             _ => error,
         }
@@ -112,17 +112,17 @@ impl Wire {
     async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, Trouble> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let secured = tls::secure(tls, host, stream, self.tls_within);
+            let secured = tls::secure(tls, host, stream, self.tls_timeout);
             return Ok(Box::new(secured.await?));
         }
         Ok(Box::new(stream))
     }
 }
 
-fn tune(stream: &TcpStream) -> io::Result<()> {
+fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(())
@@ -131,14 +131,14 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 /// A count of the data that a server has sent. Any data proves that the server is alive, so a
 /// client with many queued commands does not take their delay for a dead connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse(Arc<AtomicU64>);
+pub(crate) struct Activity(Arc<AtomicU64>);
 
-impl Pulse {
+impl Activity {
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn beat(&self) {
+    fn record(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -152,7 +152,7 @@ pub(crate) type Fault = Arc<OnceCell<Trouble>>;
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Box<dyn Socket>,
-    pub(crate) pulse: Pulse,
+    pub(crate) activity: Activity,
     pub(crate) fault: Fault,
     replies: ReplyScanner,
 }
@@ -167,14 +167,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     while let Some(attempt) = attempts.next().await {
         match attempt {
             Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(failed)
+    Err(last_error)
 }
 
 impl AsyncRead for Stream {
@@ -187,28 +187,30 @@ impl AsyncRead for Stream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            if this.pulse.count() == 0
-                && let Some(error) = other_protocol::of_first_bytes(&buffer.filled()[before..])
+            if this.activity.count() == 0
+                && let Some(error) = protocol_mismatch::from_first_bytes(&buffer.filled()[before..])
             {
                 let _ = this.fault.set(error);
             }
-            this.pulse.beat();
-            if let Err(TooLarge) = this.replies.read(&mut buffer.filled_mut()[before..]) {
+            this.activity.record();
+            if let Err(TooLarge) = this.replies.scan(&mut buffer.filled_mut()[before..]) {
                 buffer.set_filled(before);
-                let trouble = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE);
+                let error = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE_MESSAGE);
                 // An earlier fault is kept.
-                let _ = this.fault.set(trouble);
-                let error =
-                    io::Error::new(io::ErrorKind::ConnectionReset, reply_scanner::TOO_LARGE);
+                let _ = this.fault.set(error);
+                let error = io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    reply_scanner::TOO_LARGE_MESSAGE,
+                );
                 return Poll::Ready(Err(error));
             }
         }
         #[cfg(feature = "tls")]
         if let Poll::Ready(Err(error)) = &read
-            && let Some(trouble) = tls::objection(error)
+            && let Some(error) = tls::read_error(error)
         {
             // An earlier fault is kept.
-            let _ = this.fault.set(trouble);
+            let _ = this.fault.set(error);
         }
         read
     }

@@ -16,33 +16,33 @@ use tokio_rustls::client::TlsStream;
 use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::transport::other_protocol;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::protocol_mismatch;
+use crate::store::redis::wire::errors;
 
 /// Performs a TLS handshake, with a timeout because a plain port may send nothing at all.
 pub(crate) async fn secure(
     tls: &Tls,
     host: &str,
     stream: TcpStream,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<TlsStream<TcpStream>, Trouble> {
     let name = tls.expected(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-        untrusted(format!(
+        tls_error(format!(
             "`{name}` is no name that a certificate can have: give the server's with `Tls::server_name`"
         ))
     })?;
     // This reads files, which may be on slow storage.
     let settings = tls.clone();
     let config = tokio::task::spawn_blocking(move || config(&settings)).await;
-    let config = config.map_err(|error| untrusted(error.to_string()))??;
+    let config = config.map_err(|error| tls_error(error.to_string()))??;
     let secured = TlsConnector::from(Arc::new(config)).connect(server, stream);
-    match tokio::time::timeout(within, secured).await {
-        Ok(secured) => secured.map_err(|error| refused(error, name)),
+    match tokio::time::timeout(timeout, secured).await {
+        Ok(secured) => secured.map_err(|error| handshake_error(error, name)),
         Err(_) => Err(Trouble::new(
             Outage::TimedOut,
             format!(
-                "the server accepts connections, and says nothing of TLS for {within:?}: if this is its plain port, write \
+                "the server accepts connections, and says nothing of TLS for {timeout:?}: if this is its plain port, write \
                  redis:// instead of rediss://, or give the port of `tls-port`"
             ),
         )),
@@ -50,23 +50,23 @@ pub(crate) async fn secure(
 }
 
 /// Returns the error of an established connection if TLS caused it.
-pub(crate) fn objection(error: &io::Error) -> Option<Trouble> {
-    of_tls(error).map(|error| untrusted(explain(error, "the URL's host")))
+pub(crate) fn read_error(error: &io::Error) -> Option<Trouble> {
+    as_rustls_error(error).map(|error| tls_error(explain(error, "the URL's host")))
 }
 
-fn refused(error: io::Error, name: &str) -> Trouble {
-    match of_tls(&error) {
-        Some(rustls::Error::InvalidMessage(_)) => other_protocol::without_tls(),
-        Some(error) => untrusted(explain(error, &format!("`{name}`"))),
-        None => trouble::of(&error.into()),
+fn handshake_error(error: io::Error, name: &str) -> Trouble {
+    match as_rustls_error(&error) {
+        Some(rustls::Error::InvalidMessage(_)) => protocol_mismatch::lacks_tls(),
+        Some(error) => tls_error(explain(error, &format!("`{name}`"))),
+        None => errors::classify(&error.into()),
     }
 }
 
-fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+fn as_rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn untrusted(detail: String) -> Trouble {
+fn tls_error(detail: String) -> Trouble {
     Trouble::new(Outage::Tls, detail)
 }
 
@@ -77,7 +77,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| {
-            untrusted(format!(
+            tls_error(format!(
                 "the crypto provider offers no TLS 1.2 or 1.3: {error}"
             ))
         })?
@@ -92,7 +92,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
     builder
         .with_client_auth_cert(chain, private)
         .map_err(|error| {
-            untrusted(format!(
+            tls_error(format!(
                 "the key in {} does not belong to the certificate in {} ({setting}): {error}",
                 key.display(),
                 certificate.display()
@@ -121,7 +121,7 @@ fn default_roots() -> Result<RootCertStore, Trouble> {
         return Ok(roots);
     }
     let errors: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
-    Err(untrusted(format!(
+    Err(tls_error(format!(
         "this system has no trusted certificates ({}): install ca-certificates, or name a file with `Tls::ca_file`",
         errors.join("; ")
     )))
@@ -135,7 +135,7 @@ fn default_roots() -> Result<RootCertStore, Trouble> {
 
 #[cfg(not(any(feature = "tls-webpki-roots", feature = "tls-native-roots")))]
 fn default_roots() -> Result<RootCertStore, Trouble> {
-    Err(untrusted(
+    Err(tls_error(
         "this build trusts nobody by itself: name the file of the server's CA with `Tls::ca_file`, or give distlock the \
          feature `tls-native-roots` or `tls-webpki-roots`"
             .into(),
@@ -152,10 +152,10 @@ fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static
     }
 }
 
-fn unreadable(path: &Path, setting: &str, why: impl std::fmt::Display) -> Trouble {
+fn unreadable(path: &Path, setting: &str, reason: impl std::fmt::Display) -> Trouble {
     let path = path.display();
-    untrusted(format!(
-        "{path} cannot be used as a PEM file ({setting}): {why}"
+    tls_error(format!(
+        "{path} cannot be used as a PEM file ({setting}): {reason}"
     ))
 }
 

@@ -8,7 +8,7 @@ use redis::{
 pub(crate) type Host = (String, u16);
 
 /// Formats a host as in a URL.
-pub(crate) fn shown((host, port): &Host) -> String {
+pub(crate) fn format_host((host, port): &Host) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
@@ -16,12 +16,12 @@ pub(crate) fn shown((host, port): &Host) -> String {
     }
 }
 
-const SENTINELS_PORT: u16 = 26_379;
+const DEFAULT_SENTINEL_PORT: u16 = 26_379;
 
 /// The location of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    One(Single),
+pub(crate) enum StoreLocation {
+    Single(ServerLocation),
     /// The primaries of the cluster that these nodes belong to.
     Cluster(Vec<Host>),
     /// A majority of these independent servers.
@@ -30,8 +30,8 @@ pub(crate) enum Place {
 
 /// The location of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Single {
-    Server(ConnectionAddr),
+pub(crate) enum ServerLocation {
+    Direct(ConnectionAddr),
     /// The primary of a service, as its sentinels report it.
     Sentinel {
         sentinels: Vec<Host>,
@@ -41,7 +41,7 @@ pub(crate) enum Single {
 
 /// A parsed URL.
 pub(crate) struct Url {
-    pub(crate) place: Place,
+    pub(crate) location: StoreLocation,
     pub(crate) settings: RedisConnectionInfo,
     pub(crate) is_encrypted: bool,
 }
@@ -59,7 +59,7 @@ impl Url {
     /// Parses a URL. The error repeats no part of it, because that may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
-        let (kind, is_encrypted) = kind(scheme)?;
+        let (kind, is_encrypted) = parse_scheme(scheme)?;
         if is_encrypted && !cfg!(feature = "tls") {
             return Err(
                 "the lock store's URL wants TLS, which this build has not: give distlock the feature \
@@ -69,45 +69,45 @@ impl Url {
         }
         let (authority, path) = match kind {
             Kind::Unix => ("", ""),
-            _ => split(rest)?,
+            _ => split_authority(rest)?,
         };
         let (user, hosts) = match authority.rfind('@') {
             Some(at) => authority.split_at(at + 1),
             None => ("", authority),
         };
-        let (place, settings) = match kind {
-            Kind::Unix => one(url)?,
+        let (location, settings) = match kind {
+            Kind::Unix => single_server(url)?,
             Kind::Tcp if hosts.contains(',') => return Err(
                 "the lock store's URL names several hosts, and not what they are (redis+sentinel:// or redis+cluster://)"
                     .into(),
             ),
             // Always without TLS, which our own socket adds.
-            Kind::Tcp => one(&format!("redis://{authority}{path}"))?,
+            Kind::Tcp => single_server(&format!("redis://{authority}{path}"))?,
             Kind::Sentinel => {
-                let (service, db) = service(path)?;
-                let (sentinels, settings) = all(user, hosts, db, Some(SENTINELS_PORT))?;
-                (Place::One(Single::Sentinel { sentinels, service }), settings)
+                let (service, db) = parse_service(path)?;
+                let (sentinels, settings) = parse_hosts(user, hosts, db, Some(DEFAULT_SENTINEL_PORT))?;
+                (StoreLocation::Single(ServerLocation::Sentinel { sentinels, service }), settings)
             }
             Kind::Cluster if !matches!(path, "" | "/" | "/0") => {
                 return Err("the lock store's URL names a database, and a cluster has but one".into());
             }
             Kind::Cluster => {
-                let (nodes, settings) = all(user, hosts, "", None)?;
-                (Place::Cluster(nodes), settings)
+                let (nodes, settings) = parse_hosts(user, hosts, "", None)?;
+                (StoreLocation::Cluster(nodes), settings)
             }
             Kind::Quorum => {
-                let (servers, settings) = all(user, hosts, path, None)?;
+                let (servers, settings) = parse_hosts(user, hosts, path, None)?;
                 if servers.len() < 3 {
                     return Err(
                         "the lock store's URL names fewer than three servers, and with one of two away there is no quorum"
                             .into(),
                     );
                 }
-                (Place::Quorum(servers), settings)
+                (StoreLocation::Quorum(servers), settings)
             }
         };
         Ok(Url {
-            place,
+            location,
             settings: settings
                 .set_protocol(ProtocolVersion::RESP3)
                 .set_skip_set_lib_name(),
@@ -117,7 +117,7 @@ impl Url {
 }
 
 /// Returns the authority of a URL, and the rest.
-fn split(rest: &str) -> Result<(&str, &str), String> {
+fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let rest = rest
         .strip_prefix("//")
         .ok_or("the lock store's URL has no `//` behind its scheme")?;
@@ -143,7 +143,7 @@ fn split(rest: &str) -> Result<(&str, &str), String> {
 }
 
 /// Returns the kind that a scheme means, and whether it requires TLS.
-fn kind(scheme: &str) -> Result<(Kind, bool), String> {
+fn parse_scheme(scheme: &str) -> Result<(Kind, bool), String> {
     let (server, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
     let is_encrypted = match server {
         "redis" | "valkey" => false,
@@ -164,20 +164,20 @@ fn kind(scheme: &str) -> Result<(Kind, bool), String> {
 }
 
 /// Returns the server and the settings of a URL of one server.
-fn one(url: &str) -> Result<(Place, RedisConnectionInfo), String> {
-    let info = library(url)?;
-    let server = Single::Server(info.addr().clone());
-    Ok((Place::One(server), info.redis_settings().clone()))
+fn single_server(url: &str) -> Result<(StoreLocation, RedisConnectionInfo), String> {
+    let info = parse_with_redis(url)?;
+    let server = ServerLocation::Direct(info.addr().clone());
+    Ok((StoreLocation::Single(server), info.redis_settings().clone()))
 }
 
 /// Parses a URL of one server with the `redis` crate.
-fn library(url: &str) -> Result<ConnectionInfo, String> {
+fn parse_with_redis(url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info()
         .map_err(|error| format!("the lock store's URL is malformed ({})", error.category()))
 }
 
 /// Splits a path such as `/service/3` into the service and the path of its database.
-fn service(path: &str) -> Result<(String, &str), String> {
+fn parse_service(path: &str) -> Result<(String, &str), String> {
     let path = path.strip_prefix('/').unwrap_or_default();
     let (service, db) = match path.find('/') {
         Some(end) => path.split_at(end),
@@ -195,7 +195,7 @@ fn service(path: &str) -> Result<(String, &str), String> {
 }
 
 /// Parses hosts, separated by commas, that share all other parts of a URL.
-fn all(
+fn parse_hosts(
     user: &str,
     hosts: &str,
     db: &str,
@@ -219,7 +219,7 @@ fn all(
             Some(port) if !has_port => format!(":{port}"),
             _ => String::new(),
         };
-        let info = library(&format!("redis://{user}{host}{port}{db}"))?;
+        let info = parse_with_redis(&format!("redis://{user}{host}{port}{db}"))?;
         if let ConnectionAddr::Tcp(host, port) = info.addr() {
             let address = (host.clone(), *port);
             if !addresses.contains(&address) {
@@ -241,9 +241,9 @@ mod tests {
         hosts.iter().map(owned).collect()
     }
 
-    fn place(url: &str) -> Place {
+    fn location(url: &str) -> StoreLocation {
         Url::parse(url)
-            .map(|url| url.place)
+            .map(|url| url.location)
             .unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
@@ -253,18 +253,18 @@ mod tests {
         let parsed = Url::parse(url).unwrap_or_else(|error| panic!("{error}"));
         let sentinels = hosts(&[("b", 7), ("::1", 26_379), ("a", 26_379)]);
         let service = "my-service.1".to_owned();
-        let master = Single::Sentinel { sentinels, service };
-        assert_eq!(parsed.place, Place::One(master));
+        let sentinel = ServerLocation::Sentinel { sentinels, service };
+        assert_eq!(parsed.location, StoreLocation::Single(sentinel));
         assert_eq!(parsed.settings.db(), 3);
         assert_eq!(parsed.settings.username(), Some("shop"));
         assert_eq!(parsed.settings.password(), Some("p@ss"));
         assert_eq!(
-            place("redis+cluster://b,a:7000,b:6379/"),
-            Place::Cluster(hosts(&[("b", 6_379), ("a", 7_000)]))
+            location("redis+cluster://b,a:7000,b:6379/"),
+            StoreLocation::Cluster(hosts(&[("b", 6_379), ("a", 7_000)]))
         );
         assert_eq!(
-            place("redis+quorum://b,a:7000,c/2"),
-            Place::Quorum(hosts(&[("b", 6_379), ("a", 7_000), ("c", 6_379)]))
+            location("redis+quorum://b,a:7000,c/2"),
+            StoreLocation::Quorum(hosts(&[("b", 6_379), ("a", 7_000), ("c", 6_379)]))
         );
     }
 

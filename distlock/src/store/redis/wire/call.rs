@@ -12,7 +12,7 @@ use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::scripts::{By, ScriptId, Scripts};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
 use crate::util::clock::Moment;
 
 /// One run of a script.
@@ -28,7 +28,7 @@ pub(crate) trait ScriptCall: Sync {
     }
 
     /// Returns true if the owner may have something in the store even without a reply.
-    fn asks(&self) -> bool {
+    fn is_acquire(&self) -> bool {
         false
     }
 
@@ -37,13 +37,13 @@ pub(crate) trait ScriptCall: Sync {
         Durability::NONE
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd;
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd;
 
     /// Reads the reply to a command that was sent at `sent`.
-    fn read(&self, scope: &Scope<'_>, sent: Moment, reply: Value) -> Read<Self::Reply>;
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, reply: Value) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a foreign value, or `None` if that is an error.
-    fn foreign(&self, _scope: &Scope<'_>, _what: &str) -> Option<Self::Reply> {
+    fn foreign(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
         None
     }
 
@@ -54,24 +54,24 @@ pub(crate) trait ScriptCall: Sync {
 }
 
 /// The result of reading a reply.
-pub(crate) type Read<T> = Result<Dated<T>, Trouble>;
+pub(crate) type Decoded<T> = Result<Dated<T>, Trouble>;
 
 /// A reply with its time, if it contains one.
 #[derive(Debug)]
 pub(crate) struct Dated<T> {
     /// Server time, µs.
     pub(crate) at: Option<u64>,
-    pub(crate) said: T,
+    pub(crate) reply: T,
 }
 
 impl<T> Dated<T> {
-    pub(crate) fn at(at: u64, said: T) -> Read<T> {
+    pub(crate) fn at(at: u64, reply: T) -> Decoded<T> {
         let at = Some(at);
-        Ok(Dated { at, said })
+        Ok(Dated { at, reply })
     }
 
-    pub(crate) fn undated(said: T) -> Read<T> {
-        Ok(Dated { at: None, said })
+    pub(crate) fn undated(reply: T) -> Decoded<T> {
+        Ok(Dated { at: None, reply })
     }
 }
 
@@ -92,15 +92,15 @@ pub(crate) struct Scope<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) client: &'a ClientId,
     /// The id of the server's current run, if the server reports one.
-    pub(crate) run: &'a str,
+    pub(crate) run_id: &'a str,
     /// The server's time after which an acquire is rejected (µs).
     pub(crate) apply_by: u64,
 }
 
 impl Scope<'_> {
     /// Starts a command that runs a script.
-    pub(crate) fn script(&self, id: ScriptId, by: By) -> Cmd {
-        self.scripts.get(id).by(by)
+    pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
+        self.scripts.get(id).command(script_ref)
     }
 
     /// Returns the argument that names an owner.
@@ -109,8 +109,8 @@ impl Scope<'_> {
     }
 
     /// Appends what a script needs about the calling client to hand the lock on.
-    pub(crate) fn of_client(&self, cmd: &mut Cmd, key: &LockKey) {
-        let (client, channels) = (self.client.as_str(), self.names.channels(key));
+    pub(crate) fn append_client(&self, cmd: &mut Cmd, key: &LockKey) {
+        let (client, channels) = (self.client.as_str(), self.names.channel_prefix(key));
         let fence_ttl = millis(self.settings.fence_ttl);
         cmd.arg(Text(format_args!("{fence_ttl} {client} {channels}")));
     }
@@ -121,8 +121,8 @@ impl Scope<'_> {
     }
 
     /// Describes a foreign value, and where to find it.
-    pub(crate) fn foreign(&self, key: &LockKey, what: &str) -> String {
-        let [lock, queue, entry, fence] = self.names.of(key);
-        format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
+    pub(crate) fn foreign(&self, key: &LockKey, error_text: &str) -> String {
+        let [lock, queue, entry, fence] = self.names.keys(key);
+        format!("{error_text} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }
 }

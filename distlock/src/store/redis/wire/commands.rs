@@ -14,12 +14,12 @@ use crate::protocol::words::{
 };
 use crate::store::client_id::plain_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
-use crate::store::redis::wire::call::{Dated, Read, Scope, ScriptCall};
-use crate::store::redis::wire::decode::{ends_at, held, kept_until, waiting};
+use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
+use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{Text, millis};
-use crate::store::redis::wire::reply::{self, Reply};
-use crate::store::redis::wire::scripts::{By, ScriptId};
-use crate::store::redis::wire::trouble::{self, FOREIGN_VALUE};
+use crate::store::redis::wire::errors::{self, FOREIGN_VALUE};
+use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::Moment;
 
 impl ScriptCall for Ask<'_> {
@@ -29,13 +29,13 @@ impl ScriptCall for Ask<'_> {
         Some(self.owner)
     }
 
-    fn asks(&self) -> bool {
+    fn is_acquire(&self) -> bool {
         true
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Ask, by);
-        scope.names.all(&mut cmd, self.key);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Acquire, script_ref);
+        scope.names.append_counted_keys(&mut cmd, self.key);
         let settings = scope.settings;
         cmd.arg(scope.owner(self.owner))
             .arg(millis(self.timing.ttl()))
@@ -48,29 +48,29 @@ impl ScriptCall for Ask<'_> {
                 millis(self.wait),
                 settings.max_waiters,
                 scope.client.as_str(),
-                scope.names.channels(self.key),
+                scope.names.channel_prefix(self.key),
             )));
         cmd
     }
 
-    fn read(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Read<AskReply> {
-        if !reply::is_list(&answer) {
-            let (token, at) = held(&reply::text(answer)?)?;
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<AskReply> {
+        if !reply::is_list(&raw_reply) {
+            let (token, at) = held(&reply::text(raw_reply)?)?;
             return Dated::at(at, AskReply::Held(Proof { sent, token }));
         }
-        let mut reply = Reply::list(answer)?;
-        let (verdict, at) = (reply.int()?, reply.int()?);
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (status, at) = (reply.int()?, reply.int()?);
         let foreign = || AskReply::Foreign(scope.foreign(self.key, FOREIGN_VALUE));
-        let occupied = match verdict {
+        let occupied = match status {
             2 => AskReply::Queued,
             3 => AskReply::Busy,
             4 => return Dated::at(at, AskReply::Late),
             5 => return Dated::at(at, foreign()),
             6 => AskReply::Full,
-            other => return Err(reply::nonsense(&format!("verdict {other}"))),
+            other => return Err(reply::malformed(&format!("verdict {other}"))),
         };
         let value = reply.text()?;
-        let occupant = scope.occupant(&value, kept_until(at, &mut reply)?);
+        let occupant = scope.decode_occupant(&value, kept_until(at, &mut reply)?);
         // The script's pattern accepts more than distlock writes.
         if occupant.is_none() && !value.is_empty() {
             return Dated::at(at, foreign());
@@ -78,8 +78,8 @@ impl ScriptCall for Ask<'_> {
         Dated::at(at, occupied(occupant))
     }
 
-    fn foreign(&self, scope: &Scope<'_>, what: &str) -> Option<AskReply> {
-        Some(AskReply::Foreign(scope.foreign(self.key, what)))
+    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<AskReply> {
+        Some(AskReply::Foreign(scope.foreign(self.key, error_text)))
     }
 }
 
@@ -90,18 +90,18 @@ impl ScriptCall for Confirm<'_> {
         self.durability
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Confirm, by);
-        scope.names.without_fence(&mut cmd, self.key);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Confirm, script_ref);
+        scope.names.append_keys_without_fence(&mut cmd, self.key);
         cmd.arg(scope.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, sent: Moment, answer: Value) -> Read<Option<Proof>> {
-        let mut reply = Reply::list(answer)?;
-        let (verdict, at) = (reply.int()?, reply.int()?);
-        if verdict != 1 {
+    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<Option<Proof>> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (status, at) = (reply.int()?, reply.int()?);
+        if status != 1 {
             return Dated::at(at, None);
         }
         let token = reply.token()?;
@@ -119,8 +119,8 @@ impl ScriptCall for [Renewal] {
         needs.fold(Durability::NONE, Durability::and)
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Renew, by);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
             cmd.arg(scope.names.lock(&renewal.key));
@@ -133,21 +133,21 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, sent: Moment, answer: Value) -> Read<Renewed> {
-        let mut reply = Reply::list(answer)?;
+    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<Renewed> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
-            let mut failure = Reply::list(failure)?;
+            let mut failure = ReplyReader::from_list(failure)?;
             let index = failure.index()?;
             // The indices must rise, because the reader of the failures passes each only once.
             let rises = failures.last().is_none_or(|(last, _)| *last < index);
             if index >= self.len() || !rises {
-                return Err(reply::nonsense("a renewal's index"));
+                return Err(reply::malformed("a renewal's index"));
             }
             let failure = match failure.text()?.as_str() {
                 "" => RenewalFailure::Gone,
                 "REVOKED" => RenewalFailure::Revoked,
-                error => RenewalFailure::Trouble(trouble::of_text(error)),
+                error => RenewalFailure::Trouble(errors::classify_text(error)),
             };
             failures.push((index, failure));
         }
@@ -157,7 +157,7 @@ impl ScriptCall for [Renewal] {
     fn failures(reply: &Renewed) -> Vec<&Trouble> {
         let failures = reply.failures.iter();
         let failures = failures.filter_map(|(_, failure)| match failure {
-            RenewalFailure::Trouble(trouble) => Some(trouble),
+            RenewalFailure::Trouble(error) => Some(error),
             RenewalFailure::Gone | RenewalFailure::Revoked => None,
         });
         failures.collect()
@@ -166,36 +166,39 @@ impl ScriptCall for [Renewal] {
 
 /// The result of a release.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Removed {
+pub(crate) struct ReleaseEffect {
     pub(crate) was_held: bool,
     /// There are more dead waiters than one call removes.
-    pub(crate) more: bool,
+    pub(crate) has_more_dead: bool,
 }
 
 impl ScriptCall for Release<'_> {
-    type Reply = Removed;
+    type Reply = ReleaseEffect;
 
     fn owner(&self) -> Option<Owner> {
         Some(self.owner)
     }
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Release, by);
-        scope.names.all(&mut cmd, self.key);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Release, script_ref);
+        scope.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(scope.owner(self.owner)).arg(millis(self.keep));
-        scope.of_client(&mut cmd, self.key);
+        scope.append_client(&mut cmd, self.key);
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Read<Removed> {
-        let (was_held, more) = match reply::text(answer)?.as_str() {
+    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<ReleaseEffect> {
+        let (was_held, has_more_dead) = match reply::text(raw_reply)?.as_str() {
             "0" => (false, false),
             "1" => (true, false),
             "2" => (false, true),
             "3" => (true, true),
-            other => return Err(reply::nonsense(&format!("{other} to a release"))),
+            other => return Err(reply::malformed(&format!("{other} to a release"))),
         };
-        Dated::undated(Removed { was_held, more })
+        Dated::undated(ReleaseEffect {
+            was_held,
+            has_more_dead,
+        })
     }
 }
 
@@ -203,14 +206,16 @@ impl ScriptCall for Release<'_> {
 impl ScriptCall for [Look] {
     type Reply = Vec<LookReply>;
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Look, by);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::CheckQueue, script_ref);
         cmd.arg(4 * self.len());
         for look in self {
-            scope.names.each(&mut cmd, &look.key);
+            scope.names.append_keys(&mut cmd, &look.key);
         }
         // In a cluster, all entries are for one lock.
-        let channels = self.first().map(|look| scope.names.channels(&look.key));
+        let channels = self
+            .first()
+            .map(|look| scope.names.channel_prefix(&look.key));
         cmd.arg(scope.client.as_str())
             .arg(&*channels.unwrap_or_default())
             .arg(millis(scope.settings.fence_ttl));
@@ -223,46 +228,51 @@ impl ScriptCall for [Look] {
         cmd
     }
 
-    fn read(&self, scope: &Scope<'_>, _: Moment, answer: Value) -> Read<Vec<LookReply>> {
-        let mut reply = Reply::list(answer)?;
+    fn decode(&self, scope: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Vec<LookReply>> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
         let mut each = |look: &Look| match reply.next() {
-            Some(seen) => read_look(scope, look, at, seen),
-            None => Err(reply::nonsense("a look that is too short")),
+            Some(entry) => decode_queue_check(scope, look, at, entry),
+            None => Err(reply::malformed("a look that is too short")),
         };
-        let said: Result<_, Trouble> = self.iter().map(&mut each).collect();
-        Dated::at(at, said?)
+        let replies: Result<_, Trouble> = self.iter().map(&mut each).collect();
+        Dated::at(at, replies?)
     }
 
     fn failures(reply: &Vec<LookReply>) -> Vec<&Trouble> {
         let failures = reply.iter().filter_map(|reply| match reply {
-            LookReply::Failed(trouble) => Some(trouble),
+            LookReply::Failed(error) => Some(error),
             LookReply::Seen { .. } | LookReply::Foreign(_) => None,
         });
         failures.collect()
     }
 }
 
-fn read_look(scope: &Scope<'_>, look: &Look, at: u64, seen: Value) -> Result<LookReply, Trouble> {
-    let foreign = |what: &str| LookReply::Foreign(scope.foreign(&look.key, what));
-    if !reply::is_list(&seen) {
-        let trouble = trouble::of_text(&reply::text(seen)?);
-        return Ok(match trouble.code {
-            Code::Foreign => foreign(&trouble.detail),
-            _ => LookReply::Failed(trouble),
+fn decode_queue_check(
+    scope: &Scope<'_>,
+    look: &Look,
+    at: u64,
+    entry: Value,
+) -> Result<LookReply, Trouble> {
+    let foreign = |error_text: &str| LookReply::Foreign(scope.foreign(&look.key, error_text));
+    if !reply::is_list(&entry) {
+        let error = errors::classify_text(&reply::text(entry)?);
+        return Ok(match error.code {
+            Code::Foreign => foreign(&error.detail),
+            _ => LookReply::Failed(error),
         });
     }
-    let mut fields = Reply::list(seen)?;
+    let mut fields = ReplyReader::from_list(entry)?;
     let value = fields.text()?;
-    let occupant = scope.occupant(&value, ends_at(at, fields.signed()?));
+    let occupant = scope.decode_occupant(&value, ends_at(at, fields.signed()?));
     if occupant.is_none() && !value.is_empty() {
         return Ok(foreign(FOREIGN_VALUE));
     }
-    let mut indices = Reply::list(fields.next().unwrap_or(Value::Nil))?;
+    let mut indices = ReplyReader::from_list(fields.next().unwrap_or(Value::Nil))?;
     let mut missing = Vec::new();
     while let Some(index) = indices.next() {
-        let owner = look.owners.get(Reply::one(index).index()?);
-        missing.push(*owner.ok_or_else(|| reply::nonsense("a missing owner's index"))?);
+        let owner = look.owners.get(ReplyReader::from_value(index).index()?);
+        missing.push(*owner.ok_or_else(|| reply::malformed("a missing owner's index"))?);
     }
     Ok(LookReply::Seen { occupant, missing })
 }
@@ -270,54 +280,54 @@ fn read_look(scope: &Scope<'_>, look: &Look, at: u64, seen: Value) -> Result<Loo
 impl ScriptCall for Inspect<'_> {
     type Reply = Inspection;
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Inspect, by);
-        scope.names.all(&mut cmd, self.key);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Inspect, script_ref);
+        scope.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(self.waiters);
         cmd
     }
 
-    fn read(&self, scope: &Scope<'_>, _: Moment, answer: Value) -> Read<Inspection> {
-        let mut reply = Reply::list(answer)?;
+    fn decode(&self, scope: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
         let value = reply.text()?;
-        let left = reply.signed()?;
+        let remaining = reply.signed()?;
         let waiters = reply.int()?;
         let last = reply.text()?;
         let is_there = reply.int()? == 1;
-        let ends_at = ends_at(at, left);
-        let votes = scope.scripts.are_of_quorum();
+        let ends_at = ends_at(at, remaining);
+        let votes = scope.scripts.are_for_quorum();
         let known = if votes {
-            let vote = scope.vote(&value, ends_at);
+            let vote = scope.decode_vote(&value, ends_at);
             vote.map(|(by, is_held)| is_held.then_some(by))
         } else {
-            scope.occupant(&value, ends_at).map(Some)
+            scope.decode_occupant(&value, ends_at).map(Some)
         };
         let is_foreign = is_there && known.is_none();
         let foreign = is_foreign.then(|| scope.foreign(self.key, FOREIGN_VALUE));
         if is_foreign && !votes {
-            let said = Inspection {
+            let inspection = Inspection {
                 foreign,
                 ..Inspection::default()
             };
-            return Dated::at(at, said);
+            return Dated::at(at, inspection);
         }
-        let said = Inspection {
+        let inspection = Inspection {
             occupant: known.flatten(),
             // The remaining time of a lock that exists and expires.
-            left: u64::try_from(left).ok().map(Duration::from_millis),
+            left: u64::try_from(remaining).ok().map(Duration::from_millis),
             waiters,
-            waiting: waiting(scope.client, &mut reply)?,
+            waiting: decode_waiters(scope.client, &mut reply)?,
             last_token: last.parse().ok().map(FencingToken::new),
             foreign,
             servers: Vec::new(),
         };
-        Dated::at(at, said)
+        Dated::at(at, inspection)
     }
 
-    fn foreign(&self, scope: &Scope<'_>, what: &str) -> Option<Inspection> {
+    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<Inspection> {
         Some(Inspection {
-            foreign: Some(scope.foreign(self.key, what)),
+            foreign: Some(scope.foreign(self.key, error_text)),
             ..Inspection::default()
         })
     }
@@ -326,30 +336,30 @@ impl ScriptCall for Inspect<'_> {
 impl ScriptCall for Revoke<'_> {
     type Reply = Revoked;
 
-    fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Revoke, by);
-        scope.names.all(&mut cmd, self.key);
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::Revoke, script_ref);
+        scope.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(self.token.to_string()).arg(u8::from(self.deletes));
-        scope.of_client(&mut cmd, self.key);
+        scope.append_client(&mut cmd, self.key);
         cmd.arg(&scope.settings.name);
         cmd
     }
 
-    fn read(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Read<Revoked> {
-        let mut reply = Reply::list(answer)?;
-        let verdict = reply.int()?;
+    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Revoked> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let status = reply.int()?;
         let fence = reply.text()?;
         let newest = || {
             let token = plain_number(&fence).filter(|token| *token > 0);
-            let token = token.ok_or_else(|| reply::nonsense("a revocation's token"))?;
+            let token = token.ok_or_else(|| reply::malformed("a revocation's token"))?;
             Ok(FencingToken::new(token))
         };
-        Dated::undated(match verdict {
+        Dated::undated(match status {
             0 => Revoked::NotHeld,
             1 => Revoked::Ending(newest()?),
             2 => Revoked::Deleted(newest()?),
             3 => Revoked::Connected,
-            other => return Err(reply::nonsense(&format!("{other} to a revocation"))),
+            other => return Err(reply::malformed(&format!("{other} to a revocation"))),
         })
     }
 }

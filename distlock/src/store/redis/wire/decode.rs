@@ -12,8 +12,8 @@ use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{Grant, Occupant, Revocation, Waiting};
 use crate::store::client_id::{ClientId, plain_number};
 use crate::store::redis::wire::call::Scope;
-use crate::store::redis::wire::reply::{self, Reply};
-use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::util::clock::Moment;
 
 /// The number of the layout, at the start of a lock's value. A value of another layout is foreign.
@@ -22,7 +22,7 @@ const LAYOUT: &str = "2 ";
 impl Scope<'_> {
     /// Reads a grant from a message on this client's channel. `local` converts the server's time to
     /// local time. Returns `None` for anything that is not a grant to this client.
-    pub(crate) fn grant(
+    pub(crate) fn decode_grant(
         &self,
         text: &str,
         local: impl FnOnce(u64) -> Option<Moment>,
@@ -31,7 +31,7 @@ impl Scope<'_> {
         let (_, owner) = self.client.recognise(fields.next()?);
         let mut number = || plain_number(fields.next()?);
         let (token, granted, lease) = (number()?, number()?, number()?);
-        let key = fields.next()?.strip_prefix(&self.names.lock)?;
+        let key = fields.next()?.strip_prefix(&self.names.lock_prefix)?;
         if token == 0 || lease == 0 || key.is_empty() {
             return None;
         }
@@ -46,33 +46,36 @@ impl Scope<'_> {
     }
 
     /// Reads a revocation from a message on the same channel.
-    pub(crate) fn revocation(&self, text: &str) -> Option<Revocation> {
-        let (said, by) = text.strip_prefix("revoked ")?.split_once('\n')?;
-        let (token, key) = said.split_once(' ')?;
+    pub(crate) fn decode_revocation(&self, text: &str) -> Option<Revocation> {
+        let (header, by) = text.strip_prefix("revoked ")?.split_once('\n')?;
+        let (token, key) = header.split_once(' ')?;
         Some(Revocation {
-            key: LockKey::from_tagged(key.strip_prefix(&self.names.lock)?),
+            key: LockKey::from_tagged(key.strip_prefix(&self.names.lock_prefix)?),
             token: FencingToken::new(plain_number(token)?),
             by: one_line(by.to_owned()),
         })
     }
 
     /// Reads the keys of one step of a scan, and the cursor of the next step, if there is one.
-    pub(crate) fn scanned(&self, answer: Value) -> Result<(Vec<LockKey>, Option<String>), Trouble> {
-        let mut reply = Reply::list(answer)?;
+    pub(crate) fn decode_scan(
+        &self,
+        raw_reply: Value,
+    ) -> Result<(Vec<LockKey>, Option<String>), Trouble> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         let cursor = reply.text()?;
-        let mut names = Reply::list(reply.next().unwrap_or(Value::Nil))?;
+        let mut names = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
         let mut keys = Vec::new();
         while let Some(name) = names.next() {
             // A name that distlock did not write is not a lock.
             let name = reply::text(name).unwrap_or_default();
-            let key = name.strip_prefix(&self.names.lock).map(untagged);
+            let key = name.strip_prefix(&self.names.lock_prefix).map(untagged);
             keys.extend(key.and_then(|key| LockKey::new(key).ok()));
         }
         Ok((keys, (cursor != "0").then_some(cursor)))
     }
 
     /// Reads the value of a lock that ends at `ends_at`. An empty or a foreign one gives `None`.
-    pub(crate) fn occupant(&self, value: &str, ends_at: Option<u64>) -> Option<Occupant> {
+    pub(crate) fn decode_occupant(&self, value: &str, ends_at: Option<u64>) -> Option<Occupant> {
         let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
@@ -99,7 +102,11 @@ impl Scope<'_> {
 
     /// Reads a lock's value on a quorum's node, `3 state owner token ticket ttl since name`. Also
     /// returns true if the lock is held there, and false if the node has only voted.
-    pub(crate) fn vote(&self, value: &str, ends_at: Option<u64>) -> Option<(Occupant, bool)> {
+    pub(crate) fn decode_vote(
+        &self,
+        value: &str,
+        ends_at: Option<u64>,
+    ) -> Option<(Occupant, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
         let (this_process, ours) = self.client.recognise(fields.next()?);
@@ -124,22 +131,25 @@ fn untagged(key: &str) -> &str {
     inner.unwrap_or(key)
 }
 
-/// Returns when a lock that has `left` ms at the time `at` ends (server time, µs).
-pub(crate) fn ends_at(at: u64, left: i64) -> Option<u64> {
-    let left = u64::try_from(left).ok()?;
-    Some(at.saturating_add(left.saturating_mul(1_000)))
+/// Returns when a lock that has `remaining` ms at the time `at` ends (server time, µs).
+pub(crate) fn ends_at(at: u64, remaining: i64) -> Option<u64> {
+    let remaining = u64::try_from(remaining).ok()?;
+    Some(at.saturating_add(remaining.saturating_mul(1_000)))
 }
 
 /// Reads the end of a kept lock, if the reply contains its remaining time.
-pub(crate) fn kept_until(at: u64, reply: &mut Reply) -> Result<Option<u64>, Trouble> {
+pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>, Trouble> {
     match reply.next() {
-        Some(left) => Ok(ends_at(at, Reply::one(left).signed()?)),
+        Some(remaining) => Ok(ends_at(at, ReplyReader::from_value(remaining).signed()?)),
         None => Ok(None),
     }
 }
 
 /// Reads the waiters at the end of an inspection, three fields each.
-pub(crate) fn waiting(client: &ClientId, reply: &mut Reply) -> Result<Vec<Waiting>, Trouble> {
+pub(crate) fn decode_waiters(
+    client: &ClientId,
+    reply: &mut ReplyReader,
+) -> Result<Vec<Waiting>, Trouble> {
     let mut waiting = Vec::new();
     while let Some(owner) = reply.next() {
         let (this_process, _) = client.recognise(&reply::text(owner)?);
@@ -162,29 +172,29 @@ pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
     });
     match numbers {
         Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
-        _ => Err(reply::nonsense("a text that is no hold")),
+        _ => Err(reply::malformed("a text that is no hold")),
     }
 }
 
-/// Returns true if the acknowledgments satisfy `need`.
-pub(crate) fn acknowledged(need: Durability, answer: Value) -> Result<bool, Trouble> {
-    let (local, replicas) = if need.fsync {
-        let mut reply = Reply::list(answer)?;
+/// Returns true if the acknowledgments satisfy `durability`.
+pub(crate) fn is_acknowledged(durability: Durability, raw_reply: Value) -> Result<bool, Trouble> {
+    let (local, replicas) = if durability.fsync {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         (reply.int()?, reply.int()?)
     } else {
-        (1, Reply::one(answer).int()?)
+        (1, ReplyReader::from_value(raw_reply).int()?)
     };
-    Ok(local >= 1 && replicas >= u64::from(need.replicas))
+    Ok(local >= 1 && replicas >= u64::from(durability.replicas))
 }
 
 /// Reads the server's time, and the error of the probe's write, if it failed.
-pub(crate) fn probe(answer: Value) -> Result<(u64, Option<Trouble>), Trouble> {
-    let mut reply = Reply::list(answer)?;
+pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<Trouble>), Trouble> {
+    let mut reply = ReplyReader::from_list(raw_reply)?;
     let at = reply.int()?;
-    let refused = reply.text()?;
+    let write_error = reply.text()?;
     Ok((
         at,
-        (!refused.is_empty()).then(|| trouble::of_text(&refused)),
+        (!write_error.is_empty()).then(|| errors::classify_text(&write_error)),
     ))
 }
 

@@ -9,19 +9,19 @@ use crate::config::options::Durability;
 use crate::store::redis::wire::names::Names;
 
 /// The number of keys that one step of a scan visits. The server does nothing else meanwhile.
-const SCANNED_AT_ONCE: u32 = 1_000;
+const SCAN_COUNT: u32 = 1_000;
 
 /// Returns the command that lists some of the locks' keys, starting at `cursor`.
 pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
     let mut cmd = redis::cmd("SCAN");
-    let pattern = format!("{}*", literally(&names.lock));
+    let pattern = format!("{}*", escape_pattern(&names.lock_prefix));
     cmd.arg(cursor).arg("MATCH").arg(pattern);
-    cmd.arg("COUNT").arg(SCANNED_AT_ONCE);
+    cmd.arg("COUNT").arg(SCAN_COUNT);
     cmd
 }
 
 /// Escapes a text for a pattern that matches nothing else.
-fn literally(text: &str) -> String {
+fn escape_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
@@ -33,15 +33,15 @@ fn literally(text: &str) -> String {
 }
 
 /// Encodes WAIT or WAITAOF. A timeout of 0 would block forever, so it is at least 1 ms.
-pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
-    let mut cmd = if need.fsync {
+pub(crate) fn wait(durability: Durability, timeout: Duration) -> Cmd {
+    let mut cmd = if durability.fsync {
         let mut cmd = redis::cmd("WAITAOF");
         cmd.arg(1);
         cmd
     } else {
         redis::cmd("WAIT")
     };
-    cmd.arg(need.replicas).arg(millis(within).max(1));
+    cmd.arg(durability.replicas).arg(millis(timeout).max(1));
     cmd
 }
 

@@ -12,99 +12,117 @@ use crate::store::redis::wire::slots::Slot;
 /// The names of keys and channels.
 #[derive(Debug)]
 pub(crate) struct Names {
-    pub(crate) lock: String,
-    queue: String,
-    entry: String,
-    fence: String,
+    pub(crate) lock_prefix: String,
+    queue_prefix: String,
+    entry_prefix: String,
+    fence_prefix: String,
     /// The prefix of every client's channel.
-    channels: String,
+    channel_prefix: String,
     /// The key of the probe, which never exists.
     pub(crate) probe: String,
     /// The key with the time from which a node of a quorum votes.
     pub(crate) epoch: String,
     /// In a cluster, a client has a channel in each slot.
-    in_slots: bool,
+    is_cluster: bool,
 }
 
 impl Names {
     pub(crate) fn new(namespace: &str) -> Self {
         let kind = |kind: &str| format!("{namespace}:{kind}:");
         Names {
-            lock: kind("lock"),
-            queue: kind("queue"),
-            entry: kind("entry"),
-            fence: kind("fence"),
-            channels: kind("client"),
+            lock_prefix: kind("lock"),
+            queue_prefix: kind("queue"),
+            entry_prefix: kind("entry"),
+            fence_prefix: kind("fence"),
+            channel_prefix: kind("client"),
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
-            in_slots: false,
+            is_cluster: false,
         }
     }
 
     /// Returns the names for a cluster.
-    pub(crate) fn in_slots(namespace: &str) -> Self {
+    pub(crate) fn for_cluster(namespace: &str) -> Self {
         Names {
-            in_slots: true,
+            is_cluster: true,
             ..Self::new(namespace)
         }
     }
 
     pub(crate) fn lock(&self, key: &LockKey) -> String {
-        format!("{}{}", self.lock, key.tagged())
+        format!("{}{}", self.lock_prefix, key.tagged())
     }
 
-    pub(crate) fn of(&self, key: &LockKey) -> [String; 4] {
-        [&self.lock, &self.queue, &self.entry, &self.fence]
-            .map(|prefix| format!("{prefix}{}", key.tagged()))
+    pub(crate) fn keys(&self, key: &LockKey) -> [String; 4] {
+        [
+            &self.lock_prefix,
+            &self.queue_prefix,
+            &self.entry_prefix,
+            &self.fence_prefix,
+        ]
+        .map(|prefix| format!("{prefix}{}", key.tagged()))
     }
 
-    pub(crate) fn each(&self, cmd: &mut Cmd, key: &LockKey) {
-        write_names(
+    pub(crate) fn append_keys(&self, cmd: &mut Cmd, key: &LockKey) {
+        append_names(
             cmd,
-            [&self.lock, &self.queue, &self.entry, &self.fence],
+            [
+                &self.lock_prefix,
+                &self.queue_prefix,
+                &self.entry_prefix,
+                &self.fence_prefix,
+            ],
             key,
         );
     }
 
-    pub(crate) fn all(&self, cmd: &mut Cmd, key: &LockKey) {
+    pub(crate) fn append_counted_keys(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(4);
-        self.each(cmd, key);
+        self.append_keys(cmd, key);
     }
 
     /// Writes the four keys of a lock, and the epoch of the node.
-    pub(crate) fn with_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
+    pub(crate) fn append_keys_and_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(5);
-        self.each(cmd, key);
+        self.append_keys(cmd, key);
         cmd.arg(&self.epoch);
     }
 
-    pub(crate) fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
+    pub(crate) fn append_keys_without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(3);
-        write_names(cmd, [&self.lock, &self.queue, &self.entry], key);
+        append_names(
+            cmd,
+            [&self.lock_prefix, &self.queue_prefix, &self.entry_prefix],
+            key,
+        );
     }
 
     /// Returns the prefix of the channels on which clients are notified of a key's grants.
-    pub(crate) fn channels(&self, key: &LockKey) -> Cow<'_, str> {
-        if self.in_slots {
+    pub(crate) fn channel_prefix(&self, key: &LockKey) -> Cow<'_, str> {
+        if self.is_cluster {
             let slot = Slot::of(&key.tagged().to_string());
-            Cow::Owned(self.channels_in(slot))
+            Cow::Owned(self.channel_prefix_in(slot))
         } else {
-            Cow::Borrowed(&self.channels)
+            Cow::Borrowed(&self.channel_prefix)
         }
     }
 
     pub(crate) fn channel(&self, client: &ClientId) -> String {
-        format!("{}{}", self.channels, client.as_str())
+        format!("{}{}", self.channel_prefix, client.as_str())
     }
 
-    fn channels_in(&self, slot: Slot) -> String {
-        format!("{}{{{}}}:", self.channels, slot.tag())
+    fn channel_prefix_in(&self, slot: Slot) -> String {
+        format!("{}{{{}}}:", self.channel_prefix, slot.tag())
     }
 
     /// Returns the command that subscribes a client to its channel in a slot.
-    pub(crate) fn subscribe(&self, slot: Slot, client: &ClientId) -> Cmd {
+    pub(crate) fn ssubscribe(&self, slot: Slot, client: &ClientId) -> Cmd {
         let mut cmd = redis::cmd("SSUBSCRIBE");
-        cmd.arg(format!("{}{}", self.channels_in(slot), client.as_str()));
+        cmd.arg(format!(
+            "{}{}",
+            self.channel_prefix_in(slot),
+            client.as_str()
+        ));
         cmd
     }
 
@@ -114,7 +132,7 @@ impl Names {
     }
 }
 
-fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
+fn append_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
     let [open, key, close] = key.tagged().parts();
     for prefix in prefixes {
         let mut name = cmd.writer_for_next_arg();

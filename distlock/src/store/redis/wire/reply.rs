@@ -7,20 +7,20 @@ use crate::fencing::FencingToken;
 use crate::protocol::trouble::Trouble;
 
 /// A reply that is read from front to back.
-pub(crate) struct Reply(std::vec::IntoIter<Value>);
+pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
 
-impl Reply {
-    pub(crate) fn list(value: Value) -> Result<Self, Trouble> {
+impl ReplyReader {
+    pub(crate) fn from_list(value: Value) -> Result<Self, Trouble> {
         match value {
             // An empty list means that every renewal succeeded, so no other value may pass for a
             // list.
-            Value::Array(values) => Ok(Reply(values.into_iter())),
-            _ => Err(nonsense("something that is not a list")),
+            Value::Array(values) => Ok(ReplyReader(values.into_iter())),
+            _ => Err(malformed("something that is not a list")),
         }
     }
 
-    pub(crate) fn one(value: Value) -> Self {
-        Reply(vec![value].into_iter())
+    pub(crate) fn from_value(value: Value) -> Self {
+        ReplyReader(vec![value].into_iter())
     }
 
     pub(crate) fn next(&mut self) -> Option<Value> {
@@ -30,12 +30,12 @@ impl Reply {
     pub(crate) fn signed(&mut self) -> Result<i64, Trouble> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
-            _ => Err(nonsense("something that is not a number")),
+            _ => Err(malformed("something that is not a number")),
         }
     }
 
     pub(crate) fn int(&mut self) -> Result<u64, Trouble> {
-        u64::try_from(self.signed()?).map_err(|_| nonsense("a negative number"))
+        u64::try_from(self.signed()?).map_err(|_| malformed("a negative number"))
     }
 
     /// Reads an index into a list. A number that is too large becomes an index beyond every list.
@@ -45,7 +45,7 @@ impl Reply {
 
     pub(crate) fn token(&mut self) -> Result<FencingToken, Trouble> {
         match self.int()? {
-            0 => Err(nonsense("a fencing token of zero")),
+            0 => Err(malformed("a fencing token of zero")),
             token => Ok(FencingToken::new(token)),
         }
     }
@@ -60,7 +60,7 @@ pub(crate) fn text(value: Value) -> Result<String, Trouble> {
         Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
         Value::SimpleString(text) => Ok(text),
-        _ => Err(nonsense("something that is not a text")),
+        _ => Err(malformed("something that is not a text")),
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn payload(message: &[Value]) -> Option<&str> {
     }
 }
 
-pub(crate) fn nonsense(what: &str) -> Trouble {
+pub(crate) fn malformed(what: &str) -> Trouble {
     Trouble::new(
         Outage::Other,
         format!(

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use self::ScriptId::{Ask, Confirm, Inspect, Look, Probe, Release, Renew, Repair, Revoke, Yield};
+use self::ScriptId::{
+    Acquire, CheckQueue, Confirm, Inspect, Probe, Release, Renew, Repair, Revoke, Yield,
+};
 
 /// The fragment that replaces `--@include next`.
-const NEXT: &str = include_str!("../../../../lua/next.lua");
+const NEXT_FRAGMENT: &str = include_str!("../../../../lua/next.lua");
 
 /// The start of every script. Run without keys, a script does nothing, but the server knows it from
 /// then on. `SCRIPT LOAD` would require an additional right.
-const BEGIN: &str = "if not KEYS[1] then return 0 end\n";
+const PREAMBLE: &str = "if not KEYS[1] then return 0 end\n";
 
 /// Code above this line returns its request number itself, because the wrapper costs 1 µs.
-const SLOW_PATH: &str = "--@slow path\n";
+const SLOW_PATH_MARKER: &str = "--@slow path\n";
 
 /// The wrapper of every script. It appends the request number (see `request_numbers.rs`), which is
 /// the last argument, to the reply. A text costs the server less than a list.
@@ -29,17 +31,17 @@ return reply
 ",
 ];
 
-const EPOCH: &str = include_str!("../../../../lua/quorum/epoch.lua");
-const VOTES: &str = include_str!("../../../../lua/quorum/votes.lua");
+const EPOCH_FRAGMENT: &str = include_str!("../../../../lua/quorum/epoch.lua");
+const VOTES_FRAGMENT: &str = include_str!("../../../../lua/quorum/votes.lua");
 
 /// The scripts of a client: one for each command, and the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ScriptId {
-    Ask,
+    Acquire,
     Confirm,
     Renew,
     Release,
-    Look,
+    CheckQueue,
     Inspect,
     Revoke,
     Probe,
@@ -59,11 +61,11 @@ macro_rules! lua {
 }
 
 const SOURCES: [(ScriptId, (&str, &str)); 8] = [
-    (Ask, lua!("ask")),
+    (Acquire, lua!("ask")),
     (Confirm, lua!("confirm")),
     (Renew, lua!("renew")),
     (Release, lua!("release")),
-    (Look, lua!("look")),
+    (CheckQueue, lua!("look")),
     (Inspect, lua!("inspect")),
     (Revoke, lua!("revoke")),
     (Probe, lua!("probe")),
@@ -71,7 +73,7 @@ const SOURCES: [(ScriptId, (&str, &str)); 8] = [
 
 /// The scripts that differ, or exist only, on a node of a quorum.
 const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
-    (Ask, lua!("quorum/ask")),
+    (Acquire, lua!("quorum/ask")),
     (Confirm, lua!("quorum/confirm")),
     (Renew, lua!("quorum/renew")),
     (Release, lua!("quorum/release")),
@@ -82,13 +84,13 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    used: BTreeMap<ScriptId, Arc<Script>>,
-    /// Replace or extend `used` on a node of a quorum.
-    of_quorum: BTreeMap<ScriptId, Arc<Script>>,
+    by_id: BTreeMap<ScriptId, Arc<Script>>,
+    /// Replace or extend `by_id` on a node of a quorum.
+    quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
 
 impl Scripts {
-    pub(crate) fn ours() -> Self {
+    pub(crate) fn bundled() -> Self {
         Self::edited(|_, source| source)
     }
 
@@ -96,44 +98,44 @@ impl Scripts {
     pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
         let script = |(id, (name, source)): (ScriptId, (&str, &str))| {
             let source = source
-                .replace("--@include next", NEXT)
-                .replace("--@include quorum/epoch", EPOCH)
-                .replace("--@include quorum/votes", VOTES);
+                .replace("--@include next", NEXT_FRAGMENT)
+                .replace("--@include quorum/epoch", EPOCH_FRAGMENT)
+                .replace("--@include quorum/votes", VOTES_FRAGMENT);
             (id, Arc::new(Script::new(&edit(name, source))))
         };
         Scripts {
-            used: SOURCES.map(script).into(),
-            of_quorum: QUORUM_SOURCES.map(script).into(),
+            by_id: SOURCES.map(script).into(),
+            quorum: QUORUM_SOURCES.map(script).into(),
         }
     }
 
     /// Returns the same scripts for a node of a quorum.
-    pub(crate) fn in_quorum(&self) -> Self {
-        let (mut used, of_quorum) = (self.used.clone(), self.of_quorum.clone());
-        used.extend(self.of_quorum.clone());
-        Scripts { used, of_quorum }
+    pub(crate) fn for_quorum(&self) -> Self {
+        let (mut by_id, quorum) = (self.by_id.clone(), self.quorum.clone());
+        by_id.extend(self.quorum.clone());
+        Scripts { by_id, quorum }
     }
 
     /// Returns the same scripts for a cluster, where each slot has a channel for a client's pushes.
-    pub(crate) fn in_slots(&self) -> Self {
+    pub(crate) fn for_cluster(&self) -> Self {
         let sharded = |(id, script): (&ScriptId, &Arc<Script>)| {
             let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
             let source = source.replace("'PUBLISH'", "'SPUBLISH'");
             (*id, Arc::new(Script::hashed(source)))
         };
         Scripts {
-            used: self.used.iter().map(sharded).collect(),
-            of_quorum: BTreeMap::new(),
+            by_id: self.by_id.iter().map(sharded).collect(),
+            quorum: BTreeMap::new(),
         }
     }
 
     /// Returns true if these are the scripts of a node of a quorum.
-    pub(crate) fn are_of_quorum(&self) -> bool {
-        self.used.contains_key(&Yield)
+    pub(crate) fn are_for_quorum(&self) -> bool {
+        self.by_id.contains_key(&Yield)
     }
 
     pub(crate) fn get(&self, id: ScriptId) -> &Script {
-        &self.used[&id]
+        &self.by_id[&id]
     }
 }
 
@@ -146,17 +148,17 @@ pub(crate) struct Script {
 
 /// How a command refers to a script.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum By {
+pub(crate) enum ScriptRef {
     Hash,
     Source,
 }
 
 impl Script {
     fn new(source: &str) -> Self {
-        let (fast, slow) = source.split_once(SLOW_PATH).unwrap_or(("", source));
+        let (fast, slow) = source.split_once(SLOW_PATH_MARKER).unwrap_or(("", source));
         let (fast, slow) = (without_comments(fast), without_comments(slow));
-        let [before, behind] = WRAPPER;
-        Self::hashed(format!("{BEGIN}{fast}{before}{slow}{behind}"))
+        let [prefix, suffix] = WRAPPER;
+        Self::hashed(format!("{PREAMBLE}{fast}{prefix}{slow}{suffix}"))
     }
 
     fn hashed(source: String) -> Self {
@@ -165,15 +167,15 @@ impl Script {
     }
 
     /// Starts the command that runs the script.
-    pub(crate) fn by(&self, by: By) -> Cmd {
-        match by {
-            By::Hash => {
+    pub(crate) fn command(&self, script_ref: ScriptRef) -> Cmd {
+        match script_ref {
+            ScriptRef::Hash => {
                 // Large enough for most commands: a hash, four keys, a handful of arguments.
                 let mut cmd = Cmd::with_capacity(16, 512);
                 cmd.arg("EVALSHA").arg(&self.hash);
                 cmd
             }
-            By::Source => {
+            ScriptRef::Source => {
                 let mut cmd = redis::cmd("EVAL");
                 cmd.arg(&self.source);
                 cmd
@@ -183,7 +185,7 @@ impl Script {
 
     /// Returns the command that makes the server know the script.
     pub(crate) fn load(&self) -> Cmd {
-        let mut cmd = self.by(By::Source);
+        let mut cmd = self.command(ScriptRef::Source);
         cmd.arg(0);
         cmd
     }
@@ -198,6 +200,6 @@ fn without_comments(source: &str) -> String {
 }
 
 /// Returns true if the server does not know the script. Nothing was run.
-pub(crate) fn is_unknown(error: &RedisError) -> bool {
+pub(crate) fn is_noscript(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -6,20 +6,20 @@ use redis::Value;
 use crate::key::hash_tag;
 
 /// The number of slots into which a cluster divides its keys.
-pub(crate) const SLOTS: u16 = 16_384;
+pub(crate) const SLOT_COUNT: u16 = 16_384;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
     pub(crate) fn new(number: u16) -> Option<Self> {
-        (number < SLOTS).then_some(Slot(number))
+        (number < SLOT_COUNT).then_some(Slot(number))
     }
 
     /// Returns the slot of a key, or of a channel.
     pub(crate) fn of(name: &str) -> Self {
         let hashed = hash_tag(name).unwrap_or(name);
-        Slot(crc16(hashed.as_bytes()) % SLOTS)
+        Slot(crc16(hashed.as_bytes()) % SLOT_COUNT)
     }
 
     pub(crate) fn index(self) -> usize {
@@ -34,7 +34,7 @@ impl Slot {
 }
 
 /// Returns the slot of a push's channel.
-pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
+pub(crate) fn slot_of_push(push: &[Value]) -> Option<Slot> {
     match push.first() {
         Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok().map(Slot::of),
         _ => None,
@@ -43,7 +43,7 @@ pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
 
 /// The tags of all slots. They are computed once, which takes milliseconds.
 static TAGS: Lazy<Box<[u32]>> = Lazy::new(|| {
-    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut tags = vec![None; usize::from(SLOT_COUNT)];
     let mut missing = tags.len();
     for number in 0_u32.. {
         if missing == 0 {
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn each_slot_has_a_tag_that_lies_in_it() {
-        for number in 0..SLOTS {
+        for number in 0..SLOT_COUNT {
             let slot = Slot::new(number).expect("it is one of them");
             assert_eq!(Slot::of(&format!("a:{{{}}}:b", slot.tag())), slot);
         }
-        assert_eq!(Slot::new(SLOTS), None);
+        assert_eq!(Slot::new(SLOT_COUNT), None);
     }
 }

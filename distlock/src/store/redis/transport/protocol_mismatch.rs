@@ -25,31 +25,31 @@ const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 const MAX_SHOWN: usize = 40;
 
 /// Returns the error of a server if its first bytes are not those of a Redis reply.
-pub(crate) fn of_first_bytes(bytes: &[u8]) -> Option<Trouble> {
+pub(crate) fn from_first_bytes(bytes: &[u8]) -> Option<Trouble> {
     if REPLY_TYPES.contains(bytes.first()?) {
         return None;
     }
     if TLS.iter().any(|tls| bytes.starts_with(tls)) {
-        return Some(with_tls());
+        return Some(expects_tls());
     }
     let shown = &bytes[..bytes.len().min(MAX_SHOWN)];
     let shown = String::from_utf8_lossy(shown);
     let line = shown.lines().next().unwrap_or_default();
-    Some(misconfigured(&format!("its reply begins with `{line}`")))
+    Some(not_redis(&format!("its reply begins with `{line}`")))
 }
 
 /// Returns the error of a server that does not speak RESP.
-pub(crate) fn misconfigured(why: &str) -> Trouble {
+pub(crate) fn not_redis(reason: &str) -> Trouble {
     Trouble::new(
         Outage::Misconfigured,
         format!(
-            "it does not speak the protocol of Redis ({why}): correct host and port in the URL"
+            "it does not speak the protocol of Redis ({reason}): correct host and port in the URL"
         ),
     )
 }
 
 /// Returns the error of a plain connection to a port for TLS.
-pub(crate) fn with_tls() -> Trouble {
+pub(crate) fn expects_tls() -> Trouble {
     Trouble::new(
         Outage::Misconfigured,
         "it expects TLS: write rediss:// instead of redis://, or name the server's plain `port`",
@@ -57,7 +57,7 @@ pub(crate) fn with_tls() -> Trouble {
 }
 
 /// Returns the error of a TLS connection to a plain port.
-pub(crate) fn without_tls() -> Trouble {
+pub(crate) fn lacks_tls() -> Trouble {
     Trouble::new(
         Outage::Misconfigured,
         "it does not speak TLS, and answers in plain text: write redis:// instead of rediss://, or name the server's \
@@ -73,7 +73,7 @@ pub(crate) async fn speaks_tls(connecting: impl Future<Output = io::Result<TcpSt
 
 /// Returns true if the server behind a new connection answers a plain PING, even with an error. No
 /// secret is sent.
-pub(crate) async fn speaks_plainly(
+pub(crate) async fn speaks_plain_text(
     connecting: impl Future<Output = io::Result<TcpStream>>,
 ) -> bool {
     let reply = probe(connecting, b"PING\r\n").await;

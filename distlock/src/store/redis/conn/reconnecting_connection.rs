@@ -12,8 +12,8 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::conn::handshake::{Dialer, Role};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
-use crate::store::redis::transport::in_time;
-use crate::store::redis::wire::trouble;
+use crate::store::redis::transport::with_timeout;
+use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
@@ -21,50 +21,51 @@ use crate::util::notified::until;
 
 /// Timeout of the first attempt to reconnect; doubles with every attempt. It starts short, because
 /// the first attempt may hit the same network fault as the lost connection.
-const FIRST_REDIAL: Duration = Duration::from_millis(250);
+const INITIAL_RECONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Upper limit of the timeout of a reconnect attempt, unless the configured timeout is longer.
-const LONGEST_REDIAL: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a command may go unanswered before the connection's liveness is checked.
-pub(crate) const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+pub(crate) const LIVENESS_CHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// Upper limit of the time that a server has to answer a PING.
-const PING_WITHIN: Duration = Duration::from_millis(500);
+const MAX_PING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a server may send other data before it answers a PING.
-const LONGEST_TEST: Duration = Duration::from_secs(10);
+const MAX_LIVENESS_CHECK: Duration = Duration::from_secs(10);
 
 /// Lower limit of the PING timeout on the connection for renewals. Replacing that connection is
 /// cheap, and short leases cannot wait for it.
-const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+const MIN_PING_TIMEOUT: Duration = Duration::from_millis(20);
 
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// Maximum number of commands in flight on one connection; further commands wait for a permit. The
 /// limit keeps every reply well within its deadline, regardless of the number of callers.
-pub(crate) const IN_FLIGHT: usize = 1_024;
+pub(crate) const MAX_IN_FLIGHT: usize = 1_024;
 
 /// A connection that reopens itself. It is closed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Link {
-    kept: Arc<Kept>,
-    places: Semaphore,
+pub(crate) struct ReconnectingConnection {
+    inner: Arc<Inner>,
+    permits: Semaphore,
 }
 
-/// State shared by a link and its supervisor.
+/// State shared by a connection and its supervisor.
 #[derive(Debug)]
-struct Kept {
+struct Inner {
     state: Mutex<State>,
     /// Set until the first session opens, or an attempt to open it fails other than by a timeout.
     is_opening: AtomicBool,
     /// Notified of every change of `state`. It wakes waiters in FIFO order, which is reproducible.
     changed: Notify,
     /// Notified when a command went unanswered.
-    suspected: Notify,
+    liveness_requested: Notify,
     /// PING timeout in milliseconds; the shortest requested one applies.
-    patience: AtomicU64,
-    least_patience: Duration,
+    ping_timeout: AtomicU64,
+    min_ping_timeout: Duration,
     close: Notify,
 }
 
@@ -75,9 +76,9 @@ enum State {
     Closed,
 }
 
-impl Kept {
-    fn becomes(&self, state: State) {
-        let is_silent = matches!(&state, State::Down(why) if why.outage == Outage::TimedOut);
+impl Inner {
+    fn set_state(&self, state: State) {
+        let is_silent = matches!(&state, State::Down(error) if error.outage == Outage::TimedOut);
         if !is_silent {
             self.is_opening.store(false, Ordering::Release);
         }
@@ -88,29 +89,29 @@ impl Kept {
     }
 
     /// Waits until a liveness check is requested, and returns its PING timeout.
-    async fn suspected(&self) -> Duration {
-        self.suspected.notified().await;
-        let millis = self.patience.swap(u64::MAX, Ordering::AcqRel);
-        Duration::from_millis(millis).min(PING_WITHIN)
+    async fn liveness_requested(&self) -> Duration {
+        self.liveness_requested.notified().await;
+        let millis = self.ping_timeout.swap(u64::MAX, Ordering::AcqRel);
+        Duration::from_millis(millis).min(MAX_PING_TIMEOUT)
     }
 }
 
 /// The callback for each connection that was opened.
-pub(crate) type Connected = dyn Fn() + Send + Sync;
+pub(crate) type OnConnected = dyn Fn() + Send + Sync;
 
-impl Link {
+impl ReconnectingConnection {
     /// Spawns the supervisor, which uses `first` or opens the first session itself. It calls
-    /// `connected` after each session that it opened. A reconnect attempt may take as long as
-    /// `needed`, because a distant server needs that long again.
-    pub(crate) fn keep(
+    /// `on_connected` after each session that it opened. A reconnect attempt may take as long as
+    /// `connect_timeout`, because a distant server needs that long again.
+    pub(crate) fn spawn(
         dialer: Dialer,
         first: Option<Session>,
-        needed: Duration,
+        connect_timeout: Duration,
         health: Arc<Health>,
-        connected: Arc<Connected>,
+        on_connected: Arc<OnConnected>,
     ) -> Self {
         let first = first.map(Arc::new);
-        let kept = Arc::new(Kept {
+        let inner = Arc::new(Inner {
             state: Mutex::new(match &first {
                 Some(session) => State::Up(session.clone()),
                 None => State::Down(Trouble::new(
@@ -120,45 +121,45 @@ impl Link {
             }),
             is_opening: AtomicBool::new(first.is_none()),
             changed: Notify::new(),
-            suspected: Notify::new(),
-            patience: AtomicU64::new(u64::MAX),
-            least_patience: match dialer.role {
-                Role::Renewals => LEAST_PATIENCE,
+            liveness_requested: Notify::new(),
+            ping_timeout: AtomicU64::new(u64::MAX),
+            min_ping_timeout: match dialer.role {
+                Role::Renewals => MIN_PING_TIMEOUT,
                 // Replacing the command connection loses the place in every queue. On the
                 // connection for acks, a PING can be queued behind a WAIT.
-                Role::Commands | Role::Lane | Role::Acks => PING_WITHIN,
+                Role::Commands | Role::Runtime | Role::Acks => MAX_PING_TIMEOUT,
             },
             close: Notify::new(),
         });
-        let link = Link {
-            kept: kept.clone(),
-            places: Semaphore::new(IN_FLIGHT),
+        let connection = ReconnectingConnection {
+            inner: inner.clone(),
+            permits: Semaphore::new(MAX_IN_FLIGHT),
         };
         let transport = dialer.transport.clone();
         let supervisor = Supervisor {
             dialer,
-            longest_redial: LONGEST_REDIAL.max(needed),
-            kept,
+            max_reconnect_timeout: MAX_RECONNECT_TIMEOUT.max(connect_timeout),
+            inner,
             health,
-            connected,
+            on_connected,
         };
         transport.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
-                () = supervisor.kept.close.notified() => {
+                () = supervisor.inner.close.notified() => {
                     supervisor.health.connection_down(supervisor.connection_kind());
                 }
-                () = supervisor.keep(first) => {}
+                () = supervisor.run(first) => {}
             }
         }));
-        link
+        connection
     }
 
     /// Returns the current session, or why there is none.
     pub(crate) fn session(&self) -> Result<Arc<Session>, Trouble> {
-        match &*lock(&self.kept.state) {
+        match &*lock(&self.inner.state) {
             State::Up(session) => Ok(session.clone()),
-            State::Down(trouble) => Err(trouble.clone().unsent()),
+            State::Down(error) => Err(error.clone().unsent()),
             State::Closed => {
                 Err(Trouble::new(Outage::Unreachable, "the connection was closed").unsent())
             }
@@ -167,59 +168,61 @@ impl Link {
 
     /// Returns true until the first session opens, or an attempt fails other than by a timeout.
     pub(crate) fn is_opening(&self) -> bool {
-        self.kept.is_opening.load(Ordering::Acquire)
+        self.inner.is_opening.load(Ordering::Acquire)
     }
 
-    /// Waits up to `within` for a permit to send a command.
-    pub(crate) async fn place(&self, within: Duration) -> Result<SemaphorePermit<'_>, Trouble> {
-        if let Ok(place) = self.places.try_acquire() {
-            return Ok(place);
+    /// Waits up to `timeout` for a permit to send a command.
+    pub(crate) async fn permit(&self, timeout: Duration) -> Result<SemaphorePermit<'_>, Trouble> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
         }
-        match tokio::time::timeout(within, self.places.acquire()).await {
-            Ok(Ok(place)) => Ok(place),
+        match tokio::time::timeout(timeout, self.permits.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so this is the timeout.
             _ => Err(Trouble::new(
                 Outage::TimedOut,
-                format!("{IN_FLIGHT} commands were under way for {within:?}"),
+                format!("{MAX_IN_FLIGHT} commands were under way for {timeout:?}"),
             )
             .unsent()),
         }
     }
 
-    /// Waits until a session is open, or the link is closed for good.
+    /// Waits until a session is open, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
-        let is_down = || matches!(&*lock(&self.kept.state), State::Down(_));
-        until(&self.kept.changed, || (!is_down()).then_some(())).await;
+        let is_down = || matches!(&*lock(&self.inner.state), State::Down(_));
+        until(&self.inner.changed, || (!is_down()).then_some(())).await;
     }
 
     /// Waits until `session` is no longer the current session, and returns why.
-    pub(crate) async fn left(&self, session: &Session) -> Trouble {
-        until(&self.kept.changed, || match self.session() {
+    pub(crate) async fn session_ended(&self, session: &Session) -> Trouble {
+        until(&self.inner.changed, || match self.session() {
             Ok(current) if current.epoch == session.epoch => None,
             Ok(_) => Some(Trouble::new(
                 Outage::Unreachable,
                 "the connection was replaced",
             )),
-            Err(trouble) => Some(trouble.sent()),
+            Err(error) => Some(error.sent()),
         })
         .await
     }
 
     /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
     /// is replaced if a PING goes unanswered for as long again, clamped to the limits of its role.
-    pub(crate) fn suspect(&self, unanswered: Duration) {
-        let patience = unanswered.max(self.kept.least_patience).min(PING_WITHIN);
-        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        self.kept.patience.fetch_min(millis, Ordering::AcqRel);
-        self.kept.suspected.notify_one();
+    pub(crate) fn check_liveness(&self, unanswered: Duration) {
+        let ping_timeout = unanswered
+            .max(self.inner.min_ping_timeout)
+            .min(MAX_PING_TIMEOUT);
+        let millis = u64::try_from(ping_timeout.as_millis()).unwrap_or(u64::MAX);
+        self.inner.ping_timeout.fetch_min(millis, Ordering::AcqRel);
+        self.inner.liveness_requested.notify_one();
     }
 
     pub(crate) fn close(&self) {
-        self.kept.close.notify_one();
+        self.inner.close.notify_one();
     }
 }
 
-impl Drop for Link {
+impl Drop for ReconnectingConnection {
     fn drop(&mut self) {
         self.close();
     }
@@ -227,22 +230,22 @@ impl Drop for Link {
 
 struct Supervisor {
     dialer: Dialer,
-    longest_redial: Duration,
-    kept: Arc<Kept>,
+    max_reconnect_timeout: Duration,
+    inner: Arc<Inner>,
     health: Arc<Health>,
-    connected: Arc<Connected>,
+    on_connected: Arc<OnConnected>,
 }
 
 /// Sets [`State::Closed`] when the supervisor ends, even by a panic.
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.kept.becomes(State::Closed);
+        self.inner.set_state(State::Closed);
     }
 }
 
 impl Supervisor {
-    async fn keep(&self, mut first: Option<Arc<Session>>) {
-        let mut old = None;
+    async fn run(&self, mut first: Option<Arc<Session>>) {
+        let mut predecessor = None;
         let mut down_since = None;
         loop {
             let session = match first.take() {
@@ -250,42 +253,46 @@ impl Supervisor {
                     self.health.connection_up(self.connection_kind(), None);
                     session
                 }
-                None => self.open(old.as_ref(), down_since).await,
+                None => self.open(predecessor.as_ref(), down_since).await,
             };
-            let why = watch(&session, &self.kept).await;
-            old = Some(Predecessor(session.name.clone()));
+            let error = monitor(&session, &self.inner).await;
+            predecessor = Some(Predecessor(session.client_addr.clone()));
             drop(session);
-            self.kept.becomes(State::Down(why));
+            self.inner.set_state(State::Down(error));
             down_since = Some(self.health.connection_down(self.connection_kind()));
         }
     }
 
     /// Opens a session, retrying until an attempt succeeds.
-    async fn open(&self, old: Option<&Predecessor>, down_since: Option<Moment>) -> Arc<Session> {
-        let mut backoff = BACKOFF;
-        let mut within = FIRST_REDIAL;
+    async fn open(
+        &self,
+        predecessor: Option<&Predecessor>,
+        down_since: Option<Moment>,
+    ) -> Arc<Session> {
+        let mut backoff = RECONNECT_BACKOFF;
+        let mut timeout = INITIAL_RECONNECT_TIMEOUT;
         loop {
-            match in_time(within, self.dialer.dial(old)).await {
+            match with_timeout(timeout, self.dialer.dial(predecessor)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.kept.becomes(State::Up(session.clone()));
+                    self.inner.set_state(State::Up(session.clone()));
                     self.health
                         .connection_up(self.connection_kind(), down_since);
-                    (self.connected)();
+                    (self.on_connected)();
                     return session;
                 }
-                Err(mut trouble) => {
+                Err(mut error) => {
                     // The server was the right one before, and may be again. It may be in a
                     // reconfiguration.
-                    if old.is_some() && trouble.outage == Outage::Misconfigured {
-                        trouble.outage = Outage::NotReady;
+                    if predecessor.is_some() && error.outage == Outage::Misconfigured {
+                        error.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is not reported.
                     self.health
-                        .suffers(Cause::No(self.connection_kind()), &trouble);
-                    self.kept.becomes(State::Down(trouble));
+                        .report(Cause::Disconnected(self.connection_kind()), &error);
+                    self.inner.set_state(State::Down(error));
                     tokio::time::sleep(jittered(backoff.pause(), &self.dialer)).await;
-                    within = (within * 2).min(self.longest_redial);
+                    timeout = (timeout * 2).min(self.max_reconnect_timeout);
                 }
             }
         }
@@ -293,27 +300,28 @@ impl Supervisor {
 
     fn connection_kind(&self) -> event::Connection {
         match self.dialer.role {
-            Role::Commands | Role::Lane => event::Connection::Commands,
+            Role::Commands | Role::Runtime => event::Connection::Commands,
             Role::Renewals => event::Connection::Renewals,
             Role::Acks => event::Connection::Acks,
         }
     }
 }
 
-/// Opens the first connection. Each attempt takes at most `within`, a part of the caller's timeout,
-/// because another server may have replaced one that does not reply. Returns an error at once if it
-/// cannot pass by itself. `last` is set to the last other error, for the caller's timeout.
+/// Opens the first connection. Each attempt takes at most `timeout`, a part of the caller's
+/// timeout, because another server may have replaced one that does not reply. Returns an error at
+/// once if it cannot pass by itself. `last_error` is set to the last other error, for the caller's
+/// timeout.
 pub(crate) async fn open_first(
     dialer: &Dialer,
-    within: Duration,
-    last: &Mutex<Option<Trouble>>,
+    timeout: Duration,
+    last_error: &Mutex<Option<Trouble>>,
 ) -> Result<Session, Trouble> {
-    let mut backoff = BACKOFF;
+    let mut backoff = RECONNECT_BACKOFF;
     loop {
-        match in_time(within, dialer.dial(None)).await {
+        match with_timeout(timeout, dialer.dial(None)).await {
             Ok(session) => return Ok(session),
-            Err(trouble) if !trouble.outage.is_transient() => return Err(trouble),
-            Err(trouble) => *lock(last) = Some(trouble),
+            Err(error) if !error.outage.is_transient() => return Err(error),
+            Err(error) => *lock(last_error) = Some(error),
         }
         tokio::time::sleep(jittered(backoff.pause(), dialer)).await;
     }
@@ -326,42 +334,42 @@ fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
 }
 
 /// Waits until the session ends or fails a liveness check, and returns why.
-async fn watch(session: &Session, kept: &Kept) -> Trouble {
+async fn monitor(session: &Session, inner: &Inner) -> Trouble {
     loop {
         tokio::select! {
             biased;
-            why = session.end.told() => return why,
-            patience = kept.suspected() => {
-                if let Err(why) = test(session, patience).await {
-                    return why;
+            error = session.end.wait() => return error,
+            ping_timeout = inner.liveness_requested() => {
+                if let Err(error) = ping(session, ping_timeout).await {
+                    return error;
                 }
             }
         }
     }
 }
 
-/// Sends a PING. Returns an error if the server sends nothing for `patience`, or only other data
-/// for `LONGEST_TEST`.
-async fn test(session: &Session, patience: Duration) -> Result<(), Trouble> {
+/// Sends a PING. Returns an error if the server sends nothing for `ping_timeout`, or only other
+/// data for `MAX_LIVENESS_CHECK`.
+async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), Trouble> {
     let connection = &session.connection;
     let mut pong = connection.send(redis::cmd("PING"));
-    let mut tested = Duration::ZERO;
+    let mut elapsed = Duration::ZERO;
     loop {
-        let heard = connection.pulse();
-        let answered = tokio::select! {
+        let activity = connection.activity();
+        let response = tokio::select! {
             biased;
-            why = session.end.told() => return Err(why),
-            answered = tokio::time::timeout(patience, pong.as_mut()) => answered,
+            error = session.end.wait() => return Err(error),
+            response = tokio::time::timeout(ping_timeout, pong.as_mut()) => response,
         };
-        tested += patience;
-        return match answered {
+        elapsed += ping_timeout;
+        return match response {
             Ok(Ok(_)) => Ok(()),
             // An error reply is an answer.
             Ok(Err(error)) if !error.is_unrecoverable_error() => Ok(()),
-            Ok(Err(error)) => Err(trouble::of(&error)),
+            Ok(Err(error)) => Err(errors::classify(&error)),
             // The server is answering commands that were sent earlier.
-            Err(_) if connection.pulse() != heard && tested < LONGEST_TEST => continue,
-            Err(_) => Err(Trouble::timed_out(patience)),
+            Err(_) if connection.activity() != activity && elapsed < MAX_LIVENESS_CHECK => continue,
+            Err(_) => Err(Trouble::timed_out(ping_timeout)),
         };
     }
 }

@@ -7,7 +7,7 @@ use crate::protocol::trouble::{Code, Trouble, one_line};
 
 pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 
-pub(crate) fn of(error: &RedisError) -> Trouble {
+pub(crate) fn classify(error: &RedisError) -> Trouble {
     let outage = match error.kind() {
         ErrorKind::AuthenticationFailed => Outage::Denied,
         ErrorKind::RESP3NotSupported => {
@@ -22,14 +22,14 @@ pub(crate) fn of(error: &RedisError) -> Trouble {
         _ => {
             let code = error.code().unwrap_or("ERR");
             let text = format!("{code} {}", error.detail().unwrap_or_default());
-            return of_text(&text).because(ServerError::of(error));
+            return classify_text(&text).because(ServerError::of(error));
         }
     };
-    let trouble = Trouble::new(outage, error.to_string());
+    let classified = Trouble::new(outage, error.to_string());
     if error.is_io_error() {
-        trouble.because(error.clone())
+        classified.because(error.clone())
     } else {
-        trouble.because(ServerError::of(error))
+        classified.because(ServerError::of(error))
     }
 }
 
@@ -61,11 +61,11 @@ pub(crate) fn with_remedy(error: Trouble) -> Trouble {
 }
 
 /// Names the right that the user needs, if the error is a lack of rights.
-pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
+pub(crate) fn with_missing_right(error: Trouble, right: &str) -> Trouble {
     if error.outage != Outage::Denied {
         return error;
     }
-    let detail = format!("the user needs {what}: {}", error.detail);
+    let detail = format!("the user needs {right}: {}", error.detail);
     Trouble::new(error.outage, detail)
         .with_remedy(GRANT)
         .with_code(error.code)
@@ -74,7 +74,7 @@ pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
 const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/storage.md lists the rights";
 
 /// Known texts of errors without a code of their own.
-const TEXTS: &[(&str, Outage, Code)] = &[
+const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
     ("unknown command", Outage::Other, Code::UnknownCommand),
     // A script was running in a slot that is being moved.
     ("access a non local key", Outage::NotReady, Code::Other),
@@ -100,8 +100,8 @@ const TEXTS: &[(&str, Outage, Code)] = &[
 ];
 
 /// Returns the error for a text from Redis, which is a code, then words.
-pub(crate) fn of_text(text: &str) -> Trouble {
-    let text = without_the_script(text);
+pub(crate) fn classify_text(text: &str) -> Trouble {
+    let text = without_script_context(text);
     let mut words = text.split_ascii_whitespace();
     let (outage, code) = match words.next().unwrap_or_default() {
         "READONLY" => (Outage::ReadOnly, Code::Other),
@@ -122,7 +122,7 @@ pub(crate) fn of_text(text: &str) -> Trouble {
         "WRONGPASS" => (Outage::Denied, Code::WrongPassword),
         "WRONGTYPE" | "FOREIGN" => (Outage::Other, Code::Foreign),
         _ => {
-            let known = TEXTS.iter().find(|(known, ..)| text.contains(known));
+            let known = KNOWN_TEXTS.iter().find(|(known, ..)| text.contains(known));
             known.map_or((Outage::Other, Code::Other), |(_, outage, code)| {
                 (*outage, code.clone())
             })
@@ -134,14 +134,14 @@ pub(crate) fn of_text(text: &str) -> Trouble {
 /// Removes what servers add about the script that failed. Redis 7 appends the script's hash. Redis
 /// 6.2 puts it in front, so that the code comes last: `ERR Error running script (call to f_...):
 /// @user_script:19: @user_script: 19: -READONLY You can't write ...`.
-fn without_the_script(text: &str) -> &str {
+fn without_script_context(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("ERR ").unwrap_or(text);
     let mut words = match inner.strip_prefix("Error running script (call to ") {
         Some(call) => call.split_once("): ").map_or(inner, |(_, words)| words),
         None => inner,
     };
-    while let Some(rest) = after_the_line(words) {
+    while let Some(rest) = after_line_number(words) {
         words = rest;
     }
     // Nothing was in front, so `ERR` is the server's own code.
@@ -150,15 +150,15 @@ fn without_the_script(text: &str) -> &str {
     } else {
         words.strip_prefix('-').unwrap_or(words)
     };
-    let behind = text.rsplit_once(" script: ");
-    match behind {
-        Some((said, script)) if script.contains(", on @user_script:") => said,
+    let suffix = text.rsplit_once(" script: ");
+    match suffix {
+        Some((message, script)) if script.contains(", on @user_script:") => message,
         _ => text,
     }
 }
 
 /// Returns the text after `user_script:19: `, as Lua and the server write it.
-fn after_the_line(text: &str) -> Option<&str> {
+fn after_line_number(text: &str) -> Option<&str> {
     let text = text.strip_prefix('@').unwrap_or(text);
     let (line, rest) = text.strip_prefix("user_script:")?.split_once(": ")?;
     let line = line.trim_start();
@@ -171,7 +171,7 @@ pub(crate) fn is_redirect(error: &Trouble) -> bool {
 }
 
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
-pub(crate) fn not_alone(error: &Trouble) -> Option<Trouble> {
+pub(crate) fn cluster_node_error(error: &Trouble) -> Option<Trouble> {
     let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
     is_of_a_cluster.then(node_of_cluster)
 }
@@ -192,8 +192,8 @@ mod tests {
         let call = "ERR Error running script (call to f_23bc4c26a479d1249ad51e2b72d3bc8cab3935b6): \
                     @user_script:2: @user_script: 2: ";
         let denied = "The user executing the script can't run this command or subcommand";
-        let behind = " script: 23bc4c26a479d1249ad51e2b72d3bc8cab3935b6, on @user_script:2.";
-        for (said, outage) in [
+        let suffix = " script: 23bc4c26a479d1249ad51e2b72d3bc8cab3935b6, on @user_script:2.";
+        for (message, outage) in [
             (
                 "READONLY You can't write against a read only replica.",
                 Outage::ReadOnly,
@@ -221,44 +221,44 @@ mod tests {
         ] {
             for text in [
                 // 6.2
-                format!("{call}-{said}"),
-                format!("@user_script: 12: -{said}"),
+                format!("{call}-{message}"),
+                format!("@user_script: 12: -{message}"),
                 // 7.0
-                format!("{said}{behind}"),
-                said.to_owned(),
+                format!("{message}{suffix}"),
+                message.to_owned(),
             ] {
-                let error = of_text(&text);
-                assert_eq!((error.outage, &*error.detail), (outage, said), "{text}");
+                let error = classify_text(&text);
+                assert_eq!((error.outage, &*error.detail), (outage, message), "{text}");
             }
         }
         for text in [
             format!("{call}{denied}"),
             format!("@user_script: 1: {denied}"),
-            format!("ERR {denied}{behind}"),
+            format!("ERR {denied}{suffix}"),
             format!("ERR {denied}"),
             "NOPERM this user has no permissions to run".to_owned(),
             format!(
                 "{call}The user executing the script can't access at least one of the keys mentioned in the command arguments"
             ),
             format!(
-                "ERR The user executing the script can't publish to the channel mentioned in the command{behind}"
+                "ERR The user executing the script can't publish to the channel mentioned in the command{suffix}"
             ),
         ] {
-            assert_eq!(of_text(&text).outage, Outage::Denied, "{text}");
+            assert_eq!(classify_text(&text).outage, Outage::Denied, "{text}");
         }
         let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
         let ours = "FOREIGN the fence key holds a foreign value";
         let wrapped = "ERR Error running script (call to f_d3c21d0c2b9ca22f82737626a27bcaf5d288f99f): @user_script:1: ";
-        for (text, said) in [
+        for (text, message) in [
             (format!("{wrapped}{wrong}"), wrong),
-            (format!("{wrong}{behind}"), wrong),
+            (format!("{wrong}{suffix}"), wrong),
             (format!("{wrapped}user_script:1: {ours}"), ours),
-            (format!("ERR user_script:1: {ours}{behind}"), ours),
+            (format!("ERR user_script:1: {ours}{suffix}"), ours),
             (format!("user_script:1: {ours}"), ours),
         ] {
-            let trouble = of_text(&text);
-            assert_eq!(trouble.code, Code::Foreign, "{text}");
-            assert_eq!(trouble.detail, said, "{text}");
+            let error = classify_text(&text);
+            assert_eq!(error.code, Code::Foreign, "{text}");
+            assert_eq!(error.detail, message, "{text}");
         }
         // Texts that only look similar stay unchanged.
         for text in [
@@ -270,7 +270,7 @@ mod tests {
             "-OOM",
             "",
         ] {
-            assert_eq!(of_text(text), Trouble::new(Outage::Other, text));
+            assert_eq!(classify_text(text), Trouble::new(Outage::Other, text));
         }
     }
 }

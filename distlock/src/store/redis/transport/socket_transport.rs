@@ -1,0 +1,163 @@
+//! The transport in production.
+
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
+
+use crate::config::credentials::Source;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::BoxFuture;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::login;
+use crate::store::redis::transport::multiplexed::{HandshakeError, Multiplexed};
+use crate::store::redis::transport::role;
+use crate::store::redis::transport::sentinel::Sentinels;
+use crate::store::redis::transport::socket::SocketConnector;
+use crate::store::redis::transport::url::ServerLocation;
+use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
+
+/// Transport over TCP, with or without TLS, or over a Unix socket.
+#[derive(Debug)]
+pub(crate) struct SocketTransport {
+    target: Target,
+    settings: RedisConnectionInfo,
+    credentials: Option<Source>,
+    connector: SocketConnector,
+}
+
+#[derive(Debug)]
+enum Target {
+    Server(ConnectionAddr),
+    Primary(Arc<Sentinels>),
+}
+
+impl SocketTransport {
+    pub(crate) fn new(config: &RedisConfig, to: &ServerLocation) -> Self {
+        SocketTransport {
+            target: match to {
+                ServerLocation::Direct(address) => Target::Server(address.clone()),
+                ServerLocation::Sentinel { sentinels, service } => {
+                    Target::Primary(Arc::new(Sentinels::new(config, sentinels, service)))
+                }
+            },
+            settings: config.settings.clone(),
+            credentials: config.credentials.clone(),
+            connector: SocketConnector::new(config),
+        }
+    }
+
+    /// Returns the sentinels that report where the server is.
+    pub(crate) fn sentinels(&self) -> Option<Arc<Sentinels>> {
+        match &self.target {
+            Target::Server(_) => None,
+            Target::Primary(sentinels) => Some(sentinels.clone()),
+        }
+    }
+
+    async fn connect(&self, on_event: ConnectionEventHandler) -> Result<Multiplexed, Trouble> {
+        let sentinels = match &self.target {
+            Target::Server(address) => return self.connect_to(address, on_event).await,
+            Target::Primary(sentinels) => sentinels,
+        };
+        let primary = sentinels.primary().await?;
+        let name = sentinels.address_of(&primary);
+        let (host, port) = primary;
+        let connected = async {
+            let connection = self
+                .connect_to(&ConnectionAddr::Tcp(host, port), on_event)
+                .await?;
+            role::check_primary(&connection).await?;
+            Ok(connection)
+        };
+        let connection = connected.await.map_err(|error: Trouble| error.at(&name))?;
+        Ok(connection.with_peer(name))
+    }
+
+    /// Connects and authenticates. A proxy may not know the greeting. Then the connection does
+    /// without it, and receives no pushes. A server that was just lost looks the same, so the
+    /// greeting is retried.
+    async fn connect_to(
+        &self,
+        address: &ConnectionAddr,
+        on_event: ConnectionEventHandler,
+    ) -> Result<Multiplexed, Trouble> {
+        let settings = self.settings().await?;
+        let connected = self.try_handshake(address, &settings, &on_event).await?;
+        let hello_error = match connected {
+            Ok(connection) => return Ok(connection),
+            Err(HandshakeError::Rejected(error)) => return Err(error),
+            Err(HandshakeError::HelloFailed(error)) => error,
+        };
+        let resp2 = settings.clone().set_protocol(ProtocolVersion::RESP2);
+        let Ok(Ok(connection)) = self.try_handshake(address, &resp2, &on_event).await else {
+            return Err(self.connector.explain(address, hello_error).await);
+        };
+        if connection.send(redis::cmd("PING")).await.is_err() {
+            return Err(self.connector.explain(address, hello_error).await);
+        }
+        match self.try_handshake(address, &settings, &on_event).await? {
+            Err(HandshakeError::HelloFailed(error)) => {
+                // A proxy that ends the connection at HELLO does so at INFO, too.
+                if error.outage == Outage::Misconfigured {
+                    self.check_version(address, &resp2, &on_event).await?;
+                }
+                Ok(connection)
+            }
+            Err(HandshakeError::Rejected(error)) => Err(error),
+            // The greeting works now, so the next attempt is expected to succeed.
+            Ok(_) => Err(hello_error),
+        }
+    }
+
+    /// Rejects a server without RESP3, because it lacks commands that the scripts use. A proxy that
+    /// answers in place of its server reports no version, or that of the server.
+    async fn check_version(
+        &self,
+        address: &ConnectionAddr,
+        resp2: &RedisConnectionInfo,
+        on_event: &ConnectionEventHandler,
+    ) -> Result<(), Trouble> {
+        // On a separate connection, because a proxy may end it.
+        let Ok(Ok(connection)) = self.try_handshake(address, resp2, on_event).await else {
+            return Ok(());
+        };
+        role::check_version(&connection).await
+    }
+
+    async fn try_handshake(
+        &self,
+        address: &ConnectionAddr,
+        settings: &RedisConnectionInfo,
+        on_event: &ConnectionEventHandler,
+    ) -> Result<Result<Multiplexed, HandshakeError>, Trouble> {
+        let stream = self.connector.connect(address).await?;
+        Ok(Multiplexed::connect(stream, settings, on_event.clone()).await)
+    }
+
+    async fn settings(&self) -> Result<RedisConnectionInfo, Trouble> {
+        let settings = self.settings.clone();
+        Ok(match &self.credentials {
+            None => settings,
+            Some(source) => {
+                login::with_credentials(settings, &login::fetch_credentials(source).await?)
+            }
+        })
+    }
+}
+
+impl Transport for SocketTransport {
+    fn open(
+        &self,
+        on_event: ConnectionEventHandler,
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(async move {
+            let connection: Arc<dyn Connection> = Arc::new(self.connect(on_event).await?);
+            Ok(connection)
+        })
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
