@@ -15,11 +15,11 @@ end
 local reply = { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
   waiters, (string.gsub(redis.call('GET', KEYS[4]) or '', '%+$', '')), value and 1 or 0 }
 if ARGV[1] ~= '0' and waiters > 0 then
-  local named = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
-  for i = 1, #named, 2 do
-    reply[#reply + 1] = named[i]
-    reply[#reply + 1] = named[i + 1]
-    reply[#reply + 1] = redis.call('HGET', KEYS[3], named[i]) or ''
+  local first_waiters = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
+  for i = 1, #first_waiters, 2 do
+    reply[#reply + 1] = first_waiters[i]
+    reply[#reply + 1] = first_waiters[i + 1]
+    reply[#reply + 1] = redis.call('HGET', KEYS[3], first_waiters[i]) or ''
   end
 end
 return reply

@@ -3,23 +3,23 @@
 -- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', the request number
 -- Reply 1 the owner held the lock, or 0; and 2 more if further dead waiters remain: call again
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, keep = ARGV[1], ARGV[2]
+local owner, min_hold = ARGV[1], ARGV[2]
 local found = redis.call('MGET', lock, fence)
-local value, last = found[1], found[2]
+local value, last_fence = found[1], found[2]
 local held = value and string.find(value, '2 ' .. owner .. ' ', 1, true) == 1
-local open = false
+local lock_deleted = false
 if held then
   redis.call('DEL', lock)
-  if keep ~= '0' then
+  if min_hold ~= '0' then
     local token, since, name = string.match(value, '^%S+ %S+ 0*(%d+) %d+ (%d+) (.*)$')
     -- The zero keeps a renewal in flight from taking the key for a hold.
-    redis.call('SET', lock, '2 ' .. owner .. ' 0' .. token .. ' ' .. keep .. ' ' .. since .. ' ' .. name, 'PX', keep)
+    redis.call('SET', lock, '2 ' .. owner .. ' 0' .. token .. ' ' .. min_hold .. ' ' .. since .. ' ' .. name, 'PX', min_hold)
   else
-    open = true
+    lock_deleted = true
   end
 end
 -- A fence without a mark means that there is no queue.
-if last and #last == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
+if last_fence and #last_fence == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 
@@ -27,8 +27,8 @@ if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
 local work, alive
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include next
 
 -- A holder is in the queue only if its grant was never confirmed, and is then the head.
@@ -37,6 +37,6 @@ if not held or head[1] == owner then
   head = nil
 end
 -- MGET returns nil for a value of another type, but the lock is not free then.
-local free = open or not value and redis.call('EXISTS', lock) == 0
-local more = free and drive('', head) == 'more'
+local free = lock_deleted or not value and redis.call('EXISTS', lock) == 0
+local more = free and grant_next('', head) == 'more'
 return (held and 1 or 0) + (more and 2 or 0)

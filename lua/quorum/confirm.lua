@@ -6,8 +6,8 @@ local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], K
 local owner, token, ttl, fence_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local client, channels = '', ''
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include quorum/epoch
 --@include quorum/votes
 
@@ -15,9 +15,9 @@ if now < votes_from(ARGV[7], ARGV[6], ARGV[5]) then return { 0, now } end
 local value = redis.call('GET', lock)
 local state, holder, given, ticket, _, since, name =
   string.match(value or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-if holder ~= owner or is_over(state) then return { 0, now } end
+if holder ~= owner or has_ended(state) then return { 0, now } end
 -- In the meantime the lock may have had other holders, with tokens above the one to confirm.
 if tonumber(given) > tonumber(token) then return { 2, now, tonumber(given) } end
-if last_token() < tonumber(token) then keep_fence(token) end
+if last_token() < tonumber(token) then set_fence(token) end
 redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. since .. ' ' .. name, 'PX', ttl)
 return { 1, now, tonumber(token) }

@@ -8,26 +8,26 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 --@include quorum/epoch
 
-local votes = now >= votes_from(ARGV[1], ARGV[2], ARGV[3])
+local is_voting = now >= votes_from(ARGV[1], ARGV[2], ARGV[3])
 local failures = {}
 for i = 2, #KEYS do
   local prefix = '3 held ' .. ARGV[2 * i] .. ' '
   local value = redis.pcall('GET', KEYS[i])
-  local trouble
-  if not votes then
-    trouble = ''
+  local failure
+  if not is_voting then
+    failure = ''
   elseif not value or type(value) == 'string' and string.sub(value, 1, 7) == '3 vote ' then
-    trouble = 'FREE'
+    failure = 'FREE'
   elseif type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
     local kept = redis.pcall('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
-    if type(kept) == 'table' then trouble = kept.err end
+    if type(kept) == 'table' then failure = kept.err end
   elseif type(value) == 'table' and value.err and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
-    trouble = value.err
+    failure = value.err
   elseif type(value) == 'string' and string.sub(value, 1, #prefix + 3) == '3 revoked ' .. ARGV[2 * i] .. ' ' then
-    trouble = 'REVOKED'
+    failure = 'REVOKED'
   else
-    trouble = ''
+    failure = ''
   end
-  if trouble then failures[#failures + 1] = { i - 2, trouble } end
+  if failure then failures[#failures + 1] = { i - 2, failure } end
 end
 return failures

@@ -7,15 +7,15 @@ local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], K
 local owner, token, ticket, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6], ARGV[7]
 local client, channels = '', ''
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include quorum/epoch
 --@include quorum/votes
 
-if stamp > ARGV[5] or now < votes_from(ARGV[8], ARGV[9], ticket) then return { 0, now } end
+if now_text > ARGV[5] or now < votes_from(ARGV[8], ARGV[9], ticket) then return { 0, now } end
 local value = redis.call('GET', lock)
 if value and string.sub(value, 1, 7) ~= '3 vote ' then return { 0, now } end
 redis.call('DEL', lock) -- as in `vote_for`: a server that rejects writes stops here
-if last_token() < tonumber(token) then keep_fence(token) end
-redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)
+if last_token() < tonumber(token) then set_fence(token) end
+redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. name, 'PX', ttl)
 return { 1, now, tonumber(token) }

@@ -5,25 +5,25 @@
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include quorum/votes
 
-local state, holder, token, ticket, limit, rest =
+local state, holder, token, ticket, max_ttl, rest =
   string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (.*)$')
 if token ~= ARGV[1] or state == 'vote' or state == 'kept' then return { 0, '' } end
-local left, last = redis.call('PTTL', lock), last_token()
-if left < 0 or left > tonumber(limit) then left = tonumber(limit) end
+local remaining, last_fence = redis.call('PTTL', lock), last_token()
+if remaining < 0 or remaining > tonumber(max_ttl) then remaining = tonumber(max_ttl) end
 -- Changes nothing, but fails on a server that rejects writes, before the lock is marked.
-redis.call('PEXPIRE', lock, math.max(left, 1))
-redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket .. ' ' .. limit .. ' ' .. rest, 'KEEPTTL')
+redis.call('PEXPIRE', lock, math.max(remaining, 1))
+redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket .. ' ' .. max_ttl .. ' ' .. rest, 'KEEPTTL')
 if state == 'held' then
   -- A resource that has seen this token rejects the old holder.
-  last = math.max(last + 1, now)
-  local known = redis.call('PTTL', fence)
-  keep_fence(string.format('%.0f', last))
+  last_fence = math.max(last_fence + 1, now)
+  local known_ttl = redis.call('PTTL', fence)
+  set_fence(string.format('%.0f', last_fence))
   -- Never shortens the fence's TTL, because the revoking client may be configured with a shorter `fence_ttl`.
-  if known > redis.call('PTTL', fence) then redis.call('PEXPIRE', fence, known) end
+  if known_ttl > redis.call('PTTL', fence) then redis.call('PEXPIRE', fence, known_ttl) end
 end
 redis.pcall('PUBLISH', channels .. client_of(holder), 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])
-return { 1, string.format('%.0f', last) }
+return { 1, string.format('%.0f', last_fence) }

@@ -7,14 +7,14 @@ local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ticket = ARGV[1], ARGV[3]
 local fence_ttl, client, channels = string.match(ARGV[6], '^(%d+) (%x+) (.*)$')
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include quorum/votes
 
 local state, holder, token = string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) ')
-if holder == owner and token == ARGV[2] and not is_over(state) then
+if holder == owner and token == ARGV[2] and not has_ended(state) then
   redis.call('DEL', lock)
-  stand(owner, ticket, ARGV[4], ARGV[5])
-  drive('')
+  enqueue(owner, ticket, ARGV[4], ARGV[5])
+  grant_next('')
 end
-return stamp
+return now_text

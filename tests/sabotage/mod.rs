@@ -116,11 +116,11 @@ struct Edit {
 }
 
 /// The scripts that include `next.lua`.
-const NEXT: &[&str] = &["ask", "look", "release"];
+const NEXT: &[&str] = &["acquire", "check_queue", "release"];
 
 /// Those that include `quorum/votes.lua`.
 const VOTES: &[&str] = &[
-    "quorum/ask",
+    "quorum/acquire",
     "quorum/confirm",
     "quorum/release",
     "quorum/repair",
@@ -129,7 +129,7 @@ const VOTES: &[&str] = &[
 
 /// Those that include `quorum/epoch.lua`.
 const EPOCH: &[&str] = &[
-    "quorum/ask",
+    "quorum/acquire",
     "quorum/confirm",
     "quorum/release",
     "quorum/renew",
@@ -146,13 +146,13 @@ const EDITS: &[Edit] = &[
     Edit {
         by: "renew-recreates",
         scripts: &["renew"],
-        passage: "  else\n    trouble = ''\n  end\n",
+        passage: "  else\n    failure = ''\n  end\n",
         instead: "  elseif not value then
     local time = redis.call('TIME')
-    local stamp = string.format('%.0f', time[1] * 1000000 + time[2])
-    redis.call('SET', key, prefix .. ARGV[2 * i] .. ' ' .. stamp .. ' renewed', 'PX', ARGV[2 * i])
+    local now_text = string.format('%.0f', time[1] * 1000000 + time[2])
+    redis.call('SET', key, prefix .. ARGV[2 * i] .. ' ' .. now_text .. ' renewed', 'PX', ARGV[2 * i])
   else
-    trouble = ''
+    failure = ''
   end
 ",
     },
@@ -165,7 +165,7 @@ const EDITS: &[Edit] = &[
     // First the lock, with a token of one; then everything that may fail; then the lock as it should be.
     Edit {
         by: "set-before-incr",
-        scripts: &["ask"],
+        scripts: &["acquire"],
         passage: "local time = redis.call('TIME')\n",
         instead: "local was_free = redis.call('EXISTS', lock, queue) == 0
 if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. name, 'PX', ttl) end
@@ -174,38 +174,38 @@ local time = redis.call('TIME')
     },
     Edit {
         by: "set-before-incr",
-        scripts: &["ask"],
-        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end\n",
-        instead: "if stamp > ARGV[3] then
+        scripts: &["acquire"],
+        passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
+        instead: "if now_text > ARGV[3] then
   if was_free then redis.call('DEL', lock) end
-  return { 4, tonumber(stamp), ARGV[7] }
+  return { 4, tonumber(now_text), ARGV[7] }
 end
 ",
     },
     Edit {
         by: "set-before-incr",
-        scripts: &["ask"],
-        passage: "if at_once and not value then\n",
+        scripts: &["acquire"],
+        passage: "if is_uncontended and not value then\n",
         instead: "if was_free then\n",
     },
     Edit {
         by: "set-before-incr",
-        scripts: &["ask"],
+        scripts: &["acquire"],
         passage: "      'PX', ttl, 'NX') then\n",
         instead: "      'PX', ttl) then\n",
     },
     Edit {
         by: "no-apply-by",
-        scripts: &["ask"],
-        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end\n",
+        scripts: &["acquire"],
+        passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
         instead: "",
     },
     Edit {
         by: "publish-before-write",
         scripts: NEXT,
-        passage: "  if not open then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed\n",
+        passage: "  if not lock_deleted then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed\n",
         instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
+    owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
   redis.call('DEL', lock)
 ",
     },
@@ -218,37 +218,37 @@ end
     Edit {
         by: "dead-not-purged",
         scripts: NEXT,
-        passage: "        purge(whose, owner, string.sub(order, 2))\n",
-        instead: "        remove(owner)\n        work = work - REMOVAL\n",
+        passage: "        purge(client_id, owner, string.sub(score, 2))\n",
+        instead: "        remove(owner)\n        work = work - REMOVAL_COST\n",
     },
     Edit {
         by: "dead-not-purged",
         scripts: NEXT,
-        passage: "    alive[whose] = subscribers.err ~= nil or subscribers[2] > 0\n",
-        instead: "    alive[whose] = true\n",
+        passage: "    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
+        instead: "    alive[client_id] = true\n",
     },
     Edit {
         by: "newcomer-passes",
-        scripts: &["ask"],
-        passage: "if at_once and not value then\n",
-        instead: "if not value and (not last or string.sub(last, 1, 16) < stamp) then\n",
+        scripts: &["acquire"],
+        passage: "if is_uncontended and not value then\n",
+        instead: "if not value and (not last_fence or string.sub(last_fence, 1, 16) < now_text) then\n",
     },
     Edit {
         by: "no-write-back",
         scripts: &["quorum/confirm", "quorum/repair"],
-        passage: "if last_token() < tonumber(token) then keep_fence(token) end\n",
+        passage: "if last_token() < tonumber(token) then set_fence(token) end\n",
         instead: "",
     },
     Edit {
         by: "no-write-back",
         scripts: VOTES,
-        passage: "  keep_fence(token)\n  remove(owner)\n",
-        instead: "  if state == 'vote' then keep_fence(token) end\n  remove(owner)\n",
+        passage: "  set_fence(token)\n  remove(owner)\n",
+        instead: "  if state == 'vote' then set_fence(token) end\n  remove(owner)\n",
     },
     Edit {
         by: "no-quarantine",
         scripts: EPOCH,
-        passage: "  from = math.max(now, tonumber(newest)) + tonumber(quarantine) * 1000\n",
+        passage: "  from = math.max(now, tonumber(latest_time)) + tonumber(quarantine) * 1000\n",
         instead: "  from = now\n",
     },
 ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::__doctor::Part;
+use distlock::__doctor::ServerRole;
 
 use crate::doctor::diagnostic::{Diagnostic, Severity};
 use crate::doctor::facts::Facts;
@@ -39,7 +39,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Diagnostic> {
             outage,
             "see that the server runs, and that it can be reached from here",
         );
-    } else if let Part::Sentinel { .. } = facts.part {
+    } else if let ServerRole::Sentinel { .. } = facts.role {
         judge.sentinel();
     } else {
         judge.latency();
@@ -52,7 +52,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Diagnostic> {
         judge.persistence();
         judge.replicas();
         judge.messages();
-        if facts.part == Part::Primary {
+        if facts.role == ServerRole::Primary {
             judge.cluster();
         }
     }
@@ -144,7 +144,7 @@ impl<'a> Judge<'a> {
             .split('.')
             .map(|number| number.parse::<u32>().unwrap_or(0));
         let is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let oldest = if self.facts.part == Part::Primary {
+        let oldest = if self.facts.role == ServerRole::Primary {
             OLDEST_CLUSTER
         } else {
             OLDEST

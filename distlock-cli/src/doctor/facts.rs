@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use distlock::__doctor::{Part, Server, ServerConnection};
+use distlock::__doctor::{Server, ServerConnection, ServerRole};
 use distlock::Error;
 
 /// Number of round trips that are measured.
@@ -28,7 +28,7 @@ type Fields = Result<BTreeMap<String, String>, String>;
 pub(super) struct Facts {
     pub(super) server: String,
     /// The role of the server in the store.
-    pub(super) part: Part,
+    pub(super) role: ServerRole,
     /// Why the server cannot be queried.
     pub(super) outage: Option<String>,
     /// The fields of `INFO`, or of `SENTINEL MASTER` for a sentinel.
@@ -46,7 +46,7 @@ impl Facts {
     pub(super) async fn of(server: &Server) -> Self {
         let mut facts = Facts {
             server: server.address.clone(),
-            part: server.part.clone(),
+            role: server.role.clone(),
             outage: None,
             info: Ok(BTreeMap::new()),
             settings: Ok(BTreeMap::new()),
@@ -63,7 +63,7 @@ impl Facts {
 
     async fn ask(&mut self, server: &Server) -> Result<(), Error> {
         let connection = server.connect().await?;
-        if let Part::Sentinel { service } = &server.part {
+        if let ServerRole::Sentinel { service } = &server.role {
             let fields = connection.send(&["SENTINEL", "MASTER", service]).await;
             self.info = fields.map_err(detail);
             return Ok(());
@@ -73,7 +73,7 @@ impl Facts {
             (self.info, self.settings) = (Err(proxied.into()), Err(proxied.into()));
         } else {
             self.info = info(&connection).await.map_err(detail);
-            let settings = settings(&connection, &server.part).await;
+            let settings = settings(&connection, &server.role).await;
             self.settings = settings.map_err(detail);
         }
         for _ in 0..ROUNDS {
@@ -98,10 +98,12 @@ async fn info(connection: &ServerConnection) -> Result<BTreeMap<String, String>,
 
 async fn settings(
     connection: &ServerConnection,
-    part: &Part,
+    role: &ServerRole,
 ) -> Result<BTreeMap<String, String>, Error> {
     let mut settings = BTreeMap::new();
-    let of_cluster = CLUSTER_SETTINGS.iter().filter(|_| *part == Part::Primary);
+    let of_cluster = CLUSTER_SETTINGS
+        .iter()
+        .filter(|_| *role == ServerRole::Primary);
     for name in SETTINGS.iter().chain(of_cluster) {
         let known: BTreeMap<_, _> = connection.send(&["CONFIG", "GET", name]).await?;
         settings.extend(known);

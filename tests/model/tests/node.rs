@@ -60,7 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Returns the script as the server receives it, with the test's own time (µs).
 fn source(script: Script, now: u64) -> String {
     let source = match script {
-        Script::Ask(_) => include_str!("../../../lua/quorum/ask.lua"),
+        Script::Ask(_) => include_str!("../../../lua/quorum/acquire.lua"),
         Script::Yield(_) => include_str!("../../../lua/quorum/yield.lua"),
         Script::Confirm(_) => include_str!("../../../lua/quorum/confirm.lua"),
         Script::Release(_) => include_str!("../../../lua/quorum/release.lua"),

@@ -31,7 +31,7 @@ fn table(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn facts() -> Facts {
     Facts {
         server: "redis://host:6379".into(),
-        part: Part::Whole,
+        role: ServerRole::Standalone,
         outage: None,
         info: Ok(table(INFO)),
         settings: Ok(table(SETTINGS)),
@@ -62,16 +62,16 @@ fn severity(facts: &Facts, check: &str) -> Severity {
 
 #[test]
 fn a_server_must_not_be_too_old() {
-    for (part, version, is) in [
-        (Part::Whole, "6.0.16", Severity::Error),
-        (Part::Whole, "6.2.0", Severity::Ok),
-        (Part::Whole, "10.0.1", Severity::Ok),
-        (Part::Whole, "nonsense", Severity::Error),
-        (Part::Primary, "7.0.15", Severity::Ok),
-        (Part::Primary, "6.2.14", Severity::Error),
+    for (role, version, is) in [
+        (ServerRole::Standalone, "6.0.16", Severity::Error),
+        (ServerRole::Standalone, "6.2.0", Severity::Ok),
+        (ServerRole::Standalone, "10.0.1", Severity::Ok),
+        (ServerRole::Standalone, "nonsense", Severity::Error),
+        (ServerRole::Primary, "7.0.15", Severity::Ok),
+        (ServerRole::Primary, "6.2.14", Severity::Error),
     ] {
         let mut facts = facts();
-        facts.part = part;
+        facts.role = role;
         if let Ok(info) = &mut facts.info {
             info.extend(table(&[("redis_version", version)]));
         }

@@ -7,7 +7,7 @@ use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::builder::connect::Store;
 use crate::store::redis::servers;
-pub use crate::store::redis::servers::{Part, Server, ServerConnection};
+pub use crate::store::redis::servers::{Server, ServerConnection, ServerRole};
 
 /// Returns the servers of the store that the URL names; none for a store in this process.
 ///

@@ -108,7 +108,7 @@ impl Queue {
     pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
         let mut first = 0;
         if self.len() > SLICE {
-            // As in `lua/ask.lua`, to the last bit.
+            // As in `lua/acquire.lua`, to the last bit.
             let section = ((number % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
             let end = (section * (self.len() + SLICE) as f64) as usize + 1;
             first = end.saturating_sub(SLICE).min(self.len() - SLICE);

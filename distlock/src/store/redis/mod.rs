@@ -15,7 +15,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, ReleaseReply};
 use crate::store::command::{Command, Release, Reply};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::way::Way;
+use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::node::{Node, authentication, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -43,10 +43,10 @@ impl RedisStore {
     /// Connects, retrying until the configured timeout. The current runtime runs the connections.
     async fn connect(
         config: &RedisConfig,
-        to: &ServerLocation,
+        server: &ServerLocation,
         client: Client,
     ) -> Result<Opened, Error> {
-        let sockets = SocketTransport::new(config, to);
+        let sockets = SocketTransport::new(config, server);
         let sentinels = sockets.sentinels();
         Self::connect_over(
             (client.transport_factory)(sockets),
@@ -69,8 +69,8 @@ impl RedisStore {
     }
 
     /// Opens the connections in the background, on the current runtime.
-    fn connect_lazy(config: &RedisConfig, to: &ServerLocation, client: Client) -> Opened {
-        let sockets = SocketTransport::new(config, to);
+    fn connect_lazy(config: &RedisConfig, server: &ServerLocation, client: Client) -> Opened {
+        let sockets = SocketTransport::new(config, server);
         let sentinels = sockets.sentinels();
         Self::connect_lazy_over(
             (client.transport_factory)(sockets),
@@ -100,12 +100,12 @@ impl RedisStore {
         eviction: Option<String>,
     ) -> Opened {
         let node = Arc::new(node);
-        let polling = polling::keep(Arc::downgrade(&node), node.polls.clone());
-        transport.spawn(node.while_open(Box::pin(polling)));
-        authentication::begin(&node, config, transport);
+        let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
+        transport.spawn(node.while_open(Box::pin(task)));
+        authentication::spawn(&node, config, transport);
         if let Some(sentinels) = sentinels {
-            let watching = failover::watch(Arc::downgrade(&node), sentinels);
-            tokio::spawn(node.while_open(Box::pin(watching)));
+            let task = failover::watch(Arc::downgrade(&node), sentinels);
+            tokio::spawn(node.while_open(Box::pin(task)));
         }
         Opened {
             store: Box::new(RedisStore { node }),
@@ -126,11 +126,13 @@ impl LockStore for RedisStore {
         let node = &self.node;
         Box::pin(async move {
             let reply = match command {
-                Command::Acquire(ask) => node.ask_at_home(&ask, timeout).await.map(Reply::Asked),
+                Command::Acquire(request) => {
+                    node.acquire(&request, timeout).await.map(Reply::Asked)
+                }
                 Command::Confirm(confirm) => {
                     let confirmed = node.run(None, &confirm, timeout).await;
                     if confirmed.is_ok() {
-                        node.polls.forget(confirm.owner);
+                        node.check_schedule.remove(confirm.owner);
                     }
                     confirmed.map(Reply::Confirmed)
                 }
@@ -143,12 +145,12 @@ impl LockStore for RedisStore {
                     let released = node.release(release.owner, &release, timeout).await;
                     released.map(Reply::Released)
                 }
-                Command::CheckQueue(looks) if node.is_polling() => {
-                    let looked = Box::pin(polling::look(node, looks, timeout)).await;
-                    looked.map(Reply::Looked)
+                Command::CheckQueue(checks) if node.is_polling() => {
+                    let checked = Box::pin(polling::check_queues(node, checks, timeout)).await;
+                    checked.map(Reply::Looked)
                 }
-                Command::CheckQueue(looks) => {
-                    node.run(None, looks, timeout).await.map(Reply::Looked)
+                Command::CheckQueue(checks) => {
+                    node.run(None, checks, timeout).await.map(Reply::Looked)
                 }
                 Command::Inspect(inspect) => {
                     let inspected = node.run(None, &inspect, timeout).await;
@@ -159,15 +161,15 @@ impl LockStore for RedisStore {
                     node.run(None, &revoke, timeout).await.map(Reply::Revoked)
                 }
             };
-            reply.map_err(|trouble| trouble.at(node.address()))
+            reply.map_err(|error| error.at(node.address()))
         })
     }
 
     fn lane(&self) -> Option<Box<dyn Lane>> {
-        let way = self.node.lane()?;
-        Some(Box::new(OnLane {
+        let path = self.node.runtime_path()?;
+        Some(Box::new(RuntimeConnectionHandle {
             node: self.node.clone(),
-            way,
+            path,
         }))
     }
 
@@ -186,20 +188,20 @@ impl LockStore for RedisStore {
 
 /// The runtime connection of one caller's runtime.
 #[derive(Debug)]
-struct OnLane {
+struct RuntimeConnectionHandle {
     node: Arc<Node>,
-    way: Way,
+    path: SendPath,
 }
 
-impl Lane for OnLane {
+impl Lane for RuntimeConnectionHandle {
     fn ask<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: Ask<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(async move {
-            let reply = self.node.ask(&self.way, &ask, timeout).await;
-            reply.map_err(|trouble| trouble.at(self.node.address()))
+            let reply = self.node.acquire_on(&self.path, &request, timeout).await;
+            reply.map_err(|error| error.at(self.node.address()))
         })
     }
 
@@ -209,9 +211,9 @@ impl Lane for OnLane {
         timeout: Duration,
     ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>> {
         Box::pin(async move {
-            let reply = self.node.release_answered(&self.way, &release, timeout);
+            let reply = self.node.release_if_answered(&self.path, &release, timeout);
             let reply = reply.await?;
-            Some(reply.map_err(|trouble| trouble.at(self.node.address())))
+            Some(reply.map_err(|error| error.at(self.node.address())))
         })
     }
 }

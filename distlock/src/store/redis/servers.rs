@@ -7,8 +7,8 @@ use redis::{Cmd, ConnectionAddr, FromRedisValue, from_redis_value};
 
 use crate::error::{Error, Outage};
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::cluster::map::Address;
-use crate::store::redis::cluster::refresh::map_of;
+use crate::store::redis::cluster::refresh::query_slots;
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
 use crate::store::redis::transport::socket_transport::SocketTransport;
@@ -22,9 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The role of a server in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ServerRole {
     /// A server that has all locks.
-    Whole,
+    Standalone,
     /// A server that has the locks of its slots.
     Primary,
     /// A server that has a vote.
@@ -42,13 +42,13 @@ pub struct Server {
     /// Its URL, without user and password.
     pub address: String,
     /// Its role in the store.
-    pub part: Part,
-    path: Path,
+    pub role: ServerRole,
+    connector: Connector,
 }
 
 /// The connection settings of a server.
 #[derive(Debug)]
-enum Path {
+enum Connector {
     Direct(SocketTransport),
     Sentinel(Arc<Sentinels>, Host),
 }
@@ -61,7 +61,11 @@ pub struct ServerConnection(Arc<dyn Connection>);
 pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble> {
     match &config.location {
         StoreLocation::Single(location) => {
-            let mut servers = vec![Server::new(config, location.clone(), Part::Whole)];
+            let mut servers = vec![Server::new(
+                config,
+                location.clone(),
+                ServerRole::Standalone,
+            )];
             if let ServerLocation::Sentinel {
                 sentinels: hosts,
                 service,
@@ -70,10 +74,10 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble
                 let sentinels = Arc::new(Sentinels::new(config, hosts, service));
                 servers.extend(hosts.iter().map(|host| Server {
                     address: sentinels.address_of(host),
-                    part: Part::Sentinel {
+                    role: ServerRole::Sentinel {
                         service: service.clone(),
                     },
-                    path: Path::Sentinel(sentinels.clone(), host.clone()),
+                    connector: Connector::Sentinel(sentinels.clone(), host.clone()),
                 }));
             }
             Ok(servers)
@@ -82,31 +86,31 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble
         StoreLocation::Quorum(hosts) => {
             let voters = hosts
                 .iter()
-                .map(|host| Server::new(config, tcp(host), Part::Voter));
+                .map(|host| Server::new(config, tcp(host), ServerRole::Voter));
             Ok(voters.collect())
         }
     }
 }
 
 async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, Trouble> {
-    let mut last = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+    let mut last_error = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
     for seed in seeds {
-        let node = Server::new(config, tcp(seed), Part::Primary);
+        let node = Server::new(config, tcp(seed), ServerRole::Primary);
         let address = Address::new(&seed.0, seed.1);
-        let asked = with_timeout(TIMEOUT, async {
-            map_of(&*node.open().await?, &address).await
+        let query = with_timeout(TIMEOUT, async {
+            query_slots(&*node.open().await?, &address).await
         });
-        match asked.await {
+        match query.await {
             Ok(map) => {
                 let primaries = map.primaries().into_iter().map(|Address { host, port }| {
-                    Server::new(config, tcp(&(host.to_string(), port)), Part::Primary)
+                    Server::new(config, tcp(&(host.to_string(), port)), ServerRole::Primary)
                 });
                 return Ok(primaries.collect());
             }
-            Err(error) => last = error.at(&node.address),
+            Err(error) => last_error = error.at(&node.address),
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 fn tcp((host, port): &Host) -> ServerLocation {
@@ -114,21 +118,21 @@ fn tcp((host, port): &Host) -> ServerLocation {
 }
 
 impl Server {
-    fn new(config: &RedisConfig, location: ServerLocation, part: Part) -> Self {
-        let path = Path::Direct(SocketTransport::new(config, &location));
+    fn new(config: &RedisConfig, location: ServerLocation, role: ServerRole) -> Self {
+        let connector = Connector::Direct(SocketTransport::new(config, &location));
         let location = StoreLocation::Single(location);
         Server {
             address: config.address_of(&location),
-            part,
-            path,
+            role,
+            connector,
         }
     }
 
     async fn open(&self) -> Result<Arc<dyn Connection>, Trouble> {
         let ignore_pushes: ConnectionEventHandler = Arc::new(|_| {});
-        match &self.path {
-            Path::Direct(sockets) => sockets.open(ignore_pushes).await,
-            Path::Sentinel(sentinels, host) => {
+        match &self.connector {
+            Connector::Direct(sockets) => sockets.open(ignore_pushes).await,
+            Connector::Sentinel(sentinels, host) => {
                 let connection = sentinels.connect(host, ignore_pushes).await;
                 Ok(Arc::new(connection.map_err(explain_rejection)?))
             }
@@ -158,10 +162,10 @@ impl ServerConnection {
     /// # Errors
     ///
     /// [`Error::Unavailable`].
-    pub async fn send<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, Error> {
+    pub async fn send<T: FromRedisValue>(&self, args: &[&str]) -> Result<T, Error> {
         let sent = with_timeout(TIMEOUT, async {
             let mut command = Cmd::new();
-            command.arg(words);
+            command.arg(args);
             let reply = self.0.send(command).await;
             let reply = reply.map_err(|error| errors::classify(&error))?;
             from_redis_value(reply)

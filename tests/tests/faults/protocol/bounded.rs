@@ -3,7 +3,7 @@
 
 use distlock_tests::Resp;
 
-use super::{BUSY, Bench, CHANNELS, ENTRY, FENCE_TTL, LOOK, QUEUE, QUEUED};
+use super::{BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE_TTL, QUEUE, QUEUED};
 
 /// Limit of commands and elements: several times the cost of a short queue, far from a long one.
 pub(super) const BOUND: usize = 1_000;
@@ -118,7 +118,7 @@ fn the_dead_of_many_locks_are_too_many_for_one_look() {
     // A grant may expire before the other locks have had one.
     let mut granted = [false; LOCKS];
     while granted.contains(&false) {
-        let reply = bench.run(LOOK, &keys, &arguments);
+        let reply = bench.run(CHECK_QUEUE, &keys, &arguments);
         for (granted, seen) in granted.iter_mut().zip(&reply.array()[1..]) {
             let value = seen.array()[0].text();
             *granted |= value.is_some_and(|value| value.starts_with("2 ee:1 "));

@@ -1,8 +1,8 @@
 //! The order of grants, and the state that other commands must not change.
 
 use super::{
-    ALL, BUSY, Bench, CHANNELS, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
-    RENEW, TTL, WHENEVER, assert_refused, token_of, verdict,
+    ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, QUEUE,
+    QUEUED, RENEW, TTL, WHENEVER, assert_refused, token_of, verdict,
 };
 use crate::kit::leftovers;
 
@@ -115,7 +115,7 @@ fn a_refusing_server_publishes_nothing() {
         bench.configure("min-replicas-to-write", "1");
         if by_look {
             let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1"];
-            bench.run(LOOK, &ALL, &args);
+            bench.run(CHECK_QUEUE, &ALL, &args);
             bench.ask_limited("c:1", "10");
         } else {
             assert_refused(&bench.try_release("a:1"), "NOREPLICAS");

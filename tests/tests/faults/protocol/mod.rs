@@ -14,8 +14,8 @@ mod passing;
 mod rules;
 
 const NEXT: &str = include_str!("../../../../lua/next.lua");
-const ASK: &str = include_str!("../../../../lua/ask.lua");
-const LOOK: &str = include_str!("../../../../lua/look.lua");
+const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
+const CHECK_QUEUE: &str = include_str!("../../../../lua/check_queue.lua");
 const RELEASE: &str = include_str!("../../../../lua/release.lua");
 const CONFIRM: &str = include_str!("../../../../lua/confirm.lua");
 const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
@@ -122,7 +122,7 @@ impl Bench {
         let apply_by = format!("{apply_by:0>16}");
         let rest = format!("{lease} {wait} {max_waiters} {client} {CHANNELS}");
         let args = [owner, ttl, &apply_by, FENCE_TTL, "name", &rest, NUMBER];
-        self.run(ASK, &ALL, &args)
+        self.run(ACQUIRE, &ALL, &args)
     }
 
     /// Returns the verdict of an acquire that waits for a minute.
@@ -175,7 +175,7 @@ impl Bench {
     fn look(&mut self, owner: &str) -> (String, bool) {
         let client = owner.split(':').next().unwrap();
         let args = [client, CHANNELS, FENCE_TTL, "1", owner];
-        let reply = self.run(LOOK, &ALL, &args);
+        let reply = self.run(CHECK_QUEUE, &ALL, &args);
         let seen = reply.array()[1].array();
         let missing = !seen[2].array().is_empty();
         (seen[0].text().unwrap().to_owned(), missing)

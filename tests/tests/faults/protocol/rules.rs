@@ -1,8 +1,8 @@
 //! The purpose of single lines of the scripts.
 
 use super::{
-    ALL, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE,
-    QUEUED, TTL, WHENEVER, verdict,
+    ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK,
+    QUEUE, QUEUED, TTL, WHENEVER, verdict,
 };
 
 impl Bench {
@@ -32,7 +32,7 @@ impl Bench {
     #[track_caller]
     fn left_by_look(&mut self) -> i64 {
         let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
-        let reply = self.run(LOOK, &ALL, &args);
+        let reply = self.run(CHECK_QUEUE, &ALL, &args);
         reply.array()[1].array()[1].int()
     }
 }
@@ -158,7 +158,7 @@ fn a_foreign_key_stops_no_look_at_others() {
     bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
     let foreign = ["t:lock:{x}", "t:queue:{x}", "t:entry:{x}", "t:fence:{x}"];
     let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1", "1", "b:1"];
-    let reply = bench.run(LOOK, &[foreign, ALL].concat(), &args);
+    let reply = bench.run(CHECK_QUEUE, &[foreign, ALL].concat(), &args);
     let [_, foreign, seen] = reply.array() else {
         panic!("{reply:?}");
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::store::redis::cluster::map::Address;
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::group::ClusterNode;
 use crate::store::redis::wire::slots::Slot;
@@ -15,18 +15,18 @@ pub(super) struct Member {
 
 impl ClusterNode for Member {
     fn probe_slot(&self) -> Option<Slot> {
-        self.topology.map().some_slot_of(&self.address)
+        self.topology.map().any_slot_of(&self.address)
     }
 
     fn slots_with_waiters(&self) -> Vec<Slot> {
-        self.topology.waited_at(&self.address)
+        self.topology.waited_slots_of(&self.address)
     }
 
     fn owns(&self, slot: Slot) -> bool {
-        self.topology.owner(slot).as_ref() == Some(&self.address)
+        self.topology.primary_of(slot).as_ref() == Some(&self.address)
     }
 
     fn mark_migrated(&self, slot: Slot) {
-        self.topology.has_moved(slot);
+        self.topology.mark_moved(slot);
     }
 }

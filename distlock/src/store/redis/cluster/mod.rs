@@ -1,10 +1,10 @@
 //! The store in a Redis Cluster. Each lock is on the node that has its slot.
 //!
-//! `topology` is the client's view of the cluster. It has the `map` of the slots, which `refresh`
-//! updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
+//! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
+//! `refresh` updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
 //! connections. A `route` runs a command on the node that has its slot, and follows each
-//! `redirect`. `seen` lists the taken keys. An acquire command without a reply is recorded in
-//! `elsewhere`, because its slot may be on another node at the time of the release.
+//! `redirect`. `listing` lists the taken keys. An acquire command without a reply is recorded in
+//! `pending_by_node`, because its slot may be on another node at the time of the release.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -19,42 +19,42 @@ use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply};
 use crate::store::command::{Command, Release, Reply, Revoke};
-use crate::store::redis::cluster::elsewhere::Elsewhere;
-use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::cluster::pending_by_node::PendingByNode;
 use crate::store::redis::cluster::route::{Hop, Route, slot};
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::node::at_once;
-use crate::store::redis::node::way::Way;
+use crate::store::redis::node::fan_out;
+use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::{BoxFuture, LockStore, Opened};
 use crate::util::notified::until;
 
-mod elsewhere;
-pub(super) mod map;
+mod listing;
 mod member;
 mod nodes;
+mod pending_by_node;
 mod redirect;
 pub(super) mod refresh;
 mod route;
-mod seen;
+pub(super) mod slot_map;
 pub(super) mod topology;
 
 /// Pause before nodes that could not be reached are retried while connecting.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time that a call gives a node to be opened for the first time, even if `wait` is 0.
-const OPENING: Duration = Duration::from_millis(500);
+const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One client of a cluster.
 #[derive(Debug)]
 pub(super) struct ClusterStore {
     nodes: Arc<Nodes>,
-    elsewhere: Elsewhere,
+    pending: PendingByNode,
     refresh: AbortHandle,
 }
 
@@ -67,25 +67,26 @@ impl ClusterStore {
         client: Client,
     ) -> Result<Opened, Error> {
         let clock = client.clock.clone();
-        let (limit, started) = (config.connect_timeout, clock.now());
+        let (timeout, started) = (config.connect_timeout, clock.now());
         let seeds = addresses(seeds);
         let topology = Topology::new(clock.clone(), client.events.clone());
         let nodes = Nodes::new(config.clone(), client.clone(), topology);
-        let mut last = None;
-        let connected = tokio::time::timeout(limit, async {
+        let mut last_error = None;
+        let connected = tokio::time::timeout(timeout, async {
             for round in 0.. {
-                match enter(&nodes, &seeds, round, limit / 2).await {
+                match connect_to_primary(&nodes, &seeds, round, timeout / 2).await {
                     Ok(policy) => return Ok(policy),
                     Err(error @ Error::Config { .. }) => return Err(error),
-                    Err(error) => last = Some(error),
+                    Err(error) => last_error = Some(error),
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_CONNECT_INTERVAL).await;
             }
             Ok(None)
         });
         let connected = connected.await.unwrap_or_else(|_| {
             let waited = clock.now().since(started);
-            Err(last.unwrap_or_else(|| config.connect_error(Trouble::timed_out(limit), waited)))
+            Err(last_error
+                .unwrap_or_else(|| config.connect_error(Trouble::timed_out(timeout), waited)))
         });
         match connected {
             Ok(eviction) => Ok(Opened {
@@ -118,10 +119,10 @@ impl ClusterStore {
             client.clock,
             client.events,
         );
-        let refresh = refresh::keep(Arc::downgrade(&nodes), seeds, health);
+        let refresh = refresh::run(Arc::downgrade(&nodes), seeds, health);
         let store = ClusterStore {
             nodes,
-            elsewhere: Elsewhere::default(),
+            pending: PendingByNode::default(),
             refresh: tokio::spawn(refresh).abort_handle(),
         };
         Opened {
@@ -135,34 +136,34 @@ impl ClusterStore {
 }
 
 /// Finds the slots, and connects to a primary. Returns its eviction policy if that removes locks.
-async fn enter(
+async fn connect_to_primary(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
     round: usize,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Option<String>, Error> {
     let clock = &nodes.topology.clock;
     let started = clock.now();
     let found = refresh::discover(nodes, seeds, round).await;
-    let (answered, map) =
+    let (responder, map) =
         found.map_err(|error| error.into_connect_error(clock.now().since(started)))?;
     let mut primaries = map.primaries();
-    nodes.topology.learn(map);
+    nodes.topology.replace_map(map);
     // Tries the node that has just replied first, if it is a primary.
-    primaries.sort_by_key(|primary| *primary != answered);
-    let mut last = None;
+    primaries.sort_by_key(|primary| *primary != responder);
+    let mut last_error = None;
     for primary in primaries {
-        match nodes.enter(&primary, within).await {
+        match nodes.connect(&primary, timeout).await {
             Ok(policy) => return Ok(policy),
             Err(error @ Error::Config { .. }) => return Err(error),
-            Err(error) => last = Some(error),
+            Err(error) => last_error = Some(error),
         }
     }
-    let nobody = || {
-        let nobody = Trouble::new(Outage::NotReady, "no node of the cluster has slots");
-        nobody.into_error(None, clock.now().since(started))
+    let no_primary = || {
+        let error = Trouble::new(Outage::NotReady, "no node of the cluster has slots");
+        error.into_error(None, clock.now().since(started))
     };
-    Err(last.unwrap_or_else(nobody))
+    Err(last_error.unwrap_or_else(no_primary))
 }
 
 fn addresses(seeds: &[Host]) -> Vec<Address> {
@@ -173,42 +174,42 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
 }
 
 impl ClusterStore {
-    async fn ask(&self, ask: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
+    async fn acquire(&self, request: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
         let clock = &self.nodes.topology.clock;
         // A caller without a hold has time for a node that is opened for the first time.
-        let patience = match ask.wait {
-            Duration::ZERO => OPENING,
-            wait => wait.min(OPENING),
+        let open_timeout = match request.wait {
+            Duration::ZERO => OPEN_TIMEOUT,
+            wait => wait.min(OPEN_TIMEOUT),
         };
-        let mut route = Route::new(&self.nodes, ask.key, timeout);
-        route.opened_by = route.opened_by.max(clock.now() + patience);
+        let mut route = Route::new(&self.nodes, request.key, timeout);
+        route.open_deadline = route.open_deadline.max(clock.now() + open_timeout);
         // Set once a node has replied that the owner is queued or holds the lock.
-        let mut has_some = false;
+        let mut has_state = false;
         loop {
-            let hop = route.next().await.map_err(|mut trouble| {
+            let hop = route.next().await.map_err(|mut error| {
                 // An earlier reply reported state to release, so the error is not unsent.
-                trouble.unsent &= !has_some;
-                trouble
+                error.unsent &= !has_state;
+                error
             })?;
-            let asked = {
-                let _asking = self.elsewhere.asks(ask.owner, &hop.node);
-                self.ask_at(&hop, ask).await
+            let response = {
+                let _pending = self.pending.track(request.owner, &hop.node);
+                self.acquire_at(&hop, request).await
             };
-            let acknowledged = match asked {
+            let result = match response {
                 // The owner is queued without a subscription: it acquires again, with the same id.
                 Ok(None) => {
-                    has_some = true;
+                    has_state = true;
                     continue;
                 }
                 Ok(Some(reply)) => {
-                    has_some |= matches!(reply, AskReply::Held(_) | AskReply::Queued(_));
-                    hop.node.acknowledged(ask, reply, hop.within).await
+                    has_state |= matches!(reply, AskReply::Held(_) | AskReply::Queued(_));
+                    hop.node.await_acks(request, reply, hop.timeout).await
                 }
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
-            match acknowledged {
+            match result {
                 Ok(reply) => return Ok(reply),
-                Err(trouble) => route.refused(&hop, trouble).await?,
+                Err(error) => route.handle_error(&hop, error).await?,
             }
         }
     }
@@ -218,50 +219,56 @@ impl ClusterStore {
     ///
     /// A waiter needs a subscription on the same connection. If the lock is taken, this subscribes
     /// and sends the command again in the same write.
-    async fn ask_at(&self, hop: &Hop, ask: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
-        let (node, slot, mut timeout) = (&hop.node, slot(ask.key), hop.within);
+    async fn acquire_at(&self, hop: &Hop, request: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
+        let (node, slot, mut timeout) = (&hop.node, slot(request.key), hop.timeout);
         let topology = &self.nodes.topology;
-        let (home, until) = (node.home()?, topology.clock.now() + timeout);
-        let is_subscribed = || home.session.is_subscribed(slot);
-        if ask.wait.is_zero() {
-            return node.ask(&home, ask, timeout).await.map(Some);
+        let (command_path, deadline) = (node.command_path()?, topology.clock.now() + timeout);
+        let is_subscribed = || command_path.session.is_subscribed(slot);
+        if request.wait.is_zero() {
+            return node
+                .acquire_on(&command_path, request, timeout)
+                .await
+                .map(Some);
         }
-        if !is_subscribed() && !topology.is_waited_in(slot) {
-            let at_once = Ask {
+        if !is_subscribed() && !topology.has_waiters(slot) {
+            let without_wait = Ask {
                 wait: Duration::ZERO,
-                ..*ask
+                ..*request
             };
-            match node.ask(&home, &at_once, timeout).await? {
-                AskReply::Busy(_) => timeout = until.since(topology.clock.now()),
+            match node
+                .acquire_on(&command_path, &without_wait, timeout)
+                .await?
+            {
+                AskReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
                 other => return Ok(Some(other)),
             }
         }
-        topology.waits_in(slot, ask.wait);
-        let way = Way {
-            before: node.subscribe(&home.session, slot),
-            ..Way::over(home.session.clone())
+        topology.record_wait(slot, request.wait);
+        let path = SendPath {
+            before: node.subscribe(&command_path.session, slot),
+            ..SendPath::new(command_path.session.clone())
         };
-        let reply = node.ask(&way, ask, timeout).await?;
-        let is_unheard = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
-        Ok((!is_unheard).then_some(reply))
+        let reply = node.acquire_on(&path, request, timeout).await?;
+        let lacks_subscription = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
+        Ok((!lacks_subscription).then_some(reply))
     }
 
     /// Runs a script that does not change the queue, and so needs no subscription.
-    async fn past_queues<S: ScriptCall + ?Sized>(
+    async fn run_outside_queue<S: ScriptCall + ?Sized>(
         &self,
         key: &LockKey,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, Trouble> {
         let mut route = Route::new(&self.nodes, key, timeout);
-        route.follows_ask = true;
+        route.follows_ask_redirect = true;
         route.send(script).await
     }
 
     /// Returns the route of a command that hands a lock on.
-    fn handing_on(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
+    fn hand_off_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
         let mut route = Route::new(&self.nodes, key, timeout);
-        route.is_considerate = true;
+        route.awaits_resubscribe = true;
         route
     }
 
@@ -271,34 +278,40 @@ impl ClusterStore {
         timeout: Duration,
     ) -> Result<ReleaseReply, Trouble> {
         let owner = release.owner;
-        let route = self.handing_on(release.key, timeout);
+        let route = self.hand_off_route(release.key, timeout);
         let released = route.run(|hop| async move {
-            let reply = hop.node.release(owner, release, hop.within).await?;
+            let reply = hop.node.release(owner, release, hop.timeout).await?;
             Ok((hop.node.clone(), reply))
         });
         let (node, mut reply) = released.await?;
-        for other in self.elsewhere.get(owner) {
+        for other in self.pending.get(owner) {
             if !Arc::ptr_eq(&other, &node) {
-                reply.again_after = reply.again_after.max(other.forget_ask(owner, timeout));
+                reply.again_after = reply
+                    .again_after
+                    .max(other.forget_unanswered(owner, timeout));
             }
         }
-        self.elsewhere.forget(owner);
+        self.pending.forget(owner);
         Ok(reply)
     }
 
     /// Checks the queue, and first subscribes again if the subscription was lost.
-    async fn look(&self, look: &Look, timeout: Duration) -> Result<Vec<LookReply>, Trouble> {
-        let slot = slot(&look.key);
+    async fn check_queue(
+        &self,
+        check: &Look,
+        timeout: Duration,
+    ) -> Result<Vec<LookReply>, Trouble> {
+        let slot = slot(&check.key);
         // A queue check does not wait for a lost node, because it would delay the checks on other
         // nodes. It is repeated anyway.
-        let mut route = Route::new(&self.nodes, &look.key, timeout);
-        route.is_patient = false;
-        let looked = route.run(|hop| async move {
+        let mut route = Route::new(&self.nodes, &check.key, timeout);
+        route.waits_for_node = false;
+        let checked = route.run(|hop| async move {
             let session = hop.node.commands.session()?;
             let before = hop.node.subscribe(&session, slot);
-            hop.node.run(before, from_ref(look), hop.within).await
+            hop.node.run(before, from_ref(check), hop.timeout).await
         });
-        looked.await
+        checked.await
     }
 }
 
@@ -310,31 +323,38 @@ impl LockStore for ClusterStore {
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
             match command {
-                Command::Acquire(ask) => self.ask(&ask, timeout).await.map(Reply::Asked),
+                Command::Acquire(request) => {
+                    self.acquire(&request, timeout).await.map(Reply::Asked)
+                }
                 Command::Confirm(confirm) => {
-                    let confirmed = self.past_queues(confirm.key, &confirm, timeout).await;
+                    let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout).await;
                     confirmed.map(Reply::Confirmed)
                 }
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
                     let now = self.nodes.topology.clock.now();
                     let renewals = batch.iter().map(|renewal| {
-                        let renewing = self.past_queues(&renewal.key, from_ref(renewal), timeout);
+                        let renewing =
+                            self.run_outside_queue(&renewal.key, from_ref(renewal), timeout);
                         renewing.boxed()
                     });
-                    let renewed = at_once::renew(now, renewals.collect()).await;
+                    let renewed = fan_out::renew(now, renewals.collect()).await;
                     renewed.map(Reply::Renewed)
                 }
                 Command::Release(release) => {
                     let released = self.release(&release, timeout).await;
                     released.map(Reply::Released)
                 }
-                Command::CheckQueue(looks) => {
-                    let looks = looks.iter().map(|look| self.look(look, timeout).boxed());
-                    at_once::look(looks.collect()).await.map(Reply::Looked)
+                Command::CheckQueue(checks) => {
+                    let checks = checks
+                        .iter()
+                        .map(|check| self.check_queue(check, timeout).boxed());
+                    fan_out::check_queues(checks.collect())
+                        .await
+                        .map(Reply::Looked)
                 }
                 Command::Inspect(inspect) => {
-                    let inspected = self.past_queues(inspect.key, &inspect, timeout).await;
+                    let inspected = self.run_outside_queue(inspect.key, &inspect, timeout).await;
                     inspected.map(Box::new).map(Reply::Inspected)
                 }
                 Command::List(list) => self.list(&list, timeout).await.map(Reply::Listed),
@@ -343,7 +363,7 @@ impl LockStore for ClusterStore {
                 Command::Revoke(revoke) => {
                     let deletes = false;
                     let revoke = Revoke { deletes, ..revoke };
-                    let route = self.handing_on(revoke.key, timeout);
+                    let route = self.hand_off_route(revoke.key, timeout);
                     route.send(&revoke).await.map(Reply::Revoked)
                 }
             }
@@ -352,17 +372,17 @@ impl LockStore for ClusterStore {
 
     fn ready(&self) -> BoxFuture<'_, ()> {
         let topology = &self.nodes.topology;
-        let is_known = || topology.unknown().is_none().then_some(());
+        let is_known = || topology.discovery_error().is_none().then_some(());
         Box::pin(until(&topology.changed, is_known))
     }
 
     fn outage(&self) -> Option<Trouble> {
-        if let Some(trouble) = self.nodes.topology.unknown() {
-            return Some(trouble);
+        if let Some(error) = self.nodes.topology.discovery_error() {
+            return Some(error);
         }
         // An outage only if no node at all can be used.
         let mut outage = None;
-        for (_, node) in self.nodes.open() {
+        for (_, node) in self.nodes.open_nodes() {
             outage = Some(node.outage()?);
         }
         outage

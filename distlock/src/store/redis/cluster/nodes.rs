@@ -12,8 +12,8 @@ use crate::error::{Error, Outage};
 use crate::observer::event::Event;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
-use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::member::Member;
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
@@ -27,11 +27,11 @@ use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
 /// Time after its last use at which a node is closed.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time after its last use at which a lost node without slots is closed. It is not closed sooner,
 /// because it may be about to receive slots.
-const LEAST: Duration = Duration::from_secs(1);
+const LOST_NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The nodes in use. Each is opened when it is first needed.
 pub(super) struct Nodes {
@@ -41,24 +41,24 @@ pub(super) struct Nodes {
     /// The runtime of all connections, regardless of the caller's runtime.
     runtime: Handle,
     /// `None` once all are closed for good.
-    open: Mutex<Option<HashMap<Address, Open>>>,
+    open: Mutex<Option<HashMap<Address, OpenNode>>>,
 }
 
-struct Open {
+struct OpenNode {
     node: Arc<Node>,
-    used: Moment,
+    last_used: Moment,
 }
 
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client, topology: Arc<Topology>) -> Arc<Self> {
         let scripts = Arc::new(client.scripts.for_cluster());
-        let (events, of_events) = (client.events.clone(), topology.clone());
+        let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {
             scripts,
             events: Arc::new(move |event| {
                 if let StoreEvent::Happened(Event::StoreUnavailable { .. }) = event {
-                    of_events.doubt();
+                    shared_topology.request_refresh();
                 }
                 events(event);
             }),
@@ -77,50 +77,56 @@ impl Nodes {
     }
 
     /// Returns the node at an address, and opens it if necessary.
-    pub(super) fn at(&self, address: &Address) -> Result<Arc<Node>, Trouble> {
+    pub(super) fn get_or_open(&self, address: &Address) -> Result<Arc<Node>, Trouble> {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
         let Some(open) = &mut *open else {
             return Err(closed());
         };
         if let Some(known) = open.get_mut(address) {
-            known.used = now;
+            known.last_used = now;
             return Ok(known.node.clone());
         }
         let _entered = self.runtime.enter();
         let config = self.config_of(address);
         let transport = self.transport(address);
         let node = Node::connect_lazy(&config, transport.clone(), self.client_of(address));
-        let node = self.tended(node, &*transport);
-        let used = node.clone();
-        open.insert(address.clone(), Open { node, used: now });
-        Ok(used)
+        let node = self.spawn_authentication(node, &*transport);
+        let opened = node.clone();
+        open.insert(
+            address.clone(),
+            OpenNode {
+                node,
+                last_used: now,
+            },
+        );
+        Ok(opened)
     }
 
     /// Opens a node, and waits for it. Returns the server's eviction policy if that removes locks.
-    pub(super) async fn enter(
+    pub(super) async fn connect(
         &self,
         address: &Address,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Option<String>, Error> {
         let config = RedisConfig {
-            connect_timeout: within,
+            connect_timeout: timeout,
             ..self.config_of(address)
         };
         let transport = self.transport(address);
         let client = self.client_of(address);
         let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
-        let node = self.tended(node, &*transport);
-        let used = self.topology.clock.now();
+        let node = self.spawn_authentication(node, &*transport);
+        let last_used = self.topology.clock.now();
         if let Some(open) = &mut *lock(&self.open) {
-            open.insert(address.clone(), Open { node, used });
+            open.insert(address.clone(), OpenNode { node, last_used });
         }
         Ok(policy)
     }
 
-    fn tended(&self, node: Node, transport: &dyn Transport) -> Arc<Node> {
+    fn spawn_authentication(&self, node: Node, transport: &dyn Transport) -> Arc<Node> {
         let node = Arc::new(node);
-        authentication::begin(&node, &self.config, transport);
+        authentication::spawn(&node, &self.config, transport);
         node
     }
 
@@ -149,7 +155,7 @@ impl Nodes {
         (self.client.transport_factory)(sockets)
     }
 
-    pub(super) fn open(&self) -> Vec<(Address, Arc<Node>)> {
+    pub(super) fn open_nodes(&self) -> Vec<(Address, Arc<Node>)> {
         let open = lock(&self.open);
         let open = open.iter().flatten();
         open.map(|(address, open)| (address.clone(), open.node.clone()))
@@ -157,17 +163,23 @@ impl Nodes {
     }
 
     /// Closes the nodes that were not used for long, and the lost nodes that no longer have a slot.
-    pub(super) fn sweep(&self) {
+    pub(super) fn close_unused(&self) {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
         let mut closing = Vec::new();
         if let Some(open) = &mut *lock(&self.open) {
             open.retain(|address, open| {
-                let is_of_use = open.node.outage().is_none() || map.some_slot_of(address).is_some();
-                let stays = now < open.used + if is_of_use { IDLE } else { LEAST };
-                if !stays {
+                let is_useful = open.node.outage().is_none() || map.any_slot_of(address).is_some();
+                let is_kept = now
+                    < open.last_used
+                        + if is_useful {
+                            IDLE_TIMEOUT
+                        } else {
+                            LOST_NODE_TIMEOUT
+                        };
+                if !is_kept {
                     closing.push(open.node.clone());
                 }
-                stays
+                is_kept
             });
         }
         for node in closing {

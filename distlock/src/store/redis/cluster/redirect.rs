@@ -1,7 +1,7 @@
 //! Replies of a node that does not execute a command.
 
 use crate::protocol::trouble::{Code, Trouble};
-use crate::store::redis::cluster::map::Address;
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::wire::slots::Slot;
 
 /// Why a node has not executed a command, and which node may.
@@ -16,14 +16,14 @@ pub(super) enum Redirect {
 }
 
 impl Redirect {
-    pub(super) fn of(trouble: &Trouble, asked: &Address) -> Option<Self> {
-        let redirect = match &trouble.code {
+    pub(super) fn from_error(error: &Trouble, queried: &Address) -> Option<Self> {
+        let redirect = match &error.code {
             Code::Moved(to) => to.as_ref().and_then(|(slot, to)| {
-                let (slot, to) = (Slot::new(*slot)?, Address::read(to, asked)?);
+                let (slot, to) = (Slot::new(*slot)?, Address::parse(to, queried)?);
                 Some(Redirect::Moved(slot, to))
             }),
             Code::Ask(to) => {
-                let to = to.as_ref().and_then(|to| Address::read(to, asked));
+                let to = to.as_ref().and_then(|to| Address::parse(to, queried));
                 to.map(Redirect::Ask)
             }
             Code::TryAgain => None,
@@ -39,9 +39,9 @@ mod tests {
     use crate::store::redis::wire::errors;
 
     #[test]
-    fn redirects_are_read() {
-        let asked = Address::new("asked", 1);
-        let of = |text| Redirect::of(&errors::classify_text(text), &asked);
+    fn redirects_are_parsed() {
+        let queried = Address::new("asked", 1);
+        let of = |text| Redirect::from_error(&errors::classify_text(text), &queried);
         let slot = Slot::new(3_999).unwrap();
         let to = Address::new("10.0.0.1", 7);
         assert_eq!(

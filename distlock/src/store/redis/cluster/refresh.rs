@@ -8,31 +8,31 @@ use std::time::Duration;
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::trouble::{Code, Trouble};
-use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::transport::{Connection, with_timeout};
 use crate::store::redis::wire::errors;
 use futures_util::stream::{self, StreamExt};
 
 /// Interval of refreshes without a reason.
-const EVERY: Duration = Duration::from_secs(30);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval while a node in use is lost, because its replica will be promoted, or while no primary
 /// is known.
-const EVERY_IN_NEED: Duration = Duration::from_millis(250);
+const DEGRADED_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Minimum pause between refreshes, regardless of the number of redirects.
-const PAUSE: Duration = Duration::from_millis(100);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Minimum time that a node has to reply. A quarter of the connect timeout applies if it is longer.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Number of nodes that are asked at the same time. One may be frozen, and the first reply counts.
-const TOGETHER: usize = 3;
+const MAX_CONCURRENT_QUERIES: usize = 3;
 
 /// Refreshes the map for as long as the nodes are in use.
-pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health) {
+pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health) {
     let mut round = 0;
     loop {
         {
@@ -40,85 +40,92 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
                 return;
             };
             // Waiters need not wait for the reply: redirects lead to the new node as well.
-            nodes.topology.tell_moved();
+            nodes.topology.notify_if_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
                     health.clear(Cause::Disconnected(event::Connection::Commands));
-                    nodes.topology.learn(map);
+                    nodes.topology.replace_map(map);
                 }
-                Err(trouble) => {
-                    nodes.topology.is_not_found(&trouble);
-                    health.report(Cause::Disconnected(event::Connection::Commands), &trouble);
+                Err(error) => {
+                    nodes.topology.record_discovery_error(&error);
+                    health.report(Cause::Disconnected(event::Connection::Commands), &error);
                 }
             }
-            nodes.topology.tell_moved();
-            nodes.sweep();
+            nodes.topology.notify_if_moved();
+            nodes.close_unused();
         }
         round += 1;
-        tokio::time::sleep(PAUSE).await;
-        let Some(wait) = nodes.upgrade().map(|nodes| wait(&nodes)) else {
+        tokio::time::sleep(MIN_REFRESH_INTERVAL).await;
+        let Some(next_refresh) = nodes.upgrade().map(|nodes| next_refresh(&nodes)) else {
             return;
         };
         // This future does not keep the nodes alive.
-        wait.await;
+        next_refresh.await;
     }
 }
 
 /// Waits until the next refresh.
-fn wait(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
-    let in_need = nodes.topology.map().primaries().is_empty()
-        || nodes.open().iter().any(|(_, node)| node.is_lost());
-    let pause = if in_need { EVERY_IN_NEED } else { EVERY };
+fn next_refresh(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
+    let is_degraded = nodes.topology.map().primaries().is_empty()
+        || nodes
+            .open_nodes()
+            .iter()
+            .any(|(_, node)| node.has_lost_connection());
+    let pause = if is_degraded {
+        DEGRADED_REFRESH_INTERVAL
+    } else {
+        REFRESH_INTERVAL
+    };
     let topology = nodes.topology.clone();
     async move {
         // Ends after the pause, or earlier if a refresh is requested.
-        let _ = tokio::time::timeout(pause, topology.doubted.notified()).await;
+        let _ = tokio::time::timeout(pause, topology.refresh_requested.notified()).await;
     }
 }
 
-/// Asks the nodes for the slots, up to `TOGETHER` at a time, starting with another node in each
-/// round. Returns the first node that replies, and its map.
+/// Asks the nodes for the slots, up to `MAX_CONCURRENT_QUERIES` at a time, starting with another
+/// node in each round. Returns the first node that replies, and its map.
 pub(super) async fn discover(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
     round: usize,
-) -> Result<(Address, Map), Trouble> {
+) -> Result<(Address, SlotMap), Trouble> {
     let mut candidates = candidates(nodes, seeds);
     if !candidates.is_empty() {
         let first = round % candidates.len();
         candidates.rotate_left(first);
     }
-    let answers = stream::iter(candidates).map(async |address| {
+    let responses = stream::iter(candidates).map(async |address| {
         let config = nodes.config_of(&address);
-        let timeout = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
-        match with_timeout(timeout, ask(nodes, &address)).await {
+        let timeout = (config.connect_timeout / 4).max(MIN_QUERY_TIMEOUT);
+        match with_timeout(timeout, query_node(nodes, &address)).await {
             Ok(map) => Ok((address, map)),
-            Err(trouble) => Err(trouble.at(&config.address())),
+            Err(error) => Err(error.at(&config.address())),
         }
     });
-    let mut answers = pin!(answers.buffer_unordered(TOGETHER));
-    let mut last = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
-    while let Some(answer) = answers.next().await {
-        match answer {
+    let mut responses = pin!(responses.buffer_unordered(MAX_CONCURRENT_QUERIES));
+    let mut last_error = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+    while let Some(response) = responses.next().await {
+        match response {
             Ok(found) => return Ok(found),
             // An error that cannot pass by itself explains more.
-            Err(trouble) if last.outage.is_transient() => last = trouble,
+            Err(error) if last_error.outage.is_transient() => last_error = error,
             Err(_) => {}
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 /// Returns all nodes that may know the slots: those in use, those in the last map, and those in the
 /// URL.
 fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
     let map = nodes.topology.map();
-    let open = nodes.open();
+    let open = nodes.open_nodes();
     let up = open.iter().filter(|(_, node)| node.outage().is_none());
     let mut candidates: Vec<Address> = Vec::new();
     for address in up
         .map(|(address, _)| address)
-        .chain(map.everybody())
+        .chain(map.all_nodes())
         .chain(seeds)
     {
         if !candidates.contains(address) {
@@ -129,41 +136,41 @@ fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
 }
 
 /// Asks a node for the slots, over its open connection if it has one.
-async fn ask(nodes: &Nodes, address: &Address) -> Result<Map, Trouble> {
-    let open = nodes.open();
+async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, Trouble> {
+    let open = nodes.open_nodes();
     let node = open.iter().find(|(open, _)| open == address);
     let connection = match node.and_then(|(_, node)| node.commands.session().ok()) {
         Some(session) => session.connection.clone(),
         None => {
-            let nothing_is_heard = Arc::new(|_| {});
-            nodes.transport(address).open(nothing_is_heard).await?
+            let ignore_pushes = Arc::new(|_| {});
+            nodes.transport(address).open(ignore_pushes).await?
         }
     };
-    map_of(&*connection, address).await
+    query_slots(&*connection, address).await
 }
 
 /// Asks the node at this address for the slots.
-pub(in crate::store::redis) async fn map_of(
+pub(in crate::store::redis) async fn query_slots(
     connection: &dyn Connection,
     address: &Address,
-) -> Result<Map, Trouble> {
+) -> Result<SlotMap, Trouble> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let answer = connection.send(cmd).await.map_err(|error| {
-        let trouble = errors::classify(&error);
-        if trouble.code == Code::NoCluster {
+    let response = connection.send(cmd).await.map_err(|error| {
+        let error = errors::classify(&error);
+        if error.code == Code::NoCluster {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
             Trouble::new(Outage::Misconfigured, detail)
-        } else if trouble.outage == Outage::Denied {
-            errors::with_missing_right(trouble, "CLUSTER SLOTS")
+        } else if error.outage == Outage::Denied {
+            errors::with_missing_right(error, "CLUSTER SLOTS")
         } else {
-            trouble
+            error
         }
     })?;
-    let map = Map::read(answer, address)?;
+    let map = SlotMap::parse(response, address)?;
     if map.primaries().is_empty() {
-        let nobody = "it knows of no node that has slots: is the cluster created?";
-        return Err(Trouble::new(Outage::NotReady, nobody));
+        let detail = "it knows of no node that has slots: is the cluster created?";
+        return Err(Trouble::new(Outage::NotReady, detail));
     }
     Ok(map)
 }

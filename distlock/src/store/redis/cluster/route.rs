@@ -9,9 +9,9 @@ use redis::Cmd;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
+use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::slots::Slot;
@@ -19,11 +19,11 @@ use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
 /// Number of redirects that are followed without a pause.
-const HOPS: u32 = 3;
+const MAX_HOPS: u32 = 3;
 
 /// Initial pause before a slot in migration is retried.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const BACKOFF: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(100));
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
+const BACKOFF: Backoff = Backoff::new(INITIAL_BACKOFF, Duration::from_millis(100));
 
 /// The route of one command, to as many nodes as necessary before its deadline. A redirect means
 /// that the node did nothing.
@@ -35,23 +35,23 @@ pub(super) struct Route<'a> {
     renews: bool,
     /// Set if the command follows a migrating slot to its target. A command that changes a queue
     /// must not: no client can be subscribed there yet, so all waiters would be taken for dead.
-    pub(super) follows_ask: bool,
+    pub(super) follows_ask_redirect: bool,
     /// Timeout of one attempt.
-    within: Duration,
-    give_up: Moment,
+    timeout: Duration,
+    deadline: Moment,
     /// Set if the route waits for a node that is lost.
-    pub(super) is_patient: bool,
+    pub(super) waits_for_node: bool,
     /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
     /// A command that hands a lock on takes all waiters without a subscription for dead.
-    pub(super) is_considerate: bool,
+    pub(super) awaits_resubscribe: bool,
     /// Until this instant, time to open a node for the first time does not count. Time for a lost
     /// node or a migrating slot counts, because it may be long.
-    pub(super) opened_by: Moment,
+    pub(super) open_deadline: Moment,
     /// The node that the last ASK redirect named, for one attempt.
     detour: Option<Address>,
     hops: u32,
     backoff: Backoff,
-    last: Option<Trouble>,
+    last_error: Option<Trouble>,
 }
 
 pub(super) fn slot(key: &LockKey) -> Slot {
@@ -66,27 +66,27 @@ pub(super) struct Hop {
     /// A command to send immediately before.
     pub(super) before: Option<Cmd>,
     /// Timeout of this attempt.
-    pub(super) within: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl<'a> Route<'a> {
     /// Creates the route of a command that changes a queue, over the connection for commands.
-    pub(super) fn new(nodes: &'a Nodes, key: &LockKey, within: Duration) -> Self {
-        let give_up = nodes.topology.clock.now() + within;
+    pub(super) fn new(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
+        let deadline = nodes.topology.clock.now() + timeout;
         Route {
             nodes,
             slot: slot(key),
             renews: false,
-            follows_ask: false,
-            within,
-            give_up,
-            is_patient: true,
-            is_considerate: false,
-            opened_by: give_up,
+            follows_ask_redirect: false,
+            timeout,
+            deadline,
+            waits_for_node: true,
+            awaits_resubscribe: false,
+            open_deadline: deadline,
             detour: None,
             hops: 0,
             backoff: BACKOFF,
-            last: None,
+            last_error: None,
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Route<'a> {
         script: &S,
     ) -> Result<S::Reply, Trouble> {
         self.renews = S::RENEWS;
-        self.run(|hop| async move { hop.node.run(hop.before.clone(), script, hop.within).await })
+        self.run(|hop| async move { hop.node.run(hop.before.clone(), script, hop.timeout).await })
             .await
     }
 
@@ -109,7 +109,7 @@ impl<'a> Route<'a> {
             let hop = Arc::new(self.next().await?);
             match command(hop.clone()).await {
                 Ok(reply) => return Ok(reply),
-                Err(trouble) => self.refused(&hop, trouble).await?,
+                Err(error) => self.handle_error(&hop, error).await?,
             }
         }
     }
@@ -118,119 +118,124 @@ impl<'a> Route<'a> {
     pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
         let topology = &self.nodes.topology;
         loop {
-            if let Some(trouble) = topology.unknown() {
-                return Err(trouble.unsent());
+            if let Some(error) = topology.discovery_error() {
+                return Err(error.unsent());
             }
-            let left = self.left();
+            let remaining = self.remaining();
             // An attempt without the time for a reply would hide the error of the previous one.
-            let needed = match &self.last {
-                Some(_) => self.backoff.peek().min(self.within / 10),
+            let needed = match &self.last_error {
+                Some(_) => self.backoff.peek().min(self.timeout / 10),
                 None => Duration::ZERO,
             };
-            if left <= needed {
-                return Err(self.is_over());
+            if remaining <= needed {
+                return Err(self.timeout_error());
             }
             let mut changed = pin!(topology.changed.notified());
             changed.as_mut().enable();
             let detour = self.detour.take();
             let is_detour = detour.is_some();
-            let Some(address) = detour.or_else(|| topology.owner(self.slot)) else {
-                let nobody = "no node is known to have the key's slot";
-                self.last = Some(Trouble::new(Outage::NotReady, nobody));
-                topology.doubt();
+            let Some(address) = detour.or_else(|| topology.primary_of(self.slot)) else {
+                let detail = "no node is known to have the key's slot";
+                self.last_error = Some(Trouble::new(Outage::NotReady, detail));
+                topology.request_refresh();
                 // After a timeout, the loop returns the error above.
-                let _ = tokio::time::timeout(left, changed).await;
+                let _ = tokio::time::timeout(remaining, changed).await;
                 continue;
             };
-            let settles_in = topology.settles_in(self.slot).min(left / 2);
-            if self.is_considerate && !settles_in.is_zero() {
+            let resubscribe_grace = topology.resubscribe_grace(self.slot).min(remaining / 2);
+            if self.awaits_resubscribe && !resubscribe_grace.is_zero() {
                 // Only once, because the command itself needs the remaining time.
-                self.is_considerate = false;
-                tokio::time::sleep(settles_in).await;
+                self.awaits_resubscribe = false;
+                tokio::time::sleep(resubscribe_grace).await;
                 continue;
             }
-            let node = self.nodes.at(&address)?;
-            let link = if self.renews {
+            let node = self.nodes.get_or_open(&address)?;
+            let connection = if self.renews {
                 &node.renewals
             } else {
                 &node.commands
             };
-            let Err(down) = link.session() else {
+            let Err(down) = connection.session() else {
                 let before = is_detour.then(|| redis::cmd("ASKING"));
                 return Ok(Hop {
                     before,
                     node,
                     address,
-                    within: self.within.min(left),
+                    timeout: self.timeout.min(remaining),
                 });
             };
             let down = down.at(node.address());
-            if !down.outage.is_transient() || !self.is_patient {
+            if !down.outage.is_transient() || !self.waits_for_node {
                 return Err(down);
             }
-            self.last = Some(down);
+            self.last_error = Some(down);
             let waiting = async {
                 tokio::select! {
                     () = changed => {}
                     () = async {
-                        link.ready().await;
+                        connection.ready().await;
                         // `ready` also returns for a closed connection, hence the pause.
-                        tokio::time::sleep(FIRST_PAUSE).await;
-                    }, if link.session().is_err() => {}
+                        tokio::time::sleep(INITIAL_BACKOFF).await;
+                    }, if connection.session().is_err() => {}
                 }
             };
-            let (is_opening, began) = (link.is_opening(), topology.clock.now());
-            let opening = self.opened_by.since(began);
-            let limit = if is_opening { left.max(opening) } else { left };
+            let (is_opening, started) = (connection.is_opening(), topology.clock.now());
+            let opening = self.open_deadline.since(started);
+            let limit = if is_opening {
+                remaining.max(opening)
+            } else {
+                remaining
+            };
             let _ = tokio::time::timeout(limit, waiting).await;
             if is_opening {
-                let waited = topology.clock.now().since(began);
-                self.give_up = self.give_up + waited.min(opening);
+                let waited = topology.clock.now().since(started);
+                self.deadline = self.deadline + waited.min(opening);
             }
         }
     }
 
     /// Handles an error from a node. Returns an error, unless the route continues.
-    pub(super) async fn refused(&mut self, hop: &Hop, trouble: Trouble) -> Result<(), Trouble> {
+    pub(super) async fn handle_error(&mut self, hop: &Hop, error: Trouble) -> Result<(), Trouble> {
         let topology = &self.nodes.topology;
-        let redirect = Redirect::of(&trouble, &hop.address);
-        let here = trouble.at(hop.node.address());
+        let redirect = Redirect::from_error(&error, &hop.address);
+        let error = error.at(hop.node.address());
         match redirect {
             Some(Redirect::Moved(slot, to)) => {
-                topology.learn_one(slot, &to);
+                topology.assign_slot(slot, &to);
                 self.hops += 1;
             }
-            Some(Redirect::Ask(to)) if self.follows_ask => {
+            Some(Redirect::Ask(to)) if self.follows_ask_redirect => {
                 self.detour = Some(to);
                 self.hops += 1;
             }
             Some(_) => {
-                topology.doubt();
-                self.hops = HOPS + 1;
+                topology.request_refresh();
+                self.hops = MAX_HOPS + 1;
             }
-            None if here.unsent => {}
+            None if error.unsent => {}
             None => {
-                if here.is_no_answer() {
-                    topology.doubt();
+                if error.is_no_answer() {
+                    topology.request_refresh();
                 }
-                return Err(here);
+                return Err(error);
             }
         }
-        self.last = Some(here);
-        if self.hops > HOPS {
-            tokio::time::sleep(self.backoff.pause().min(self.left())).await;
+        self.last_error = Some(error);
+        if self.hops > MAX_HOPS {
+            tokio::time::sleep(self.backoff.pause().min(self.remaining())).await;
             self.hops = 0;
         }
         Ok(())
     }
 
-    fn left(&self) -> Duration {
-        self.give_up.since(self.nodes.topology.clock.now())
+    fn remaining(&self) -> Duration {
+        self.deadline.since(self.nodes.topology.clock.now())
     }
 
-    fn is_over(&mut self) -> Trouble {
-        let last = self.last.take();
-        let last = last.unwrap_or_else(|| Trouble::new(Outage::TimedOut, "no time was left"));
-        last.unsent()
+    fn timeout_error(&mut self) -> Trouble {
+        let last_error = self.last_error.take();
+        let last_error =
+            last_error.unwrap_or_else(|| Trouble::new(Outage::TimedOut, "no time was left"));
+        last_error.unsent()
     }
 }

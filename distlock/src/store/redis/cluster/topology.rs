@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::cluster::map::{Address, Map};
+use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{Clock, Moment};
@@ -19,21 +19,21 @@ use crate::util::mutex::lock;
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Time after which most waiters in a moved slot are subscribed again.
-const SETTLES_IN: Duration = Duration::from_millis(250);
+const RESUBSCRIBE_GRACE: Duration = Duration::from_millis(250);
 
 /// State shared by the connections to all nodes of a cluster.
 pub(crate) struct Topology {
-    map: Mutex<Arc<Map>>,
+    map: Mutex<Arc<SlotMap>>,
     /// Why there is no map yet.
-    not_found: Mutex<Option<Trouble>>,
+    discovery_error: Mutex<Option<Trouble>>,
     /// The slots in which owners of this client may wait, each until an instant.
-    waited: Mutex<HashMap<Slot, Moment>>,
+    waited_slots: Mutex<HashMap<Slot, Moment>>,
     /// Requests a refresh of the map.
-    pub(crate) doubted: Notify,
+    pub(crate) refresh_requested: Notify,
     /// Set when a slot with waiters has moved, until the manager is notified.
     moved: AtomicBool,
     /// The slots that have just moved, and since when that is known.
-    settling: Mutex<HashMap<Slot, Moment>>,
+    moved_at: Mutex<HashMap<Slot, Moment>>,
     /// Notified of every update of the map.
     pub(crate) changed: Notify,
     pub(crate) clock: Arc<dyn Clock>,
@@ -43,128 +43,130 @@ pub(crate) struct Topology {
 impl Topology {
     pub(crate) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
         Arc::new(Topology {
-            map: Mutex::new(Arc::new(Map::empty())),
-            not_found: Mutex::new(Some(Trouble::new(
+            map: Mutex::new(Arc::new(SlotMap::empty())),
+            discovery_error: Mutex::new(Some(Trouble::new(
                 Outage::Unreachable,
                 "the nodes of the cluster are being asked for its slots",
             ))),
-            waited: Mutex::default(),
-            doubted: Notify::new(),
+            waited_slots: Mutex::default(),
+            refresh_requested: Notify::new(),
             moved: AtomicBool::new(false),
-            settling: Mutex::default(),
+            moved_at: Mutex::default(),
             changed: Notify::new(),
             clock,
             events,
         })
     }
 
-    pub(crate) fn map(&self) -> Arc<Map> {
+    pub(crate) fn map(&self) -> Arc<SlotMap> {
         lock(&self.map).clone()
     }
 
-    pub(crate) fn owner(&self, slot: Slot) -> Option<Address> {
-        lock(&self.map).owner(slot).cloned()
+    pub(crate) fn primary_of(&self, slot: Slot) -> Option<Address> {
+        lock(&self.map).primary_of(slot).cloned()
     }
 
     /// Requests a refresh, because the map may be wrong.
-    pub(crate) fn doubt(&self) {
-        self.doubted.notify_one();
+    pub(crate) fn request_refresh(&self) {
+        self.refresh_requested.notify_one();
     }
 
     /// Replaces the map with one that a node returned.
-    pub(crate) fn learn(&self, map: Map) {
+    pub(crate) fn replace_map(&self, map: SlotMap) {
         let map = Arc::new(map);
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
-        *lock(&self.not_found) = None;
-        self.settle(before.moved_in(&map));
+        *lock(&self.discovery_error) = None;
+        self.record_moves(before.moved_slots(&map));
         self.changed.notify_waiters();
-        let slots = self.waited();
+        let slots = self.waited_slots();
         if slots
             .iter()
-            .any(|slot| before.owner(*slot) != map.owner(*slot))
+            .any(|slot| before.primary_of(*slot) != map.primary_of(*slot))
         {
             self.moved.store(true, Ordering::Release);
         }
     }
 
     /// Records why no node returned a map, unless one is known.
-    pub(crate) fn is_not_found(&self, trouble: &Trouble) {
-        if let Some(before) = &mut *lock(&self.not_found) {
-            *before = trouble.clone();
+    pub(crate) fn record_discovery_error(&self, error: &Trouble) {
+        if let Some(before) = &mut *lock(&self.discovery_error) {
+            *before = error.clone();
         }
     }
 
     /// Returns why no map was ever known, or `None` if one was.
-    pub(crate) fn unknown(&self) -> Option<Trouble> {
-        lock(&self.not_found).clone()
+    pub(crate) fn discovery_error(&self) -> Option<Trouble> {
+        lock(&self.discovery_error).clone()
     }
 
     /// Updates the node of one slot, as a redirect reported it.
-    pub(crate) fn learn_one(&self, slot: Slot, at: &Address) {
-        let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
-        self.settle(is_news.then_some(slot));
+    pub(crate) fn assign_slot(&self, slot: Slot, primary: &Address) {
+        let is_changed = Arc::make_mut(&mut lock(&self.map)).assign(slot, primary);
+        self.record_moves(is_changed.then_some(slot));
         self.changed.notify_waiters();
-        self.doubt();
-        if is_news {
-            self.has_moved(slot);
+        self.request_refresh();
+        if is_changed {
+            self.mark_moved(slot);
         }
     }
 
-    fn settle(&self, slots: impl IntoIterator<Item = Slot>) {
+    fn record_moves(&self, slots: impl IntoIterator<Item = Slot>) {
         let now = self.clock.now();
-        let mut settling = lock(&self.settling);
-        settling.retain(|_, since| now.since(*since) < SETTLES_IN);
-        settling.extend(slots.into_iter().map(|slot| (slot, now)));
+        let mut moved_at = lock(&self.moved_at);
+        moved_at.retain(|_, since| now.since(*since) < RESUBSCRIBE_GRACE);
+        moved_at.extend(slots.into_iter().map(|slot| (slot, now)));
     }
 
     /// Returns the time until waiters in a slot can be expected to be subscribed at its new node.
-    pub(crate) fn settles_in(&self, slot: Slot) -> Duration {
+    pub(crate) fn resubscribe_grace(&self, slot: Slot) -> Duration {
         let now = self.clock.now();
-        let since = lock(&self.settling).get(&slot).copied();
-        since.map_or(Duration::ZERO, |since| (since + SETTLES_IN).since(now))
+        let since = lock(&self.moved_at).get(&slot).copied();
+        since.map_or(Duration::ZERO, |since| {
+            (since + RESUBSCRIBE_GRACE).since(now)
+        })
     }
 
-    pub(crate) fn has_moved(&self, slot: Slot) {
-        if self.is_waited_in(slot) {
+    pub(crate) fn mark_moved(&self, slot: Slot) {
+        if self.has_waiters(slot) {
             self.moved.store(true, Ordering::Release);
         }
-        self.doubt();
+        self.request_refresh();
     }
 
     /// Notifies the manager if slots with waiters have moved, once for all of them. All waiters
     /// then acquire again, which subscribes them at the new node.
-    pub(crate) fn tell_moved(&self) {
+    pub(crate) fn notify_if_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
             (self.events)(StoreEvent::Moved);
         }
     }
 
     /// Records that an owner is about to wait in a slot for `wait`.
-    pub(crate) fn waits_in(&self, slot: Slot, wait: Duration) {
-        let until = self.clock.now() + wait + LINGER;
-        let mut waited = lock(&self.waited);
-        let known = waited.entry(slot).or_insert(until);
-        *known = until.max(*known);
+    pub(crate) fn record_wait(&self, slot: Slot, wait: Duration) {
+        let deadline = self.clock.now() + wait + LINGER;
+        let mut waited = lock(&self.waited_slots);
+        let known = waited.entry(slot).or_insert(deadline);
+        *known = deadline.max(*known);
     }
 
-    pub(crate) fn is_waited_in(&self, slot: Slot) -> bool {
+    pub(crate) fn has_waiters(&self, slot: Slot) -> bool {
         let now = self.clock.now();
-        lock(&self.waited)
+        lock(&self.waited_slots)
             .get(&slot)
-            .is_some_and(|until| now < *until)
+            .is_some_and(|deadline| now < *deadline)
     }
 
     /// Returns the slots of a node in which owners of this client may wait.
-    pub(crate) fn waited_at(&self, node: &Address) -> Vec<Slot> {
-        let (map, mut slots) = (self.map(), self.waited());
-        slots.retain(|slot| map.owner(*slot) == Some(node));
+    pub(crate) fn waited_slots_of(&self, node: &Address) -> Vec<Slot> {
+        let (map, mut slots) = (self.map(), self.waited_slots());
+        slots.retain(|slot| map.primary_of(*slot) == Some(node));
         slots
     }
 
-    fn waited(&self) -> Vec<Slot> {
+    fn waited_slots(&self) -> Vec<Slot> {
         let now = self.clock.now();
-        let mut waited = lock(&self.waited);
-        waited.retain(|_, until| now < *until);
+        let mut waited = lock(&self.waited_slots);
+        waited.retain(|_, deadline| now < *deadline);
         waited.keys().copied().collect()
     }
 }
@@ -180,8 +182,8 @@ mod tests {
     use super::*;
     use crate::util::clock::TokioClock;
 
-    fn map(slots: &[u16], node: &str) -> Map {
-        let mut map = Map::empty();
+    fn map(slots: &[u16], node: &str) -> SlotMap {
+        let mut map = SlotMap::empty();
         for slot in slots {
             map.assign(Slot::new(*slot).unwrap(), &Address::new(node, 1));
         }
@@ -190,13 +192,13 @@ mod tests {
 
     /// Covers every way in which a client learns that a slot has moved.
     #[tokio::test(start_paused = true)]
-    async fn the_waiters_of_a_slot_that_moves_ask_again_and_releases_wait_for_them() {
+    async fn moved_slots_notify_waiters_and_delay_releases() {
         let [seven, nine] = [7, 9].map(|slot| Slot::new(slot).unwrap());
-        let by_map: &dyn Fn(&Topology) = &|topology| topology.learn(map(&[7, 9], "b"));
+        let by_map: &dyn Fn(&Topology) = &|topology| topology.replace_map(map(&[7, 9], "b"));
         let by_redirect: &dyn Fn(&Topology) =
-            &|topology| topology.learn_one(seven, &Address::new("b", 1));
-        let by_end_of_subscription: &dyn Fn(&Topology) = &|topology| topology.has_moved(seven);
-        for (moves, settles) in [
+            &|topology| topology.assign_slot(seven, &Address::new("b", 1));
+        let by_end_of_subscription: &dyn Fn(&Topology) = &|topology| topology.mark_moved(seven);
+        for (moves, has_grace) in [
             (by_map, true),
             (by_redirect, true),
             (by_end_of_subscription, false),
@@ -205,27 +207,35 @@ mod tests {
             let sink = moved.clone();
             let count: EventSink = Arc::new(move |_| *lock(&sink) += 1);
             let topology = Topology::new(Arc::new(TokioClock::new()), count);
-            let told = || {
-                topology.tell_moved();
+            let notified = || {
+                topology.notify_if_moved();
                 *lock(&moved)
             };
-            topology.learn(map(&[7], "a"));
-            topology.waits_in(seven, Duration::from_secs(1));
-            topology.learn(map(&[7, 9], "a"));
-            assert_eq!(told(), 0, "it did not move");
-            let settles_in = || [seven, nine].map(|slot| topology.settles_in(slot));
-            assert_eq!(settles_in(), [Duration::ZERO; 2]);
+            topology.replace_map(map(&[7], "a"));
+            topology.record_wait(seven, Duration::from_secs(1));
+            topology.replace_map(map(&[7, 9], "a"));
+            assert_eq!(notified(), 0, "it did not move");
+            let resubscribe_grace = || [seven, nine].map(|slot| topology.resubscribe_grace(slot));
+            assert_eq!(resubscribe_grace(), [Duration::ZERO; 2]);
             moves(&topology);
-            assert_eq!((told(), told()), (1, 1));
-            let expected = if settles { SETTLES_IN } else { Duration::ZERO };
-            assert_eq!(settles_in()[0], expected);
-            tokio::time::advance(SETTLES_IN / 2).await;
+            assert_eq!((notified(), notified()), (1, 1));
+            let expected = if has_grace {
+                RESUBSCRIBE_GRACE
+            } else {
+                Duration::ZERO
+            };
+            assert_eq!(resubscribe_grace()[0], expected);
+            tokio::time::advance(RESUBSCRIBE_GRACE / 2).await;
             // Repeating a known location is not a move.
             moves(&topology);
-            assert_eq!(settles_in()[0], expected / 2);
+            assert_eq!(resubscribe_grace()[0], expected / 2);
             tokio::time::advance(Duration::from_secs(1) + LINGER).await;
-            topology.learn(map(&[7], "c"));
-            assert_eq!(told(), if settles { 1 } else { 2 }, "the wait is over");
+            topology.replace_map(map(&[7], "c"));
+            assert_eq!(
+                notified(),
+                if has_grace { 1 } else { 2 },
+                "the wait is over"
+            );
         }
     }
 }

@@ -30,73 +30,82 @@ use crate::util::mutex::lock;
 /// The connections of one server for writes that require acknowledgments. Every requirement has its
 /// own connection, so a `WAIT` for two replicas does not delay writes that need one. A connection
 /// is opened on first use.
-pub(crate) struct AcksByNeed {
+pub(crate) struct AckConnections {
     /// `None` once closed for good.
-    opened: Mutex<Option<Vec<Arc<Acks>>>>,
+    connections: Mutex<Option<Vec<Arc<AckConnection>>>>,
     dialer: Dialer,
-    needed: Duration,
+    connect_timeout: Duration,
     health: Arc<Health>,
     connected: Arc<OnConnected>,
 }
 
-impl AcksByNeed {
-    /// Opens no connection yet. A reconnect attempt may take as long as `needed` to connect,
-    /// because a distant server needs that long again.
+impl AckConnections {
+    /// Opens no connection yet. A reconnect attempt may take as long as `connect_timeout` to
+    /// connect, because a distant server needs that long again.
     pub(crate) fn new(
         dialer: Dialer,
-        needed: Duration,
+        connect_timeout: Duration,
         health: Arc<Health>,
         connected: Arc<OnConnected>,
     ) -> Self {
-        AcksByNeed {
-            opened: Mutex::new(Some(Vec::new())),
+        AckConnections {
+            connections: Mutex::new(Some(Vec::new())),
             dialer,
-            needed,
+            connect_timeout,
             health,
             connected,
         }
     }
 
-    /// Returns the connection for `need`. Its tasks run on the runtime of the first call.
-    pub(crate) fn of(&self, need: Durability) -> Result<Arc<Acks>, Trouble> {
-        let mut opened = lock(&self.opened);
-        let opened = opened.as_mut().ok_or_else(closed)?;
-        if let Some(acks) = opened.iter().find(|acks| acks.need == need) {
+    /// Returns the connection for `durability`. Its tasks run on the runtime of the first call.
+    pub(crate) fn for_durability(
+        &self,
+        durability: Durability,
+    ) -> Result<Arc<AckConnection>, Trouble> {
+        let mut connections = lock(&self.connections);
+        let connections = connections.as_mut().ok_or_else(closed)?;
+        if let Some(acks) = connections
+            .iter()
+            .find(|acks| acks.durability == durability)
+        {
             return Ok(acks.clone());
         }
-        let acks = Arc::new(Acks::open(self, need));
-        opened.push(acks.clone());
+        let acks = Arc::new(AckConnection::open(self, durability));
+        connections.push(acks.clone());
         Ok(acks)
     }
 
     /// Returns the sessions that are up.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
-        let opened = lock(&self.opened);
-        let acks = opened.iter().flatten();
-        acks.filter_map(|acks| acks.link.session().ok()).collect()
+        let connections = lock(&self.connections);
+        let acks = connections.iter().flatten();
+        acks.filter_map(|acks| acks.connection.session().ok())
+            .collect()
     }
 
     pub(crate) fn close(&self) {
-        let opened = lock(&self.opened).take();
-        for acks in opened.iter().flatten() {
-            acks.link.close();
+        let connections = lock(&self.connections).take();
+        for acks in connections.iter().flatten() {
+            acks.connection.close();
         }
     }
 }
 
-impl fmt::Debug for AcksByNeed {
+impl fmt::Debug for AckConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AcksByNeed").field(&self.opened).finish()
+        f.debug_tuple("AckConnections")
+            .field(&self.connections)
+            .finish()
     }
 }
 
 /// A connection for writes with the same requirement.
 #[derive(Debug)]
-pub(crate) struct Acks {
-    link: Arc<ReconnectingConnection>,
-    need: Durability,
+pub(crate) struct AckConnection {
+    connection: Arc<ReconnectingConnection>,
+    durability: Durability,
     writes: mpsc::UnboundedSender<Write>,
-    under_way: Arc<Mutex<Option<Round>>>,
+    in_flight: Arc<Mutex<Option<BatchInFlight>>>,
 }
 
 /// A queued write, for which a caller waits.
@@ -105,55 +114,55 @@ struct Write {
     /// A command sent before the write; its reply is discarded.
     before: Option<Cmd>,
     command: Cmd,
-    within: Duration,
+    timeout: Duration,
     deadline: Instant,
-    told: oneshot::Sender<Result<Told, Trouble>>,
+    reply_to: oneshot::Sender<Result<WriteResult, Trouble>>,
 }
 
 /// The result of a write that was sent.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct WriteResult {
     pub(crate) session: Arc<Session>,
-    pub(crate) answer: Result<Answer, Trouble>,
+    pub(crate) response: Result<TimedReply, Trouble>,
 }
 
 /// An instant before the write was sent, and the server's reply.
-pub(crate) type Answer = (Moment, Value);
+pub(crate) type TimedReply = (Moment, Value);
 
 /// A batch of writes in flight, with its `WAIT`.
 #[derive(Debug)]
-struct Round {
+struct BatchInFlight {
     session: Arc<Session>,
     /// The connection's activity count before the batch was sent.
-    heard: u64,
+    activity_before: u64,
 }
 
-impl Acks {
-    fn open(of: &AcksByNeed, need: Durability) -> Self {
-        let dialer = of.dialer.with_new_epoch();
+impl AckConnection {
+    fn open(connections: &AckConnections, durability: Durability) -> Self {
+        let dialer = connections.dialer.with_new_epoch();
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
-        let link = ReconnectingConnection::spawn(
+        let connection = ReconnectingConnection::spawn(
             dialer,
             None,
-            of.needed,
-            of.health.clone(),
-            of.connected.clone(),
+            connections.connect_timeout,
+            connections.health.clone(),
+            connections.connected.clone(),
         );
-        let link = Arc::new(link);
-        let under_way = Arc::default();
+        let connection = Arc::new(connection);
+        let in_flight = Arc::default();
         let (writes, queue) = mpsc::unbounded_channel();
         let writer = Writer {
-            link: link.clone(),
-            need,
-            under_way: Arc::clone(&under_way),
+            connection: connection.clone(),
+            durability,
+            in_flight: Arc::clone(&in_flight),
             now: Box::new(move || shared.clock.now()),
         };
-        transport.spawn(Box::pin(writer.keep(queue)));
-        Acks {
-            link,
-            need,
+        transport.spawn(Box::pin(writer.run(queue)));
+        AckConnection {
+            connection,
+            durability,
             writes,
-            under_way,
+            in_flight,
         }
     }
 
@@ -163,56 +172,57 @@ impl Acks {
         &self,
         before: Option<Cmd>,
         command: Cmd,
-        within: Duration,
-    ) -> BoxFuture<'_, Result<Told, Trouble>> {
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<WriteResult, Trouble>> {
         Box::pin(async move {
-            let deadline = Instant::now() + within;
-            let _place = self.link.permit(within).await?;
+            let deadline = Instant::now() + timeout;
+            let _place = self.connection.permit(timeout).await?;
             // The first write opens the connection.
-            let _ = time::timeout_at(deadline, self.link.ready()).await;
-            self.link.session()?;
-            let (told, answer) = oneshot::channel();
+            let _ = time::timeout_at(deadline, self.connection.ready()).await;
+            self.connection.session()?;
+            let (reply_to, response) = oneshot::channel();
             let write = Write {
                 before,
                 command,
-                within,
+                timeout,
                 deadline,
-                told,
+                reply_to,
             };
             self.writes.send(write).map_err(|_| closed())?;
-            match time::timeout_at(deadline, answer).await {
-                Ok(answer) => answer.unwrap_or_else(|_| Err(closed().sent())),
-                Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
-                Err(_) => Err(Trouble::timed_out(within)),
+            match time::timeout_at(deadline, response).await {
+                Ok(response) => response.unwrap_or_else(|_| Err(closed().sent())),
+                Err(_) if self.is_acknowledging() => Err(too_few(self.durability, timeout)),
+                Err(_) => Err(Trouble::timed_out(timeout)),
             }
         })
     }
 
     /// Returns true if the server has sent data since the batch, so only `WAIT` is still pending.
     fn is_acknowledging(&self) -> bool {
-        let under_way = lock(&self.under_way);
-        (under_way.as_ref()).is_some_and(|round| round.session.connection.activity() != round.heard)
+        let in_flight = lock(&self.in_flight);
+        (in_flight.as_ref())
+            .is_some_and(|batch| batch.session.connection.activity() != batch.activity_before)
     }
 }
 
 /// The task that sends the queued writes in batches of up to `MAX_IN_FLIGHT`.
 struct Writer {
-    link: Arc<ReconnectingConnection>,
-    need: Durability,
-    under_way: Arc<Mutex<Option<Round>>>,
+    connection: Arc<ReconnectingConnection>,
+    durability: Durability,
+    in_flight: Arc<Mutex<Option<BatchInFlight>>>,
     now: Box<dyn Fn() -> Moment + Send + Sync>,
 }
 
 impl Writer {
-    async fn keep(self, mut queue: mpsc::UnboundedReceiver<Write>) {
+    async fn run(self, mut queue: mpsc::UnboundedReceiver<Write>) {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, MAX_IN_FLIGHT).await > 0 {
             // A caller that has gone has released what it had, so its write is not sent.
-            batch.retain(|write| !write.told.is_closed());
+            batch.retain(|write| !write.reply_to.is_closed());
             let unknown = self.send(mem::take(&mut batch)).await;
             // The scripts are loaded now.
             let unknown = self.send(unknown).await;
-            tell(unknown, || {
+            fail_all(unknown, || {
                 Trouble::new(Outage::Other, "the server forgets its scripts")
             });
         }
@@ -221,14 +231,14 @@ impl Writer {
     /// Sends writes with one `WAIT`, and delivers their results. Loads the scripts if the server
     /// does not know one, and returns the writes that need it.
     async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
-        let last = batch.iter().map(|write| write.deadline).max();
-        let Some(last) = last else {
+        let last_deadline = batch.iter().map(|write| write.deadline).max();
+        let Some(last_deadline) = last_deadline else {
             return batch;
         };
-        let session = match self.link.session() {
+        let session = match self.connection.session() {
             Ok(session) => session,
-            Err(trouble) => {
-                tell(batch, || trouble.clone());
+            Err(error) => {
+                fail_all(batch, || error.clone());
                 return Vec::new();
             }
         };
@@ -238,14 +248,14 @@ impl Writer {
             commands.extend(write.before.clone());
             commands.push(write.command.clone());
         }
-        let left = last.saturating_duration_since(Instant::now());
+        let remaining = last_deadline.saturating_duration_since(Instant::now());
         // Sent together, so that `WAIT` covers no other writes, and last, so that it covers these.
-        commands.push(encode::wait(self.need, left));
+        commands.push(encode::wait(self.durability, remaining));
         let sent = (self.now)();
-        let (replies, wait) = match self.exchange(&session, &commands, left).await {
+        let (replies, wait) = match self.send_batch(&session, &commands, remaining).await {
             Ok(replies) => replies,
-            Err(trouble) => {
-                tell(batch, || trouble.clone());
+            Err(error) => {
+                fail_all(batch, || error.clone());
                 return Vec::new();
             }
         };
@@ -255,63 +265,63 @@ impl Writer {
             let Some(reply) = replies.nth(usize::from(write.before.is_some())) else {
                 break;
             };
-            let answer = match (reply, &wait) {
+            let response = match (reply, &wait) {
                 (Err(error), _) if scripts::is_noscript(&error) => {
                     unknown.push(write);
                     continue;
                 }
                 (Err(error), _) => Err(errors::classify(&error)),
-                (Ok(answer), Ok(true)) => Ok((sent, answer)),
-                (Ok(_), Ok(false)) => Err(too_few(self.need, write.within)),
-                (Ok(_), Err(trouble)) => Err(trouble.clone()),
+                (Ok(response), Ok(true)) => Ok((sent, response)),
+                (Ok(_), Ok(false)) => Err(too_few(self.durability, write.timeout)),
+                (Ok(_), Err(error)) => Err(error.clone()),
             };
             let session = session.clone();
             // The caller may have gone.
-            let _ = write.told.send(Ok(Told { session, answer }));
+            let _ = write.reply_to.send(Ok(WriteResult { session, response }));
         }
         if !unknown.is_empty() {
             let loading = session.scripts.reload(&*session.connection, loaded);
             // If loading fails, the next attempt fails as well.
-            let _ = time::timeout_at(last, loading).await;
+            let _ = time::timeout_at(last_deadline, loading).await;
         }
         unknown
     }
 
     /// Returns the replies to writes, and whether their requirement is met.
-    async fn exchange(
+    async fn send_batch(
         &self,
         session: &Arc<Session>,
         commands: &[Cmd],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, Trouble>), Trouble> {
         let connection = &session.connection;
-        let heard = connection.activity();
-        *lock(&self.under_way) = Some(Round {
+        let activity_before = connection.activity();
+        *lock(&self.in_flight) = Some(BatchInFlight {
             session: session.clone(),
-            heard,
+            activity_before,
         });
         let mut sent = connection.send_all(commands);
         let mut silence = std::pin::pin!(time::sleep(LIVENESS_CHECK_DELAY));
-        let mut is_over = false;
+        let mut was_silent = false;
         let replies = loop {
             tokio::select! {
                 biased;
                 replies = &mut sent => break replies.map_err(|error| errors::classify(&error)),
-                why = self.link.session_ended(session) => break Err(why),
-                () = &mut silence, if !is_over => {
-                    is_over = true;
+                error = self.connection.session_ended(session) => break Err(error),
+                () = &mut silence, if !was_silent => {
+                    was_silent = true;
                     // A server that has replied to the writes only waits for acknowledgments.
-                    if connection.activity() == heard {
-                        self.link.check_liveness(within);
+                    if connection.activity() == activity_before {
+                        self.connection.check_liveness(timeout);
                     }
                 }
             }
         };
-        *lock(&self.under_way) = None;
+        *lock(&self.in_flight) = None;
         let mut replies = replies?;
         let wait = match replies.pop() {
-            Some(Ok(answer)) => decode::is_acknowledged(self.need, answer),
-            Some(Err(error)) => Err(refused(self.need, errors::classify(&error))),
+            Some(Ok(response)) => decode::is_acknowledged(self.durability, response),
+            Some(Err(error)) => Err(explain_rejection(self.durability, errors::classify(&error))),
             None => Err(Trouble::new(Outage::Other, "the server did not answer")),
         };
         Ok((replies, wait))
@@ -322,24 +332,24 @@ fn closed() -> Trouble {
     Trouble::new(Outage::Unreachable, "the connection was closed").unsent()
 }
 
-fn tell(batch: Vec<Write>, what: impl Fn() -> Trouble) {
+fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> Trouble) {
     for write in batch {
         // The caller may have gone.
-        let _ = write.told.send(Err(what()));
+        let _ = write.reply_to.send(Err(new_error()));
     }
 }
 
-fn too_few(need: Durability, within: Duration) -> Trouble {
-    let Durability { replicas, fsync } = need;
+fn too_few(durability: Durability, timeout: Duration) -> Trouble {
+    let Durability { replicas, fsync } = durability;
     let detail = match (replicas, fsync) {
         (n, false) => {
-            format!("fewer than {n} replicas acknowledged within {within:?} (`min_replicas`)")
+            format!("fewer than {n} replicas acknowledged within {timeout:?} (`min_replicas`)")
         }
         (0, true) => format!(
-            "it was not on the server's disk within {within:?} (`fsync`, which needs `appendfsync always` there)"
+            "it was not on the server's disk within {timeout:?} (`fsync`, which needs `appendfsync always` there)"
         ),
         (n, true) => format!(
-            "it was not on the disks of the server and {n} replicas within {within:?} (`fsync`, which needs \
+            "it was not on the disks of the server and {n} replicas within {timeout:?} (`fsync`, which needs \
              `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
         ),
     };
@@ -347,17 +357,17 @@ fn too_few(need: Durability, within: Duration) -> Trouble {
 }
 
 /// Returns why the server rejected the `WAIT` or `WAITAOF`.
-fn refused(need: Durability, said: Trouble) -> Trouble {
-    let (command, right, setting, since) = if need.fsync {
+fn explain_rejection(durability: Durability, error: Trouble) -> Trouble {
+    let (command, right, setting, since) = if durability.fsync {
         ("WAITAOF", "waitaof", "fsync", " (Redis 7.2, Valkey 8)")
     } else {
         ("WAIT", "wait", "min_replicas", "")
     };
-    let it = &said.detail;
-    let (outage, detail) = match (said.outage, &said.code) {
+    let server_text = &error.detail;
+    let (outage, detail) = match (error.outage, &error.code) {
         (Outage::Denied, _) => (
             Outage::Denied,
-            format!("the user needs +{right} for `{setting}`: {it}"),
+            format!("the user needs +{right} for `{setting}`: {server_text}"),
         ),
         (_, Code::UnknownCommand) => (
             Outage::Unsupported,
@@ -367,9 +377,9 @@ fn refused(need: Durability, said: Trouble) -> Trouble {
         ),
         (_, Code::NoAppendOnly) => (
             Outage::Unsupported,
-            format!("`{setting}` needs `appendonly yes` on the server: {it}"),
+            format!("`{setting}` needs `appendonly yes` on the server: {server_text}"),
         ),
-        _ => return said,
+        _ => return error,
     };
     Trouble::new(outage, detail)
 }
@@ -380,24 +390,24 @@ mod tests {
 
     /// With `fsync`, the disks of the replicas count as well as the server's own.
     #[test]
-    fn the_server_is_asked_for_what_is_needed_and_its_count_decides() {
+    fn wait_commands_request_the_durability_and_count_acknowledgments() {
         for (fsync, replicas, command, enough, too_few) in [
             (false, 2, "WAIT 2 5", vec![2], vec![1]),
             (true, 0, "WAITAOF 1 0 5", vec![1, 0], vec![0, 2]),
             (true, 2, "WAITAOF 1 2 5", vec![1, 2], vec![1, 1]),
             (true, 2, "WAITAOF 1 2 5", vec![1, 3], vec![0, 2]),
         ] {
-            let need = Durability { replicas, fsync };
-            let sent = encode::wait(need, Duration::from_millis(5)).get_packed_command();
+            let durability = Durability { replicas, fsync };
+            let sent = encode::wait(durability, Duration::from_millis(5)).get_packed_command();
             let sent = String::from_utf8(sent).unwrap();
             let words: Vec<_> = sent.split("\r\n").skip(2).step_by(2).collect();
             assert_eq!(words.join(" "), command);
             let is_enough = |counts: Vec<i64>| {
-                let answer = match counts[..] {
+                let response = match counts[..] {
                     [count] => Value::Int(count),
                     _ => Value::Array(counts.into_iter().map(Value::Int).collect()),
                 };
-                decode::is_acknowledged(need, answer).unwrap()
+                decode::is_acknowledged(durability, response).unwrap()
             };
             assert!(is_enough(enough) && !is_enough(too_few), "{command}");
         }

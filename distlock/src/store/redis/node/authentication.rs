@@ -18,52 +18,52 @@ use crate::store::redis::wire::errors;
 use crate::store::{Note, StoreEvent};
 
 /// Upper limit of the delay before a failed re-authentication is retried.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts re-authenticating a node's connections at intervals until the node is closed. Does
 /// nothing unless the credentials come from a source.
-pub(crate) fn begin(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
+pub(crate) fn spawn(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
     if let Some(source) = &config.credentials {
-        let keeper = keep(Arc::downgrade(node), source.clone());
-        transport.spawn(node.while_open(Box::pin(keeper)));
+        let task = run(Arc::downgrade(node), source.clone());
+        transport.spawn(node.while_open(Box::pin(task)));
     }
 }
 
-async fn keep(node: Weak<Node>, source: Source) {
+async fn run(node: Weak<Node>, source: Source) {
     let mut pause = source.every;
-    let mut is_told = false;
+    let mut is_reported = false;
     loop {
         tokio::time::sleep(pause).await;
         let Some(node) = node.upgrade() else {
             return;
         };
-        pause = match tell(&node, &source).await {
+        pause = match reauthenticate(&node, &source).await {
             Ok(()) => {
-                is_told = false;
+                is_reported = false;
                 source.every
             }
-            Err(trouble) => {
-                if !is_told {
-                    let trouble = trouble.at(node.address());
-                    (node.shared.events)(StoreEvent::Noted(Note::NotAuthenticated(trouble)));
+            Err(error) => {
+                if !is_reported {
+                    let error = error.at(node.address());
+                    (node.shared.events)(StoreEvent::Noted(Note::NotAuthenticated(error)));
                 }
-                is_told = true;
-                source.every.min(AGAIN)
+                is_reported = true;
+                source.every.min(RETRY_AUTH_INTERVAL)
             }
         };
     }
 }
 
-async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
+async fn reauthenticate(node: &Node, source: &Source) -> Result<(), Trouble> {
     let credentials = login::fetch_credentials(source).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
         authenticate(&session, &credentials).await?;
     }
-    let lanes = node.lanes.all();
+    let connections = node.runtime_connections.all();
     // A runtime that does not run may leave its connection as it is. That connection is then
     // closed, or rejected and reopened.
-    let sessions = lanes.iter().map(|lane| &lane.session);
+    let sessions = connections.iter().map(|connection| &connection.session);
     join_all(sessions.map(|session| authenticate(session, &credentials).boxed())).await;
     Ok(())
 }

@@ -15,47 +15,47 @@ use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 
 /// Interval at which a silent sentinel is queried, and the timeout of a query.
-const ASK_EVERY: Duration = Duration::from_secs(10);
+const QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Makes a node leave a server that is no longer the primary.
 pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
     let hosts = sentinels.hosts.iter();
-    join_all(hosts.map(|host| watch_by(host, &node, &sentinels).boxed())).await;
+    join_all(hosts.map(|host| watch_through(host, &node, &sentinels).boxed())).await;
 }
 
-async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
+async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     let Some(mut opened) = node.upgrade().map(|node| node.opened.subscribe()) else {
         return;
     };
     let mut backoff = BACKOFF;
     loop {
-        let said = Arc::new(Notify::new());
-        let heard = said.clone();
+        let wake_up = Arc::new(Notify::new());
+        let waker = wake_up.clone();
         // Any message, and the end of the connection, is a reason to query the sentinel.
-        let hears: ConnectionEventHandler = Arc::new(move |_| heard.notify_one());
-        let listening = async {
-            let connection = sentinels.connect(host, hears).await?;
+        let push_sink: ConnectionEventHandler = Arc::new(move |_| waker.notify_one());
+        let subscribing = async {
+            let connection = sentinels.connect(host, push_sink).await?;
             let subscribed = connection.subscribe("+switch-master").await;
             subscribed.map_err(|error| errors::classify(&error))?;
             Ok::<_, Trouble>(connection)
         };
-        if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
+        if let Ok(Ok(connection)) = tokio::time::timeout(QUERY_INTERVAL, subscribing).await {
             while let Ok(Ok(Some(master))) =
-                tokio::time::timeout(ASK_EVERY, sentinels.query_primary(&connection)).await
+                tokio::time::timeout(QUERY_INTERVAL, sentinels.query_primary(&connection)).await
             {
                 backoff.reset();
-                follow(node, sentinels, &master).await;
+                follow_primary(node, sentinels, &master).await;
                 // The sentinel publishes a change. A connection that was being opened meanwhile
                 // leads to the old primary if that server was frozen and has resumed.
                 let changes = async {
                     tokio::select! {
-                        () = said.notified() => {}
+                        () = wake_up.notified() => {}
                         Ok(()) = opened.changed() => {}
                     }
                 };
-                let _ = tokio::time::timeout(ASK_EVERY, changes).await;
+                let _ = tokio::time::timeout(QUERY_INTERVAL, changes).await;
             }
         }
         tokio::time::sleep(backoff.pause()).await;
@@ -63,7 +63,7 @@ async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
 }
 
 /// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
-async fn follow(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
+async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
     let name = sentinels.address_of(master);
     let is_known = |node: Arc<Node>| node.leads_only_to(&name);
     if node.upgrade().is_none_or(is_known) {
@@ -73,6 +73,6 @@ async fn follow(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
         && agreed == *master
         && let Some(node) = node.upgrade()
     {
-        node.leave_others(&name);
+        node.end_sessions_except(&name);
     }
 }

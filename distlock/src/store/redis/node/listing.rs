@@ -21,14 +21,14 @@ impl Node {
             let session = self.commands.session()?;
             if session.client.is_polling() {
                 // Some proxies close the connection on unknown commands.
-                let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
-                return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
+                let detail = "a proxy is before the server, and does not list keys; list at the server itself";
+                return Err(Trouble::new(Outage::Unsupported, detail).unsent());
             }
             let scan = |_| encode::scan(scope.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);
-            let (some, next) = scope.decode_scan(step.await?.1)?;
-            let some = some.into_iter();
-            keys.extend(some.filter(|key| key.as_str().starts_with(list.prefix)));
+            let (page, next) = scope.decode_scan(step.await?.1)?;
+            let page = page.into_iter();
+            keys.extend(page.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {
                 Some(next) => cursor = next,
                 None => return Ok(keys),

@@ -2,19 +2,19 @@
 //! servers has one node for each.
 
 pub(crate) mod acks;
-pub(crate) mod at_once;
+pub(crate) mod acquire;
 pub(crate) mod authentication;
-pub(crate) mod durable;
-pub(crate) mod exchange;
+pub(crate) mod check_schedule;
+pub(crate) mod dispatch;
 pub(crate) mod failover;
-pub(crate) mod give_back;
-pub(crate) mod lane;
-pub(crate) mod lanes;
+pub(crate) mod fan_out;
 pub(crate) mod listing;
 pub(crate) mod polling;
-pub(crate) mod polls;
+pub(crate) mod release;
+pub(crate) mod runtime_connection;
+pub(crate) mod runtime_connections;
+pub(crate) mod send_path;
 pub(crate) mod unanswered;
-pub(crate) mod way;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,11 +35,11 @@ use crate::store::redis::conn::reconnecting_connection::{
     self, OnConnected, ReconnectingConnection,
 };
 use crate::store::redis::conn::session::Session;
-use crate::store::redis::node::acks::AcksByNeed;
-use crate::store::redis::node::lanes::Lanes;
-use crate::store::redis::node::polls::Polls;
-use crate::store::redis::node::unanswered::UnansweredAsks;
-use crate::store::redis::node::way::Way;
+use crate::store::redis::node::acks::AckConnections;
+use crate::store::redis::node::check_schedule::CheckSchedule;
+use crate::store::redis::node::runtime_connections::RuntimeConnections;
+use crate::store::redis::node::send_path::SendPath;
+use crate::store::redis::node::unanswered::UnansweredAcquires;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
@@ -49,7 +49,7 @@ use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
 /// Upper limit of the time that connecting spends on the query for the server's eviction policy.
-const ADVICE_WITHIN: Duration = Duration::from_millis(250);
+const EVICTION_QUERY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
@@ -57,15 +57,15 @@ const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) struct Node {
     pub(crate) shared: Arc<Shared>,
     health: Arc<Health>,
-    pub(crate) unanswered: UnansweredAsks,
-    pub(crate) polls: Arc<Polls>,
+    pub(crate) unanswered: UnansweredAcquires,
+    pub(crate) check_schedule: Arc<CheckSchedule>,
     /// An owner's acquire, cancel, release and queue check share a connection, which orders them.
     pub(crate) commands: ReconnectingConnection,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
     /// use a separate connection, because they must survive if the server closes that one.
     pub(crate) renewals: ReconnectingConnection,
-    pub(crate) lanes: Arc<Lanes>,
-    pub(crate) acks: AcksByNeed,
+    pub(crate) runtime_connections: Arc<RuntimeConnections>,
+    pub(crate) acks: AckConnections,
     /// Notified when a connection opens or reopens in the background.
     pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
@@ -81,28 +81,29 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Result<(Self, Option<String>), Error> {
-        let limit = config.connect_timeout;
+        let timeout = config.connect_timeout;
         let shared = Arc::new(Shared::new(config, client));
         let started = shared.clock.now();
         let [commands, renewals] = dialers(config, &transport, &shared);
-        let last = Mutex::new(None);
-        // Longer than the TLS timeout, unless `limit` is very short.
-        let each = limit / 4 * 3;
-        let opened = tokio::time::timeout(limit, async {
+        let last_error = Mutex::new(None);
+        // Longer than the TLS timeout, unless `timeout` is very short.
+        let attempt_timeout = timeout / 4 * 3;
+        let opened = tokio::time::timeout(timeout, async {
             tokio::try_join!(
-                reconnecting_connection::open_first(&commands, each, &last),
-                reconnecting_connection::open_first(&renewals, each, &last)
+                reconnecting_connection::open_first(&commands, attempt_timeout, &last_error),
+                reconnecting_connection::open_first(&renewals, attempt_timeout, &last_error)
             )
         });
         let opened = opened.await.unwrap_or_else(|_| {
-            let last = lock(&last).take();
-            Err(last.unwrap_or_else(|| Trouble::timed_out(limit)))
+            let last_error = lock(&last_error).take();
+            Err(last_error.unwrap_or_else(|| Trouble::timed_out(timeout)))
         });
         let (first, second) = opened
-            .map_err(|trouble| config.connect_error(trouble, shared.clock.now().since(started)))?;
-        let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::eviction_policy(&first)).await;
+            .map_err(|error| config.connect_error(error, shared.clock.now().since(started)))?;
+        let policy =
+            tokio::time::timeout(EVICTION_QUERY_TIMEOUT, handshake::eviction_policy(&first)).await;
         let sessions = (Some(first), Some(second));
-        let node = Self::keep(config, shared, commands, renewals, sessions);
+        let node = Self::start(config, shared, commands, renewals, sessions);
         Ok((node, policy.ok().flatten()))
     }
 
@@ -114,10 +115,10 @@ impl Node {
     ) -> Self {
         let shared = Arc::new(Shared::new(config, client));
         let [commands, renewals] = dialers(config, &transport, &shared);
-        Self::keep(config, shared, commands, renewals, (None, None))
+        Self::start(config, shared, commands, renewals, (None, None))
     }
 
-    fn keep(
+    fn start(
         config: &RedisConfig,
         shared: Arc<Shared>,
         commands: Dialer,
@@ -132,45 +133,46 @@ impl Node {
         );
         let health = Arc::new(health);
         let opened = watch::Sender::new(());
-        let tell = |event: StoreEvent| {
+        let notify = |event: StoreEvent| {
             let (events, opened) = (shared.events.clone(), opened.clone());
             move || {
                 opened.send_replace(());
                 events(event.clone());
             }
         };
-        let lanes = dialer(config, &commands.transport, &shared, Role::Runtime);
-        let lanes = Lanes::new(config.max_runtime_connections, lanes);
-        (commands.transport).spawn(Box::pin(lanes.clone().keep()));
-        let needed = config.connect_timeout;
+        let runtime_connections = dialer(config, &commands.transport, &shared, Role::Runtime);
+        let runtime_connections =
+            RuntimeConnections::new(config.max_runtime_connections, runtime_connections);
+        (commands.transport).spawn(Box::pin(runtime_connections.clone().monitor()));
+        let connect_timeout = config.connect_timeout;
         let acks = dialer(config, &commands.transport, &shared, Role::Acks);
-        let again = Arc::new(tell(StoreEvent::RenewalsReconnected));
-        let acks = AcksByNeed::new(acks, needed, health.clone(), again);
+        let acks_reconnected = Arc::new(notify(StoreEvent::RenewalsReconnected));
+        let acks = AckConnections::new(acks, connect_timeout, health.clone(), acks_reconnected);
         // This client has no holds or waiters at a cluster node that it uses for the first time.
         let is_first = shared.group.cluster().is_some() && first.is_none();
-        let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
+        let reconnected = skip_first_call(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
-            but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
+            skip_first_call(is_first, notify(StoreEvent::RenewalsReconnected));
         Node {
             commands: ReconnectingConnection::spawn(
                 commands,
                 first,
-                needed,
+                connect_timeout,
                 health.clone(),
                 reconnected,
             ),
             renewals: ReconnectingConnection::spawn(
                 renewals,
                 second,
-                needed,
+                connect_timeout,
                 health.clone(),
                 renewals_reconnected,
             ),
-            unanswered: UnansweredAsks::default(),
-            polls: Arc::default(),
+            unanswered: UnansweredAcquires::default(),
+            check_schedule: Arc::default(),
             shared,
             health,
-            lanes,
+            runtime_connections,
             acks,
             opened,
             closed: watch::Sender::new(false),
@@ -180,43 +182,43 @@ impl Node {
     }
 
     /// Returns the path over the current runtime's own connection, if there is one.
-    pub(crate) fn lane(&self) -> Option<Way> {
+    pub(crate) fn runtime_path(&self) -> Option<SendPath> {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
         // Behind a proxy, every connection may lead to a different server.
         if session.client.is_polling() {
             return None;
         }
-        let lane = self.lanes.here(&session);
-        Some(Way {
-            lane: Some(lane?),
-            ..Way::over(session)
+        let runtime_connection = self.runtime_connections.for_current_runtime(&session);
+        Some(SendPath {
+            runtime_connection: Some(runtime_connection?),
+            ..SendPath::new(session)
         })
     }
 
     /// Returns the path over the command connection.
-    pub(crate) fn home(&self) -> Result<Way, Trouble> {
-        self.commands.session().map(Way::over)
+    pub(crate) fn command_path(&self) -> Result<SendPath, Trouble> {
+        self.commands.session().map(SendPath::new)
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn acquire_on(
         &self,
-        way: &Way,
-        ask: &Ask<'_>,
+        path: &SendPath,
+        request: &Ask<'_>,
         timeout: Duration,
     ) -> Result<AskReply, Trouble> {
-        let reply = self.run_on(way, ask, timeout).await;
+        let reply = self.run_on(path, request, timeout).await;
         let reply = reply.inspect_err(|refusal| {
             // Reports a server that replies but refuses.
             if refusal.outage.is_refusal() && !errors::is_redirect(refusal) {
                 self.health.report(Cause::Rejecting, refusal);
             }
         })?;
-        if way.session.client.is_polling() {
+        if path.session.client.is_polling() {
             if let AskReply::Queued(_) = reply {
-                self.polls.add(ask.key, ask.owner);
+                self.check_schedule.add(request.key, request.owner);
             } else {
-                self.polls.forget(ask.owner);
+                self.check_schedule.remove(request.owner);
             }
         }
         // The server has written for this acquire, so it no longer refuses.
@@ -243,12 +245,12 @@ impl Node {
 
     /// Returns why no command can be sent at the moment, or `None` if one can.
     pub(crate) fn outage(&self) -> Option<Trouble> {
-        let trouble = self.commands.session().err()?;
-        Some(trouble.at(&self.address))
+        let error = self.commands.session().err()?;
+        Some(error.at(&self.address))
     }
 
     /// Returns true if the command or the renewal connection is down.
-    pub(crate) fn is_lost(&self) -> bool {
+    pub(crate) fn has_lost_connection(&self) -> bool {
         self.commands.session().is_err() || self.renewals.session().is_err()
     }
 
@@ -266,27 +268,29 @@ impl Node {
     }
 
     /// Ends every session that does not lead to `peer`, which is now the primary.
-    pub(crate) fn leave_others(&self, peer: &str) {
+    pub(crate) fn end_sessions_except(&self, peer: &str) {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
-                let why = format!("the sentinels say that {peer} is the master now");
-                session.end.set(Trouble::new(Outage::NotReady, why));
+                let detail = format!("the sentinels say that {peer} is the master now");
+                session.end.set(Trouble::new(Outage::NotReady, detail));
             }
         }
     }
 
     /// Returns the open sessions, except those of runtime connections.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
-        let links = [&self.commands, &self.renewals];
-        let home = links.into_iter().filter_map(|link| link.session().ok());
-        home.chain(self.acks.sessions())
+        let connections = [&self.commands, &self.renewals];
+        let sessions = connections
+            .into_iter()
+            .filter_map(|connection| connection.session().ok());
+        sessions.chain(self.acks.sessions())
     }
 
     pub(crate) fn close(&self) {
         self.commands.close();
         self.renewals.close();
         self.acks.close();
-        self.lanes.close();
+        self.runtime_connections.close();
         self.closed.send_replace(true);
     }
 
@@ -309,7 +313,7 @@ impl Node {
     }
 
     /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
+    pub(crate) fn record_server_time(&self, sent: Moment, server_micros: u64) {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
             let now = shared.clock.now();
@@ -317,15 +321,15 @@ impl Node {
             return;
         }
         shared.server_time.update_upper(sent, server_micros);
-        let Some(seen) = self.clock_watch.check(sent, server_micros, &*shared.clock) else {
+        let Some(observation) = self.clock_watch.check(sent, server_micros, &*shared.clock) else {
             return;
         };
         let address: Arc<str> = self.address.as_str().into();
-        if let Some(by) = seen.jump {
+        if let Some(by) = observation.jump {
             let address = address.clone();
             (shared.events)(StoreEvent::Noted(Note::ClockJumped { address, by }));
         }
-        let seconds = seen.offset as f64 / 1e6;
+        let seconds = observation.offset as f64 / 1e6;
         (shared.events)(StoreEvent::Happened(Event::ClockOffset {
             address,
             seconds,
@@ -335,16 +339,19 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.lanes.close();
+        self.runtime_connections.close();
     }
 }
 
-/// Returns a callback that calls `tell` every time, or from the second time on if `is_first`.
-fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
+/// Returns a callback that calls `callback` every time, or from the second time on if `is_first`.
+fn skip_first_call(
+    is_first: bool,
+    callback: impl Fn() + Send + Sync + 'static,
+) -> Arc<OnConnected> {
     let is_first = AtomicBool::new(is_first);
     Arc::new(move || {
         if !is_first.swap(false, Ordering::AcqRel) {
-            tell();
+            callback();
         }
     })
 }

@@ -14,53 +14,53 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Grant, Look, LookReply, Renewal, Renewed};
 use crate::store::StoreEvent;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::at_once;
-use crate::store::redis::node::polls::Polls;
+use crate::store::redis::node::check_schedule::CheckSchedule;
+use crate::store::redis::node::fan_out;
 
 /// Runs the due queue checks, and reports grants as if the server had pushed them.
-pub(crate) async fn keep(node: Weak<Node>, polls: Arc<Polls>) {
+pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
     loop {
-        let added = polls.added.notified();
-        let Some(at) = polls.next() else {
+        let added = check_schedule.added.notified();
+        let Some(due_at) = check_schedule.next_due() else {
             added.await;
             continue;
         };
         tokio::select! {
             () = added => continue,
-            () = tokio::time::sleep_until(at) => {}
+            () = tokio::time::sleep_until(due_at) => {}
         }
         let Some(node) = node.upgrade() else {
             return;
         };
-        let looks = polls.due(Instant::now());
+        let checks = check_schedule.take_due(Instant::now());
         // Errors are left to the manager's own queue checks, which report them.
-        if let Ok(replies) = look(&node, &looks, LOOK_EVERY).await {
-            for (look, reply) in looks.iter().zip(replies) {
-                tell(&node, look, &reply);
+        if let Ok(replies) = check_queues(&node, &checks, LOOK_EVERY).await {
+            for (check, reply) in checks.iter().zip(replies) {
+                report_grant(&node, check, &reply);
             }
         }
     }
 }
 
-fn tell(node: &Node, look: &Look, reply: &LookReply) {
+fn report_grant(node: &Node, check: &Look, reply: &LookReply) {
     let LookReply::Seen { occupant, missing } = reply else {
         return;
     };
     // The manager's own queue checks acquire again for every owner that still waits.
     for owner in missing {
-        node.polls.forget(*owner);
+        node.check_schedule.remove(*owner);
     }
     let Some(occupant) = occupant else {
         return;
     };
     if let Some(owner) = occupant.ours
-        && look.owners.contains(&owner)
+        && check.owners.contains(&owner)
         // Reported once. The lock may have been released by now, and a grant without an owner is
         // released again. If the report is lost, the manager's own queue checks find the grant.
-        && node.polls.forget(owner)
+        && node.check_schedule.remove(owner)
     {
         (node.shared.events)(StoreEvent::Granted(Grant {
-            key: look.key.clone(),
+            key: check.key.clone(),
             owner,
             token: occupant.token,
             // The grant may be as old as the previous check, so it is confirmed first.
@@ -71,15 +71,15 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
 }
 
 /// Runs queue checks for a polling client, with one command per lock.
-pub(crate) async fn look(
+pub(crate) async fn check_queues(
     node: &Node,
-    looks: &[Look],
+    checks: &[Look],
     timeout: Duration,
 ) -> Result<Vec<LookReply>, Trouble> {
-    let looks = looks
+    let checks = checks
         .iter()
-        .map(|look| node.run(None, from_ref(look), timeout).boxed());
-    at_once::look(looks.collect()).await
+        .map(|check| node.run(None, from_ref(check), timeout).boxed());
+    fan_out::check_queues(checks.collect()).await
 }
 
 /// Runs renewals for a polling client, with one command per lock.
@@ -92,5 +92,5 @@ pub(crate) async fn renew(
     let renewals = batch
         .iter()
         .map(|renewal| node.run(None, from_ref(renewal), timeout).boxed());
-    at_once::renew(now, renewals.collect()).await
+    fan_out::renew(now, renewals.collect()).await
 }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::protocol::words::Owner;
 use crate::store::redis::conn::server_time::as_micros;
-use crate::store::redis::node::lane::LaneName;
+use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;
 
-/// Number of owners from which an owner is forgotten `LONG_PAST` after its `apply_by`. Otherwise it
+/// Number of owners from which an owner is forgotten `RETENTION` after its `apply_by`. Otherwise it
 /// is forgotten with its release.
-const MANY: usize = 1_024;
-const LONG_PAST: Duration = Duration::from_secs(60);
+const PRUNE_THRESHOLD: usize = 1_024;
+const RETENTION: Duration = Duration::from_secs(60);
 
 /// The acquires that were never answered, by owner.
 #[derive(Debug, Default)]
-pub(crate) struct UnansweredAsks(Mutex<HashMap<Owner, Unanswered>>);
+pub(crate) struct UnansweredAcquires(Mutex<HashMap<Owner, Unanswered>>);
 
 /// The unanswered acquires of one owner. If a connection that carried one is lost and cannot be
 /// killed in the server, the acquire may still be applied until `apply_by`. Its release is then
@@ -27,7 +27,7 @@ pub(crate) struct Unanswered {
     /// Epoch of the oldest command connection that carried one.
     pub(crate) epoch: Option<u64>,
     /// The runtime connections that carried one.
-    pub(crate) lanes: Vec<Arc<LaneName>>,
+    pub(crate) runtime_connections: Vec<Arc<RuntimeConnectionId>>,
     /// Server time, µs.
     pub(crate) apply_by: u64,
 }
@@ -36,15 +36,15 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Debug)]
 pub(crate) enum Carrier {
     /// The command connection of this epoch.
-    Home(u64),
-    Lane(Arc<LaneName>),
+    Commands(u64),
+    Runtime(Arc<RuntimeConnectionId>),
 }
 
-impl UnansweredAsks {
+impl UnansweredAcquires {
     /// Returns the record of an acquire that is about to be sent.
-    pub(crate) fn ask(&self, owner: Owner, carrier: Carrier) -> PendingAsk<'_> {
-        PendingAsk {
-            asks: self,
+    pub(crate) fn track(&self, owner: Owner, carrier: Carrier) -> PendingAcquire<'_> {
+        PendingAcquire {
+            acquires: self,
             owner,
             carrier,
             apply_by: AtomicU64::new(0),
@@ -62,21 +62,25 @@ impl UnansweredAsks {
     }
 
     fn remember(&self, owner: Owner, carrier: &Carrier, apply_by: u64) {
-        let mut asks = lock(&self.0);
+        let mut acquires = lock(&self.0);
         // Only before the table grows, not on every insert.
-        if asks.len() >= MANY && asks.len() == asks.capacity() {
+        if acquires.len() >= PRUNE_THRESHOLD && acquires.len() == acquires.capacity() {
             // The script rejects an acquire after its `apply_by`, so these can have no effect.
-            let past = apply_by.saturating_sub(as_micros(LONG_PAST));
-            asks.retain(|_, known| known.apply_by > past);
+            let cutoff = apply_by.saturating_sub(as_micros(RETENTION));
+            acquires.retain(|_, entry| entry.apply_by > cutoff);
         }
-        let known = asks.entry(owner).or_default();
-        known.apply_by = known.apply_by.max(apply_by);
+        let entry = acquires.entry(owner).or_default();
+        entry.apply_by = entry.apply_by.max(apply_by);
         match carrier {
             // An acquire that an older connection left unanswered remains unanswered.
-            Carrier::Home(epoch) => drop(known.epoch.get_or_insert(*epoch)),
-            Carrier::Lane(lane) => {
-                if !known.lanes.iter().any(|other| Arc::ptr_eq(other, lane)) {
-                    known.lanes.push(lane.clone());
+            Carrier::Commands(epoch) => drop(entry.epoch.get_or_insert(*epoch)),
+            Carrier::Runtime(id) => {
+                if !entry
+                    .runtime_connections
+                    .iter()
+                    .any(|other| Arc::ptr_eq(other, id))
+                {
+                    entry.runtime_connections.push(id.clone());
                 }
             }
         }
@@ -85,43 +89,45 @@ impl UnansweredAsks {
 
 /// An acquire that is remembered if it is dropped unanswered. On a runtime connection it is also
 /// remembered while in flight, because its caller may never drop it.
-pub(crate) struct PendingAsk<'a> {
-    asks: &'a UnansweredAsks,
+pub(crate) struct PendingAcquire<'a> {
+    acquires: &'a UnansweredAcquires,
     owner: Owner,
     carrier: Carrier,
     /// Zero if the acquire was not sent, or was answered.
     apply_by: AtomicU64,
 }
 
-impl PendingAsk<'_> {
-    pub(crate) fn is_sent(&self, apply_by: u64) {
+impl PendingAcquire<'_> {
+    pub(crate) fn mark_sent(&self, apply_by: u64) {
         self.apply_by.store(apply_by, Ordering::Relaxed);
-        if matches!(self.carrier, Carrier::Lane(_)) {
-            self.asks.remember(self.owner, &self.carrier, apply_by);
+        if matches!(self.carrier, Carrier::Runtime(_)) {
+            self.acquires.remember(self.owner, &self.carrier, apply_by);
         }
     }
 
-    pub(crate) fn is_answered(&mut self) {
+    pub(crate) fn mark_answered(&mut self) {
         let before = std::mem::take(self.apply_by.get_mut());
         if before > 0
-            && let Carrier::Lane(lane) = &self.carrier
+            && let Carrier::Runtime(id) = &self.carrier
         {
-            let mut asks = lock(&self.asks.0);
-            if let Some(known) = asks.get_mut(&self.owner) {
-                known.lanes.retain(|other| !Arc::ptr_eq(other, lane));
-                if known.lanes.is_empty() && known.epoch.is_none() {
-                    asks.remove(&self.owner);
+            let mut acquires = lock(&self.acquires.0);
+            if let Some(entry) = acquires.get_mut(&self.owner) {
+                entry
+                    .runtime_connections
+                    .retain(|other| !Arc::ptr_eq(other, id));
+                if entry.runtime_connections.is_empty() && entry.epoch.is_none() {
+                    acquires.remove(&self.owner);
                 }
             }
         }
     }
 }
 
-impl Drop for PendingAsk<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         let apply_by = *self.apply_by.get_mut();
-        if apply_by > 0 && matches!(self.carrier, Carrier::Home(_)) {
-            self.asks.remember(self.owner, &self.carrier, apply_by);
+        if apply_by > 0 && matches!(self.carrier, Carrier::Commands(_)) {
+            self.acquires.remember(self.owner, &self.carrier, apply_by);
         }
     }
 }
@@ -132,41 +138,46 @@ mod tests {
 
     const OWNER: Owner = 1;
 
-    fn sent(asks: &UnansweredAsks, carrier: Carrier, apply_by: u64) -> PendingAsk<'_> {
-        let ask = asks.ask(OWNER, carrier);
-        ask.is_sent(apply_by);
-        ask
+    fn sent(acquires: &UnansweredAcquires, carrier: Carrier, apply_by: u64) -> PendingAcquire<'_> {
+        let pending = acquires.track(OWNER, carrier);
+        pending.mark_sent(apply_by);
+        pending
     }
 
     #[test]
-    fn an_answer_settles_only_the_connection_it_came_on() {
-        let asks = UnansweredAsks::default();
-        let lanes = [1, 2].map(|number| Arc::new(LaneName::new(number, None)));
-        let [first, second] = lanes.clone().map(Carrier::Lane);
-        let known = || {
-            let known = asks.get(OWNER)?;
-            let lanes: Vec<_> = known.lanes.iter().map(|lane| lane.number).collect();
-            Some((known.epoch, lanes, known.apply_by))
+    fn a_reply_settles_only_its_own_connection() {
+        let acquires = UnansweredAcquires::default();
+        let runtime_connections =
+            [1, 2].map(|number| Arc::new(RuntimeConnectionId::new(number, None)));
+        let [first, second] = runtime_connections.clone().map(Carrier::Runtime);
+        let entry = || {
+            let entry = acquires.get(OWNER)?;
+            let runtime_connections: Vec<_> = entry
+                .runtime_connections
+                .iter()
+                .map(|id| id.number)
+                .collect();
+            Some((entry.epoch, runtime_connections, entry.apply_by))
         };
-        sent(&asks, Carrier::Home(7), 10).is_answered();
-        drop(asks.ask(OWNER, Carrier::Home(7)));
-        drop(asks.ask(OWNER, first.clone()));
-        assert_eq!(known(), None, "answered, or never sent");
-        let mut on_first = sent(&asks, first.clone(), 20);
-        assert_eq!(known(), Some((None, vec![1], 20)), "in flight");
-        on_first.is_answered();
-        assert_eq!(known(), None);
+        sent(&acquires, Carrier::Commands(7), 10).mark_answered();
+        drop(acquires.track(OWNER, Carrier::Commands(7)));
+        drop(acquires.track(OWNER, first.clone()));
+        assert_eq!(entry(), None, "answered, or never sent");
+        let mut on_first = sent(&acquires, first.clone(), 20);
+        assert_eq!(entry(), Some((None, vec![1], 20)), "in flight");
+        on_first.mark_answered();
+        assert_eq!(entry(), None);
         // The oldest command connection counts, and the latest time.
-        drop(sent(&asks, Carrier::Home(3), 60));
-        drop(sent(&asks, Carrier::Home(4), 30));
-        let mut on_first = sent(&asks, first, 40);
-        let mut on_second = sent(&asks, second, 50);
-        on_first.is_answered();
-        assert_eq!(known(), Some((Some(3), vec![2], 60)));
-        on_second.is_answered();
-        sent(&asks, Carrier::Home(5), 70).is_answered();
-        assert_eq!(known(), Some((Some(3), Vec::new(), 60)));
-        asks.forget(OWNER);
-        assert_eq!(known(), None);
+        drop(sent(&acquires, Carrier::Commands(3), 60));
+        drop(sent(&acquires, Carrier::Commands(4), 30));
+        let mut on_first = sent(&acquires, first, 40);
+        let mut on_second = sent(&acquires, second, 50);
+        on_first.mark_answered();
+        assert_eq!(entry(), Some((Some(3), vec![2], 60)));
+        on_second.mark_answered();
+        sent(&acquires, Carrier::Commands(5), 70).mark_answered();
+        assert_eq!(entry(), Some((Some(3), Vec::new(), 60)));
+        acquires.forget(OWNER);
+        assert_eq!(entry(), None);
     }
 }

@@ -58,7 +58,7 @@ impl Members {
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
             let client = client_of(place, client);
             let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
-            authentication::begin(&node, &config, &*transport);
+            authentication::spawn(&node, &config, &*transport);
             node
         });
         Members {

@@ -61,11 +61,11 @@ macro_rules! lua {
 }
 
 const SOURCES: [(ScriptId, (&str, &str)); 8] = [
-    (Acquire, lua!("ask")),
+    (Acquire, lua!("acquire")),
     (Confirm, lua!("confirm")),
     (Renew, lua!("renew")),
     (Release, lua!("release")),
-    (CheckQueue, lua!("look")),
+    (CheckQueue, lua!("check_queue")),
     (Inspect, lua!("inspect")),
     (Revoke, lua!("revoke")),
     (Probe, lua!("probe")),
@@ -73,7 +73,7 @@ const SOURCES: [(ScriptId, (&str, &str)); 8] = [
 
 /// The scripts that differ, or exist only, on a node of a quorum.
 const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
-    (Acquire, lua!("quorum/ask")),
+    (Acquire, lua!("quorum/acquire")),
     (Confirm, lua!("quorum/confirm")),
     (Renew, lua!("quorum/renew")),
     (Release, lua!("quorum/release")),

@@ -14,9 +14,9 @@ use crate::store::redis::conn::reconnecting_connection::{
 };
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::acks::Told;
-use crate::store::redis::node::lane::Lane;
-use crate::store::redis::node::way::Way;
+use crate::store::redis::node::acks::WriteResult;
+use crate::store::redis::node::runtime_connection::RuntimeConnection;
+use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
 use crate::store::redis::wire::errors;
@@ -29,106 +29,113 @@ impl Node {
         &self,
         before: Option<Cmd>,
         script: &S,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<S::Reply, Trouble> {
         let durability = script.durability();
         if !durability.is_none() {
-            return self.run_durably(before, script, durability, within).await;
+            return self
+                .run_with_acks(before, script, durability, timeout)
+                .await;
         }
-        let way = Way {
+        let path = SendPath {
             before,
-            ..Way::over(self.link::<S>().session()?)
+            ..SendPath::new(self.connection_for::<S>().session()?)
         };
-        self.run_on(&way, script, within).await
+        self.run_on(&path, script, timeout).await
     }
 
-    /// Runs a script over `way`, and records the server time in its reply. An acquire without a
+    /// Runs a script over `path`, and records the server time in its reply. An acquire without a
     /// reply is remembered.
     pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
         &self,
-        way: &Way,
+        path: &SendPath,
         script: &S,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<S::Reply, Trouble> {
-        let (shared, session) = (&*self.shared, &*way.session);
+        let (shared, session) = (&*self.shared, &*path.session);
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let scope = Scope {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
         };
-        let asks = script.owner().filter(|_| script.is_acquire());
-        let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
+        let owner = script.owner().filter(|_| script.is_acquire());
+        let mut pending = owner.map(|owner| self.unanswered.track(owner, path.carrier()));
         let command = |by| {
             let apply_by = match &pending {
                 Some(pending) => {
-                    let apply_by = shared.server_time.apply_by(shared.clock.now(), within);
-                    pending.is_sent(apply_by);
+                    let apply_by = shared.server_time.apply_by(shared.clock.now(), timeout);
+                    pending.mark_sent(apply_by);
                     apply_by
                 }
                 None => 0,
             };
             script.encode(&Scope { apply_by, ..scope }, by)
         };
-        let answered = match (&way.lane, script.owner()) {
-            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
+        let result = match (&path.runtime_connection, script.owner()) {
+            (Some(runtime_connection), Some(owner)) => {
+                self.call_on_runtime_connection(runtime_connection, owner, timeout, &command)
+                    .await
+            }
             _ => {
-                let link = self.link::<S>();
-                let before = way.before.as_slice();
-                self.call(link, session, before, within, &command).await
+                let connection = self.connection_for::<S>();
+                let before = path.before.as_slice();
+                self.call(connection, session, before, timeout, &command)
+                    .await
             }
         };
         let id = shared.id();
         let scope = shared.scope(&id);
-        let foreign = match &answered {
+        let foreign = match &result {
             Err(refusal) if refusal.code == Code::Foreign => {
                 script.foreign(&scope, &refusal.detail)
             }
             _ => None,
         };
-        let is_answered = match &answered {
+        let is_answered = match &result {
             Ok(_) => true,
             Err(refusal) => foreign.is_some() || errors::is_redirect(refusal),
         };
         if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
-            pending.is_answered();
+            pending.mark_answered();
         }
-        let (sent, answer) = match (answered, foreign) {
-            (Ok(answered), _) => answered,
+        let (sent, response) = match (result, foreign) {
+            (Ok(result), _) => result,
             (Err(_), Some(foreign)) => return Ok(foreign),
             (Err(refusal), None) => return Err(refusal),
         };
-        let Dated { at, reply: said } = script.decode(&scope, sent, answer)?;
+        let Dated { at, reply } = script.decode(&scope, sent, response)?;
         if let Some(at) = at {
-            self.learn(sent, at);
+            self.record_server_time(sent, at);
         }
-        self.note_failures::<S>(session, &said);
-        Ok(said)
+        self.handle_failures::<S>(session, &reply);
+        Ok(reply)
     }
 
     /// Runs a script with a write that counts only once its requirement is met.
-    fn run_durably<'a, S: ScriptCall + ?Sized>(
+    fn run_with_acks<'a, S: ScriptCall + ?Sized>(
         &'a self,
         before: Option<Cmd>,
         script: &'a S,
         durability: Durability,
-        within: Duration,
+        timeout: Duration,
     ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
         Box::pin(async move {
             // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
             let scope = self.shared.scope(&id);
             let command = script.encode(&scope, ScriptRef::Hash);
-            let acks = self.acks.of(durability)?;
-            let Told { session, answer } = acks.write(before, command, within).await?;
-            let (sent, answer) = answer.inspect_err(|trouble| self.note_role(&session, trouble))?;
-            let said = script.decode(&scope, sent, answer)?.reply;
-            self.note_failures::<S>(&session, &said);
-            Ok(said)
+            let acks = self.acks.for_durability(durability)?;
+            let WriteResult { session, response } = acks.write(before, command, timeout).await?;
+            let (sent, response) =
+                response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
+            let reply = script.decode(&scope, sent, response)?.reply;
+            self.handle_failures::<S>(&session, &reply);
+            Ok(reply)
         })
     }
 
-    fn link<S: ScriptCall + ?Sized>(&self) -> &ReconnectingConnection {
+    fn connection_for<S: ScriptCall + ?Sized>(&self) -> &ReconnectingConnection {
         if S::RENEWS {
             &self.renewals
         } else {
@@ -136,31 +143,34 @@ impl Node {
         }
     }
 
-    fn note_failures<S: ScriptCall + ?Sized>(&self, session: &Session, reply: &S::Reply) {
-        for trouble in S::failures(reply) {
-            self.note_role(session, trouble);
+    fn handle_failures<S: ScriptCall + ?Sized>(&self, session: &Session, reply: &S::Reply) {
+        for error in S::failures(reply) {
+            self.end_sessions_if_demoted(session, error);
         }
     }
 
     /// Runs a script on a runtime connection, without a timer of the caller's runtime. Boxed like
     /// `call`, so that it is compiled once instead of with every script.
-    fn call_on<'a>(
+    fn call_on_runtime_connection<'a>(
         &'a self,
-        lane: &'a Lane,
+        runtime_connection: &'a RuntimeConnection,
         owner: Owner,
-        within: Duration,
-        command: &'a Command<'a>,
+        timeout: Duration,
+        command: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
         Box::pin(async move {
-            let session = &lane.session;
+            let session = &runtime_connection.session;
             let loaded = session.scripts.reload_count();
-            let heard = session.connection.activity();
+            let activity_before = session.connection.activity();
             let attempt = |by| {
                 let command = command(by);
                 async move {
                     let sent = self.shared.clock.now();
-                    let answer = session.connection.send(command);
-                    match lane.answer(owner, sent, within, answer).await {
+                    let response = session.connection.send(command);
+                    match runtime_connection
+                        .wait_for_reply(owner, sent, timeout, response)
+                        .await
+                    {
                         Some(Ok(value)) => Ok((sent, value)),
                         Some(Err(error)) => Err(Failure::Error(error)),
                         None => Err(Failure::TimedOut),
@@ -170,17 +180,20 @@ impl Node {
             let load = || async move {
                 let now = self.shared.clock.now();
                 let loading = session.scripts.reload(&*session.connection, loaded);
-                lane.answer(owner, now, within, loading).await;
+                runtime_connection
+                    .wait_for_reply(owner, now, timeout, loading)
+                    .await;
             };
-            let answered = by_hash_or_source(attempt, load).await;
-            if let Err(Failure::TimedOut) = answered {
+            let result = run_by_hash_or_source(attempt, load).await;
+            if let Err(Failure::TimedOut) = result {
                 // The I/O thread checks whether the server is alive.
-                self.commands.check_liveness(within);
-                if session.connection.activity() == heard {
-                    self.lanes.give_up(lane.name.number);
+                self.commands.check_liveness(timeout);
+                if session.connection.activity() == activity_before {
+                    self.runtime_connections
+                        .retire(runtime_connection.id.number);
                 }
             }
-            self.or_trouble(session, within, answered)
+            self.handle_failure(session, timeout, result)
         })
     }
 
@@ -188,82 +201,82 @@ impl Node {
     /// instant is before the command was sent.
     pub(crate) fn call<'a>(
         &'a self,
-        link: &'a ReconnectingConnection,
+        connection: &'a ReconnectingConnection,
         session: &'a Session,
         before: &'a [Cmd],
-        within: Duration,
-        command: &'a Command<'a>,
+        timeout: Duration,
+        command: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
         Box::pin(async move {
-            let _place = link.permit(within).await?;
+            let _place = connection.permit(timeout).await?;
             let loaded = session.scripts.reload_count();
-            let attempt = |by| self.attempt(link, session, within, before, command(by));
+            let attempt = |by| self.attempt(connection, session, timeout, before, command(by));
             let load = || async move {
                 let loading = session.scripts.reload(&*session.connection, loaded);
                 // If loading takes too long, the next attempt fails and reports it.
-                let _ = tokio::time::timeout(within, loading).await;
+                let _ = tokio::time::timeout(timeout, loading).await;
             };
-            let answered = by_hash_or_source(attempt, load).await;
-            self.or_trouble(session, within, answered)
+            let result = run_by_hash_or_source(attempt, load).await;
+            self.handle_failure(session, timeout, result)
         })
     }
 
-    fn or_trouble<T>(
+    fn handle_failure<T>(
         &self,
         session: &Session,
-        within: Duration,
-        answered: Result<T, Failure>,
+        timeout: Duration,
+        result: Result<T, Failure>,
     ) -> Result<T, Trouble> {
-        let trouble = match answered {
-            Ok(answered) => return Ok(answered),
+        let error = match result {
+            Ok(result) => return Ok(result),
             Err(Failure::Error(error)) => errors::classify(&error),
-            Err(Failure::TimedOut) => Trouble::timed_out(within),
+            Err(Failure::TimedOut) => Trouble::timed_out(timeout),
         };
         if self.shared.group.cluster().is_none()
-            && let Some(trouble) = errors::cluster_node_error(&trouble)
+            && let Some(error) = errors::cluster_node_error(&error)
         {
-            return Err(trouble);
+            return Err(error);
         }
-        self.note_role(session, &trouble);
+        self.end_sessions_if_demoted(session, &error);
         Err(match session.connection.peer() {
-            Some(peer) => trouble.at(peer),
-            None => trouble,
+            Some(peer) => error.at(peer),
+            None => error,
         })
     }
 
     async fn attempt(
         &self,
-        link: &ReconnectingConnection,
+        connection: &ReconnectingConnection,
         session: &Session,
-        within: Duration,
+        timeout: Duration,
         before: &[Cmd],
         command: Cmd,
     ) -> Result<(Moment, Value), Failure> {
         let sent = self.shared.clock.now();
         let mut query = send(&*session.connection, before, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
-        let first = within.min(LIVENESS_CHECK_DELAY);
-        let mut answered = tokio::time::timeout(first, query.as_mut()).await;
-        if answered.is_err() {
-            link.check_liveness(within);
-            if within > first {
-                answered = tokio::time::timeout(within - first, query).await;
+        let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
+        let mut result = tokio::time::timeout(first_timeout, query.as_mut()).await;
+        if result.is_err() {
+            connection.check_liveness(timeout);
+            if timeout > first_timeout {
+                result = tokio::time::timeout(timeout - first_timeout, query).await;
             }
         }
-        match answered {
+        match result {
             Ok(Ok(value)) => Ok((sent, value)),
             Ok(Err(error)) => Err(Failure::Error(error)),
             Err(_) => Err(Failure::TimedOut),
         }
     }
 
-    /// Ends the sessions if `trouble` shows that the server is now a replica. It will not be the
+    /// Ends the sessions if `error` shows that the server is now a replica. It will not be the
     /// primary again soon, and another server may have its name.
-    pub(crate) fn note_role(&self, session: &Session, trouble: &Trouble) {
-        let demoted = trouble.outage == Outage::ReadOnly || trouble.code == Code::PrimaryDown;
-        if demoted && session.end.set(trouble.clone()) {
+    pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &Trouble) {
+        let is_demoted = error.outage == Outage::ReadOnly || error.code == Code::PrimaryDown;
+        if is_demoted && session.end.set(error.clone()) {
             for session in self.sessions() {
-                session.end.set(trouble.clone());
+                session.end.set(error.clone());
             }
         }
     }
@@ -271,23 +284,27 @@ impl Node {
 
 /// Runs a script that the server may have forgotten. If so, the script is loaded and run again, or
 /// sent as source. Every attempt has its own deadline, because earlier ones ran nothing.
-async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<Output = ()>>(
+async fn run_by_hash_or_source<
+    T,
+    F: Future<Output = Result<T, Failure>>,
+    L: Future<Output = ()>,
+>(
     attempt: impl Fn(ScriptRef) -> F,
     load: impl FnOnce() -> L,
 ) -> Result<T, Failure> {
-    let answered = attempt(ScriptRef::Hash).await;
-    if !is_unknown(&answered) {
-        return answered;
+    let result = attempt(ScriptRef::Hash).await;
+    if !is_unknown(&result) {
+        return result;
     }
     // Otherwise the future of every command would reserve space for it across these rare steps.
-    drop(answered);
+    drop(result);
     // If loading fails, the next attempt fails as well.
     load().await;
-    let answered = attempt(ScriptRef::Hash).await;
-    if !is_unknown(&answered) {
-        return answered;
+    let result = attempt(ScriptRef::Hash).await;
+    if !is_unknown(&result) {
+        return result;
     }
-    drop(answered);
+    drop(result);
     attempt(ScriptRef::Source).await
 }
 
@@ -302,12 +319,12 @@ fn send<'a>(
         return connection.send(command);
     }
     Box::pin(async move {
-        let mut together = before.to_vec();
-        together.push(command);
-        let mut answers = connection.send_all(&together).await?;
-        let last = answers.pop();
-        for answer in answers {
-            match answer {
+        let mut commands = before.to_vec();
+        commands.push(command);
+        let mut responses = connection.send_all(&commands).await?;
+        let last = responses.pop();
+        for response in responses {
+            match response {
                 Err(error) if !errors::is_redirect(&errors::classify(&error)) => return Err(error),
                 _ => {}
             }
@@ -317,7 +334,7 @@ fn send<'a>(
 }
 
 /// A function that encodes a command. Without a type parameter, its senders are compiled once.
-pub(crate) type Command<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
+pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
 
 /// The reason why an attempt failed.
 enum Failure {
@@ -326,6 +343,6 @@ enum Failure {
 }
 
 /// Returns true if the server does not know the script.
-fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
-    matches!(answered, Err(Failure::Error(error)) if scripts::is_noscript(error))
+fn is_unknown<T>(result: &Result<T, Failure>) -> bool {
+    matches!(result, Err(Failure::Error(error)) if scripts::is_noscript(error))
 }

@@ -1,4 +1,4 @@
--- ask: requests this node's vote, or a place in its queue. Idempotent for the same owner: its vote stays short.
+-- acquire: requests this node's vote, or a place in its queue. Idempotent for the same owner: its vote stays short.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
 --       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix',
@@ -9,54 +9,54 @@
 --       3 ends with the remaining ms of a lock that min_hold keeps
 --       {7, now, from} the node does not vote before that time
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, ticket, ttl, fence_ttl, name, named = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
-local lease, wait, most, quarantine, run, client, channels =
+local owner, ticket, ttl, fence_ttl, name, named_token = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
+local lease, wait, max_waiters, quarantine, run_id, client, channels =
   string.match(ARGV[7], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%x+) (.*)$')
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(now_text)
 --@include quorum/epoch
 --@include quorum/votes
 
-if stamp > ARGV[4] then return { 4, now } end
-local from = votes_from(run, quarantine, ticket)
+if now_text > ARGV[4] then return { 4, now } end
+local from = votes_from(run_id, quarantine, ticket)
 if now < from then return { 7, now, from } end
 
 local value = redis.call('GET', lock)
-local state, holder, token, than, limit, kept
+local state, holder, token, holder_ticket, max_ttl, kept_for
 if value then
-  state, holder, token, than, limit = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
+  state, holder, token, holder_ticket, max_ttl = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
   if not state then return { 5, now } end
-  if holder == owner and not is_over(state) then
-    if state == 'vote' then redis.call('PEXPIRE', lock, limit) end
+  if holder == owner and not has_ended(state) then
+    if state == 'vote' then redis.call('PEXPIRE', lock, max_ttl) end
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local lower = head[1] and is_lower(head[2], head[1], ticket, owner)
     return { 2, now, tonumber(token), lower and 1 or 0 }
   end
   -- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock.
-  local left = redis.call('PTTL', lock)
-  if left < 0 or left > tonumber(limit) then redis.call('PEXPIRE', lock, limit) end
-  if state == 'kept' then kept = math.min(left, tonumber(limit)) end
+  local remaining = redis.call('PTTL', lock)
+  if remaining < 0 or remaining > tonumber(max_ttl) then redis.call('PEXPIRE', lock, max_ttl) end
+  if state == 'kept' then kept_for = math.min(remaining, tonumber(max_ttl)) end
 end
 
 local waiters = redis.call('ZCARD', queue)
 if not value and waiters == 0 then
-  local given, is_confirmed = vote_for(owner, ticket, lease, name, named, ttl)
+  local given, is_confirmed = vote_for(owner, ticket, lease, name, named_token, ttl)
   return { 1, now, tonumber(given), is_confirmed }
 end
-if waiters >= tonumber(most) and not redis.call('ZSCORE', queue, owner) then
+if waiters >= tonumber(max_waiters) and not redis.call('ZSCORE', queue, owner) then
   for _, other in ipairs(redis.call('ZRANGE', queue, 0, SLICE - 1)) do
-    if not waiter(other) then remove(other) end
+    if not live_waiter(other) then remove(other) end
   end
-  if redis.call('ZCARD', queue) >= tonumber(most) then return { 6, now, value or '' } end
+  if redis.call('ZCARD', queue) >= tonumber(max_waiters) then return { 6, now, value or '' } end
 end
-stand(owner, ticket, lease .. ' ' .. ttl .. ' ' .. name, wait)
+enqueue(owner, ticket, lease .. ' ' .. ttl .. ' ' .. name, wait)
 if not value then
-  local whose, given, is_confirmed = drive(owner, named, ttl)
-  if whose == owner then return { 1, now, tonumber(given), is_confirmed } end
+  local granted_owner, given, is_confirmed = grant_next(owner, named_token, ttl)
+  if granted_owner == owner then return { 1, now, tonumber(given), is_confirmed } end
   value = redis.call('GET', lock) or ''
-elseif not is_over(state) and is_lower(ticket, owner, than, holder) then
+elseif not has_ended(state) and is_lower(ticket, owner, holder_ticket, holder) then
   -- Also sent to a holder that has confirmed: with too few votes on other nodes, it yields this one.
-  redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
+  redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. now_text .. ' ' .. lock)
 end
-return { 3, now, value, kept }
+return { 3, now, value, kept_for }

@@ -5,34 +5,34 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use crate::store::redis::conn::session::Session;
-use crate::store::redis::node::lane::Lane;
+use crate::store::redis::node::runtime_connection::RuntimeConnection;
 use crate::store::redis::node::unanswered::Carrier;
 
 /// The path of a script to the server.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct SendPath {
     /// The session to send on. A command session is subscribed in the client's name.
     pub(crate) session: Arc<Session>,
     /// The runtime connection to use instead.
-    pub(crate) lane: Option<Arc<Lane>>,
+    pub(crate) runtime_connection: Option<Arc<RuntimeConnection>>,
     /// A command that is sent before the script on `session`, in the same write.
     pub(crate) before: Option<Cmd>,
 }
 
-impl Way {
-    pub(crate) fn over(session: Arc<Session>) -> Self {
-        Way {
+impl SendPath {
+    pub(crate) fn new(session: Arc<Session>) -> Self {
+        SendPath {
             session,
-            lane: None,
+            runtime_connection: None,
             before: None,
         }
     }
 
     /// Returns the connection under which an acquire is remembered.
     pub(crate) fn carrier(&self) -> Carrier {
-        match &self.lane {
-            None => Carrier::Home(self.session.epoch),
-            Some(lane) => Carrier::Lane(lane.name.clone()),
+        match &self.runtime_connection {
+            None => Carrier::Commands(self.session.epoch),
+            Some(connection) => Carrier::Runtime(connection.id.clone()),
         }
     }
 }

@@ -10,38 +10,38 @@ use crate::store::redis::node::Node;
 
 impl Node {
     /// Acquires on the command connection, and waits for the required acknowledgments.
-    pub(crate) async fn ask_at_home(
+    pub(crate) async fn acquire(
         &self,
-        ask: &Ask<'_>,
+        request: &Ask<'_>,
         timeout: Duration,
     ) -> Result<AskReply, Trouble> {
-        let home = self.home()?;
+        let path = self.command_path()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if home.session.client.is_polling() && !ask.durability.is_none() {
+        if path.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
             return Err(Trouble::new(Outage::Unsupported, detail).unsent());
         }
-        let reply = self.ask(&home, ask, timeout).await?;
-        self.acknowledged(ask, reply, timeout).await
+        let reply = self.acquire_on(&path, request, timeout).await?;
+        self.await_acks(request, reply, timeout).await
     }
 
     /// Returns the reply to an acquire. If required, a granted lock is confirmed by acknowledgments
     /// and held by that confirmation. Until then, the owner has the lock in the store only.
-    pub(crate) async fn acknowledged(
+    pub(crate) async fn await_acks(
         &self,
-        ask: &Ask<'_>,
+        request: &Ask<'_>,
         reply: AskReply,
         timeout: Duration,
     ) -> Result<AskReply, Trouble> {
-        if ask.durability.is_none() || !matches!(reply, AskReply::Held(_)) {
+        if request.durability.is_none() || !matches!(reply, AskReply::Held(_)) {
             return Ok(reply);
         }
         let confirm = Confirm {
-            key: ask.key,
-            owner: ask.owner,
-            timing: ask.timing,
-            durability: ask.durability,
+            key: request.key,
+            owner: request.owner,
+            timing: request.timing,
+            durability: request.durability,
         };
         match self.run(None, &confirm, timeout).await {
             Ok(Some(proof)) => Ok(AskReply::Held(proof)),
@@ -50,7 +50,7 @@ impl Node {
                 "the lock was gone before its replicas acknowledged it",
             )),
             // The acquire was sent.
-            Err(trouble) => Err(trouble.sent()),
+            Err(error) => Err(error.sent()),
         }
     }
 }

@@ -9,20 +9,20 @@ use crate::store::BoxFuture;
 use crate::util::clock::Moment;
 
 /// Upper limit of the commands in flight.
-const AT_ONCE: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 
 /// Runs the queue checks of several locks.
-pub(crate) async fn look(
-    looks: Vec<BoxFuture<'_, Result<Vec<LookReply>, Trouble>>>,
+pub(crate) async fn check_queues(
+    checks: Vec<BoxFuture<'_, Result<Vec<LookReply>, Trouble>>>,
 ) -> Result<Vec<LookReply>, Trouble> {
-    let count = looks.len();
-    let mut replies = stream::iter(looks).buffered(AT_ONCE);
+    let count = checks.len();
+    let mut replies = stream::iter(checks).buffered(MAX_IN_FLIGHT);
     let mut all = Vec::with_capacity(count);
     while let Some(reply) = replies.next().await {
         match reply {
             Ok(reply) => all.extend(reply),
-            Err(trouble) if count == 1 => return Err(trouble),
-            Err(trouble) => all.push(LookReply::Failed(trouble)),
+            Err(error) if count == 1 => return Err(error),
+            Err(error) => all.push(LookReply::Failed(error)),
         }
     }
     Ok(all)
@@ -34,7 +34,7 @@ pub(crate) async fn renew(
     renewals: Vec<BoxFuture<'_, Result<Renewed, Trouble>>>,
 ) -> Result<Renewed, Trouble> {
     let count = renewals.len();
-    let mut replies = stream::iter(renewals).buffered(AT_ONCE).enumerate();
+    let mut replies = stream::iter(renewals).buffered(MAX_IN_FLIGHT).enumerate();
     let mut failures = Vec::new();
     while let Some((index, reply)) = replies.next().await {
         match reply {
@@ -42,8 +42,8 @@ pub(crate) async fn renew(
                 let failed = renewed.failures.into_iter();
                 failures.extend(failed.map(|(_, failure)| (index, failure)));
             }
-            Err(trouble) if count == 1 => return Err(trouble),
-            Err(trouble) => failures.push((index, RenewalFailure::Trouble(trouble))),
+            Err(error) if count == 1 => return Err(error),
+            Err(error) => failures.push((index, RenewalFailure::Trouble(error))),
         }
     }
     Ok(Renewed {

@@ -24,18 +24,19 @@ impl Address {
         }
     }
 
-    /// Reads `host:port`. An empty host is that of `asked`, because that node does not know its own
-    /// host. Returns `None` for `?`: the node has no host name, and only the map has its address.
-    pub(crate) fn read(text: &str, asked: &Address) -> Option<Self> {
+    /// Reads `host:port`. An empty host is that of `queried`, because that node does not know its
+    /// own host. Returns `None` for `?`: the node has no host name, and only the map has its
+    /// address.
+    pub(crate) fn parse(text: &str, queried: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':').filter(|(host, _)| *host != "?")?;
         let port = port.parse().ok()?;
-        Some(Self::announced(host, port, asked))
+        Some(Self::announced(host, port, queried))
     }
 
-    fn announced(host: &str, port: u16, asked: &Address) -> Self {
+    fn announced(host: &str, port: u16, queried: &Address) -> Self {
         match host {
             "" => Address {
-                host: asked.host.clone(),
+                host: queried.host.clone(),
                 port,
             },
             host => Address::new(host, port),
@@ -55,26 +56,26 @@ impl fmt::Display for Address {
 
 /// The primary of each slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Map {
+pub(crate) struct SlotMap {
     primaries: Vec<Address>,
     /// The index in `primaries` for each slot.
-    owners: Vec<Option<u16>>,
+    primary_by_slot: Vec<Option<u16>>,
     replicas: Vec<Address>,
 }
 
-impl Map {
+impl SlotMap {
     pub(crate) fn empty() -> Self {
-        Map {
+        SlotMap {
             primaries: Vec::new(),
-            owners: vec![None; usize::from(SLOT_COUNT)],
+            primary_by_slot: vec![None; usize::from(SLOT_COUNT)],
             replicas: Vec::new(),
         }
     }
 
     /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
-    pub(crate) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
-        let mut map = Map::empty();
-        let mut ranges = ReplyReader::from_list(answer)?;
+    pub(crate) fn parse(reply: Value, queried: &Address) -> Result<Self, Trouble> {
+        let mut map = SlotMap::empty();
+        let mut ranges = ReplyReader::from_list(reply)?;
         while let Some(range) = ranges.next() {
             let mut range = ReplyReader::from_list(range)?;
             let (first, last) = (range.int()?, range.int()?);
@@ -82,11 +83,11 @@ impl Map {
                 return Err(malformed("slots that there are not"));
             }
             let primary = range.next().ok_or_else(|| malformed("slots of no node"))?;
-            let place = map.place(node(primary, asked)?);
+            let index = map.index_or_insert(node(primary, queried)?);
             let slots = usize::try_from(first).unwrap_or(0)..=usize::try_from(last).unwrap_or(0);
-            map.owners[slots].fill(place);
+            map.primary_by_slot[slots].fill(index);
             while let Some(replica) = range.next() {
-                let replica = node(replica, asked)?;
+                let replica = node(replica, queried)?;
                 if !map.replicas.contains(&replica) {
                     map.replicas.push(replica);
                 }
@@ -95,59 +96,59 @@ impl Map {
         Ok(map)
     }
 
-    fn place(&mut self, primary: Address) -> Option<u16> {
+    fn index_or_insert(&mut self, primary: Address) -> Option<u16> {
         let known = self.primaries.iter().position(|known| *known == primary);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             self.primaries.push(primary);
             self.primaries.len() - 1
         });
-        u16::try_from(place).ok()
+        u16::try_from(index).ok()
     }
 
-    pub(crate) fn owner(&self, slot: Slot) -> Option<&Address> {
-        let place = self.owners[slot.index()]?;
-        self.primaries.get(usize::from(place))
+    pub(crate) fn primary_of(&self, slot: Slot) -> Option<&Address> {
+        let index = self.primary_by_slot[slot.index()]?;
+        self.primaries.get(usize::from(index))
     }
 
     /// Assigns a slot to a node. Returns true if that changes the map.
-    pub(crate) fn assign(&mut self, slot: Slot, to: &Address) -> bool {
-        let is_news = self.owner(slot) != Some(to);
-        if is_news {
-            self.owners[slot.index()] = self.place(to.clone());
+    pub(crate) fn assign(&mut self, slot: Slot, node: &Address) -> bool {
+        let is_changed = self.primary_of(slot) != Some(node);
+        if is_changed {
+            self.primary_by_slot[slot.index()] = self.index_or_insert(node.clone());
         }
-        is_news
+        is_changed
     }
 
     /// Returns the slots that have an owner here, and not the same one in `later`.
-    pub(crate) fn moved_in(&self, later: &Map) -> Vec<Slot> {
+    pub(crate) fn moved_slots(&self, later: &SlotMap) -> Vec<Slot> {
         let slots = (0..SLOT_COUNT).filter_map(Slot::new);
         let has_moved = |slot: &Slot| {
-            let before = self.owner(*slot);
-            before.is_some() && before != later.owner(*slot)
+            let before = self.primary_of(*slot);
+            before.is_some() && before != later.primary_of(*slot)
         };
         slots.filter(has_moved).collect()
     }
 
-    pub(crate) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
+    pub(crate) fn any_slot_of(&self, node: &Address) -> Option<Slot> {
         let mut slots = (0..SLOT_COUNT).filter_map(Slot::new);
-        slots.find(|slot| self.owner(*slot) == Some(node))
+        slots.find(|slot| self.primary_of(*slot) == Some(node))
     }
 
     /// Returns the primaries that have slots.
     pub(crate) fn primaries(&self) -> Vec<Address> {
         let primaries = self.primaries.iter();
-        let with_slots = primaries.filter(|node| self.some_slot_of(node).is_some());
+        let with_slots = primaries.filter(|node| self.any_slot_of(node).is_some());
         with_slots.cloned().collect()
     }
 
     /// Returns all nodes that can be asked for the slots.
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = &Address> {
+    pub(crate) fn all_nodes(&self) -> impl Iterator<Item = &Address> {
         self.primaries.iter().chain(&self.replicas)
     }
 }
 
 /// Reads `[host, port, id, [name, value, ...]]`. A missing host is that of the node that was asked.
-fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
+fn node(value: Value, queried: &Address) -> Result<Address, Trouble> {
     let mut fields = ReplyReader::from_list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),
@@ -155,27 +156,27 @@ fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
         None => return Err(malformed("a node without an address")),
     };
     let port = u16::try_from(fields.int()?).map_err(|_| malformed("a port that there is not"))?;
-    let (_id, said) = (fields.next(), fields.next());
+    let (_id, metadata) = (fields.next(), fields.next());
     let host = match &*host {
         // The cluster announces host names, and this node has none.
-        "?" => ip(said).ok_or_else(|| malformed("a node without a name"))?,
+        "?" => ip(metadata).ok_or_else(|| malformed("a node without a name"))?,
         _ => host,
     };
-    Ok(Address::announced(&host, port, asked))
+    Ok(Address::announced(&host, port, queried))
 }
 
 /// Returns the IP address among the additional fields of a node, which are a map or a list.
-fn ip(said: Option<Value>) -> Option<String> {
-    let pairs = match said? {
+fn ip(metadata: Option<Value>) -> Option<String> {
+    let pairs = match metadata? {
         Value::Map(pairs) => pairs,
-        said => {
-            let mut said = ReplyReader::from_list(said).ok()?;
-            std::iter::from_fn(|| Some((said.next()?, said.next()?))).collect()
+        metadata => {
+            let mut metadata = ReplyReader::from_list(metadata).ok()?;
+            std::iter::from_fn(|| Some((metadata.next()?, metadata.next()?))).collect()
         }
     };
-    pairs.into_iter().find_map(|(what, value)| {
-        let is_it = reply::text(what).ok()? == "ip";
-        is_it.then(|| reply::text(value).ok())?
+    pairs.into_iter().find_map(|(name, value)| {
+        let is_ip = reply::text(name).ok()? == "ip";
+        is_ip.then(|| reply::text(value).ok())?
     })
 }
 
@@ -203,36 +204,40 @@ mod tests {
     }
 
     #[test]
-    fn a_map_says_who_has_a_slot() {
-        let asked = Address::new("asked", 1);
-        let answer = Value::Array(vec![
+    fn slots_map_to_their_primaries() {
+        let queried = Address::new("asked", 1);
+        let reply = Value::Array(vec![
             range(0, 99, vec![at(text("a"), 7), at(text("r"), 8)]),
             range(100, 16_383, vec![at(Value::Nil, 9)]),
         ]);
-        let mut map = Map::read(answer, &asked).unwrap();
+        let mut map = SlotMap::parse(reply, &queried).unwrap();
         let slot = |number| Slot::new(number).unwrap();
-        assert_eq!(map.owner(slot(99)), Some(&Address::new("a", 7)));
-        assert_eq!(map.owner(slot(100)), Some(&Address::new("asked", 9)));
+        assert_eq!(map.primary_of(slot(99)), Some(&Address::new("a", 7)));
+        assert_eq!(map.primary_of(slot(100)), Some(&Address::new("asked", 9)));
         let before = map.clone();
         assert!(map.assign(slot(99), &Address::new("b", 7)));
         assert!(!map.assign(slot(99), &Address::new("b", 7)));
-        assert_eq!(map.some_slot_of(&Address::new("b", 7)), Some(slot(99)));
-        assert_eq!(before.moved_in(&map), [slot(99)]);
-        assert_eq!(Map::empty().moved_in(&map), [], "found, and not moved");
-        let everybody: Vec<_> = map.everybody().map(Address::to_string).collect();
-        assert_eq!(everybody, ["a:7", "asked:9", "b:7", "r:8"]);
+        assert_eq!(map.any_slot_of(&Address::new("b", 7)), Some(slot(99)));
+        assert_eq!(before.moved_slots(&map), [slot(99)]);
+        assert_eq!(
+            SlotMap::empty().moved_slots(&map),
+            [],
+            "found, and not moved"
+        );
+        let all_nodes: Vec<_> = map.all_nodes().map(Address::to_string).collect();
+        assert_eq!(all_nodes, ["a:7", "asked:9", "b:7", "r:8"]);
         assert!(map.assign(slot(99), &Address::new("a", 7)));
         let primaries: Vec<_> = map.primaries().iter().map(Address::to_string).collect();
         assert_eq!(primaries, ["a:7", "asked:9"], "b has no slot any more");
     }
 
     #[test]
-    fn a_node_without_the_name_that_it_should_have_is_at_its_address() {
-        let asked = Address::new("asked", 1);
-        let owner = |said: Value| {
-            let node = Value::Array(vec![text("?"), Value::Int(7), text("id"), said]);
-            let map = Map::read(Value::Array(vec![range(0, 9, vec![node])]), &asked);
-            map.map(|map| map.owner(Slot::new(9).unwrap()).unwrap().to_string())
+    fn a_node_without_a_host_name_uses_its_ip() {
+        let queried = Address::new("asked", 1);
+        let owner = |metadata: Value| {
+            let node = Value::Array(vec![text("?"), Value::Int(7), text("id"), metadata]);
+            let map = SlotMap::parse(Value::Array(vec![range(0, 9, vec![node])]), &queried);
+            map.map(|map| map.primary_of(Slot::new(9).unwrap()).unwrap().to_string())
         };
         let ip = || (text("ip"), text("10.0.0.1"));
         let found = Ok("10.0.0.1:7".to_owned());
@@ -242,9 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_map() {
-        let asked = Address::new("asked", 1);
-        for answer in [
+    fn malformed_maps_are_rejected() {
+        let queried = Address::new("asked", 1);
+        for reply in [
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![range(5, 4, vec![at(text("a"), 7)])]),
@@ -253,17 +258,17 @@ mod tests {
             Value::Array(vec![range(0, 1, vec![at(text("a"), 70_000)])]),
             Value::Array(vec![range(0, 1, vec![Value::Array(vec![])])]),
         ] {
-            assert!(Map::read(answer, &asked).is_err());
+            assert!(SlotMap::parse(reply, &queried).is_err());
         }
     }
 
     #[test]
-    fn addresses_are_read_and_shown() {
-        let asked = Address::new("asked", 1);
+    fn addresses_are_parsed_and_displayed() {
+        let queried = Address::new("asked", 1);
         for (read, shown) in [("h:7", "h:7"), (":7", "asked:7"), ("::1:7", "[::1]:7")] {
-            assert_eq!(Address::read(read, &asked).unwrap().to_string(), shown);
+            assert_eq!(Address::parse(read, &queried).unwrap().to_string(), shown);
         }
-        assert_eq!(Address::read("h", &asked), None);
-        assert_eq!(Address::read("?:7", &asked), None);
+        assert_eq!(Address::parse("h", &queried), None);
+        assert_eq!(Address::parse("?:7", &queried), None);
     }
 }

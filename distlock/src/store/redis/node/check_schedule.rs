@@ -17,60 +17,63 @@ use crate::util::mutex::lock;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), LOOK_EVERY);
 
 /// Upper limit of owners in one script call.
-const MOST: usize = 500;
+const MAX_OWNERS: usize = 500;
 
 /// The calls that a polling client checks.
 #[derive(Debug, Default)]
-pub(crate) struct Polls {
-    polled: Mutex<HashMap<Owner, Polled>>,
+pub(crate) struct CheckSchedule {
+    by_owner: Mutex<HashMap<Owner, ScheduledCheck>>,
     pub(crate) added: Notify,
 }
 
 #[derive(Debug)]
-struct Polled {
+struct ScheduledCheck {
     key: LockKey,
-    at: Instant,
+    due_at: Instant,
     backoff: Backoff,
 }
 
-impl Polls {
+impl CheckSchedule {
     pub(crate) fn add(&self, key: &LockKey, owner: Owner) {
         let mut backoff = BACKOFF;
-        let polled = Polled {
+        let check = ScheduledCheck {
             key: key.clone(),
-            at: Instant::now() + backoff.pause(),
+            due_at: Instant::now() + backoff.pause(),
             backoff,
         };
-        lock(&self.polled).entry(owner).or_insert(polled);
+        lock(&self.by_owner).entry(owner).or_insert(check);
         self.added.notify_one();
     }
 
     /// Stops checking a call. Returns true if it was checked.
-    pub(crate) fn forget(&self, owner: Owner) -> bool {
-        lock(&self.polled).remove(&owner).is_some()
+    pub(crate) fn remove(&self, owner: Owner) -> bool {
+        lock(&self.by_owner).remove(&owner).is_some()
     }
 
-    pub(crate) fn next(&self) -> Option<Instant> {
-        lock(&self.polled).values().map(|polled| polled.at).min()
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        lock(&self.by_owner)
+            .values()
+            .map(|check| check.due_at)
+            .min()
     }
 
     /// Returns the due calls by lock. Doubles the delay of each, up to the limit of `BACKOFF`.
-    pub(crate) fn due(&self, now: Instant) -> Vec<Look> {
+    pub(crate) fn take_due(&self, now: Instant) -> Vec<Look> {
         let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
-        for (owner, polled) in &mut *lock(&self.polled) {
-            if polled.at <= now {
-                polled.at = now + polled.backoff.pause();
-                due.entry(polled.key.clone()).or_default().push(*owner);
+        for (owner, check) in &mut *lock(&self.by_owner) {
+            if check.due_at <= now {
+                check.due_at = now + check.backoff.pause();
+                due.entry(check.key.clone()).or_default().push(*owner);
             }
         }
-        let mut looks = Vec::with_capacity(due.len());
+        let mut checks = Vec::with_capacity(due.len());
         for (key, owners) in due {
-            let parts = owners.chunks(MOST).map(<[Owner]>::to_vec);
-            looks.extend(parts.map(|owners| Look {
+            let parts = owners.chunks(MAX_OWNERS).map(<[Owner]>::to_vec);
+            checks.extend(parts.map(|owners| Look {
                 key: key.clone(),
                 owners,
             }));
         }
-        looks
+        checks
     }
 }

@@ -9,18 +9,18 @@ use crate::util::mutex::lock;
 
 /// Number of entries at which stale ones are removed. An entry is normally removed with its
 /// release, and is stale once no node owes a reply.
-const MANY: usize = 1_024;
+const PRUNE_THRESHOLD: usize = 1_024;
 
 /// The nodes that owe each owner a reply. A release is sent to the node that has the slot by then,
 /// but a command sent to another node may still be applied there.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
+pub(super) struct PendingByNode(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
 
-impl Elsewhere {
+impl PendingByNode {
     /// Returns a guard for an acquire command at a node.
-    pub(super) fn asks<'a>(&'a self, owner: Owner, node: &'a Arc<Node>) -> Asking<'a> {
-        Asking {
-            elsewhere: self,
+    pub(super) fn track<'a>(&'a self, owner: Owner, node: &'a Arc<Node>) -> InFlightAcquire<'a> {
+        InFlightAcquire {
+            pending: self,
             owner,
             node,
         }
@@ -36,12 +36,12 @@ impl Elsewhere {
     }
 
     fn remember(&self, owner: Owner, node: &Arc<Node>) {
-        let mut owed = lock(&self.0);
-        if owed.len() >= MANY && owed.len() == owed.capacity() {
-            owed.retain(|owner, nodes| nodes.iter().any(|node| node.owes_answer(*owner)));
+        let mut pending = lock(&self.0);
+        if pending.len() >= PRUNE_THRESHOLD && pending.len() == pending.capacity() {
+            pending.retain(|owner, nodes| nodes.iter().any(|node| node.has_unanswered(*owner)));
         }
-        let nodes = owed.entry(owner).or_default();
-        if !nodes.iter().any(|known| Arc::ptr_eq(known, node)) {
+        let nodes = pending.entry(owner).or_default();
+        if !nodes.iter().any(|existing| Arc::ptr_eq(existing, node)) {
             nodes.push(node.clone());
         }
     }
@@ -49,16 +49,16 @@ impl Elsewhere {
 
 /// An acquire command in flight. Its node is remembered if the command ends without a reply, or if
 /// this guard is dropped first.
-pub(super) struct Asking<'a> {
-    elsewhere: &'a Elsewhere,
+pub(super) struct InFlightAcquire<'a> {
+    pending: &'a PendingByNode,
     owner: Owner,
     node: &'a Arc<Node>,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for InFlightAcquire<'_> {
     fn drop(&mut self) {
-        if self.node.owes_answer(self.owner) {
-            self.elsewhere.remember(self.owner, self.node);
+        if self.node.has_unanswered(self.owner) {
+            self.pending.remember(self.owner, self.node);
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::command::Release;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::lane::LaneName;
+use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
+use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::node::unanswered::Unanswered;
-use crate::store::redis::node::way::Way;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::errors;
@@ -22,42 +22,42 @@ impl Node {
         &self,
         owner: Owner,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        let home = self.home()?;
+        let command_path = self.command_path()?;
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
         if !self.shared.rules.follow_lane {
-            unanswered.lanes.clear();
+            unanswered.runtime_connections.clear();
         }
         let mut was_held = false;
-        let mut may_come = unanswered
-            .epoch
-            .is_some_and(|epoch| epoch != home.session.epoch && home.session.predecessor_lives);
-        for name in &unanswered.lanes {
-            let mut is_followed = false;
-            if let Some(lane) = self.lanes.find(name.number) {
-                let way = Way {
-                    lane: Some(lane),
-                    ..Way::over(home.session.clone())
+        let mut may_be_applied = unanswered.epoch.is_some_and(|epoch| {
+            epoch != command_path.session.epoch && command_path.session.predecessor_lives
+        });
+        for id in &unanswered.runtime_connections {
+            let mut is_released = false;
+            if let Some(runtime_connection) = self.runtime_connections.find(id.number) {
+                let path = SendPath {
+                    runtime_connection: Some(runtime_connection),
+                    ..SendPath::new(command_path.session.clone())
                 };
-                match self.release_by(&way, release, within).await {
+                match self.send_release(&path, release, timeout).await {
                     Ok(held) => {
                         was_held |= held;
-                        is_followed = true;
+                        is_released = true;
                     }
                     // It may have been applied, so a lock that is now missing proves nothing.
-                    Err(trouble) => was_held |= !trouble.unsent,
+                    Err(error) => was_held |= !error.unsent,
                 }
             }
-            if !is_followed {
-                self.lanes.give_up(name.number);
-                may_come |= !self.kill(name, &home.session, within).await?;
+            if !is_released {
+                self.runtime_connections.retire(id.number);
+                may_be_applied |= !self.kill(id, &command_path.session, timeout).await?;
             }
         }
-        was_held |= self.release_by(&home, release, within).await?;
+        was_held |= self.send_release(&command_path, release, timeout).await?;
         self.unanswered.forget(owner);
-        self.polls.forget(owner);
-        let again_after = may_come.then(|| self.until_refused(&unanswered, within));
+        self.check_schedule.remove(owner);
+        let again_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
         Ok(ReleaseReply {
             was_held,
             again_after,
@@ -65,36 +65,36 @@ impl Node {
     }
 
     /// Returns the delay after which a release certainly follows the unanswered acquires.
-    fn until_refused(&self, unanswered: &Unanswered, within: Duration) -> Duration {
+    fn time_until_rejected(&self, unanswered: &Unanswered, timeout: Duration) -> Duration {
         let now = self.shared.server_time.upper_bound(self.shared.clock.now());
-        Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
+        Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + timeout
     }
 
     /// Returns true if an acquire of this owner was never answered.
-    pub(crate) fn owes_answer(&self, owner: Owner) -> bool {
+    pub(crate) fn has_unanswered(&self, owner: Owner) -> bool {
         self.unanswered.get(owner).is_some()
     }
 
     /// Forgets an acquire that was never answered here, and is released on another node. Returns
     /// the delay before the next release, because the acquire may still be applied.
-    pub(crate) fn forget_ask(&self, owner: Owner, within: Duration) -> Option<Duration> {
+    pub(crate) fn forget_unanswered(&self, owner: Owner, timeout: Duration) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;
         self.unanswered.forget(owner);
-        Some(self.until_refused(&unanswered, within))
+        Some(self.time_until_rejected(&unanswered, timeout))
     }
 
     /// Releases an owner that has no unanswered acquire. Returns `None` if it has one, because the
     /// I/O thread then has to release it.
-    pub(crate) async fn release_answered(
+    pub(crate) async fn release_if_answered(
         &self,
-        way: &Way,
+        path: &SendPath,
         release: &Release<'_>,
-        within: Duration,
+        timeout: Duration,
     ) -> Option<Result<ReleaseReply, Trouble>> {
         if self.unanswered.get(release.owner).is_some() {
             return None;
         }
-        let released = self.release_by(way, release, within).await;
+        let released = self.send_release(path, release, timeout).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
             again_after: None,
@@ -102,35 +102,40 @@ impl Node {
     }
 
     /// Ensures that nothing more of a runtime connection is applied. Returns `false` if it may be.
-    async fn kill(&self, lane: &LaneName, by: &Session, within: Duration) -> Result<bool, Trouble> {
-        match tokio::time::timeout(within, lane.kill(by)).await {
+    async fn kill(
+        &self,
+        id: &RuntimeConnectionId,
+        session: &Session,
+        timeout: Duration,
+    ) -> Result<bool, Trouble> {
+        match tokio::time::timeout(timeout, id.kill(session)).await {
             Ok(killed) => killed,
             Err(_) => {
-                self.commands.check_liveness(within);
-                Err(Trouble::timed_out(within))
+                self.commands.check_liveness(timeout);
+                Err(Trouble::timed_out(timeout))
             }
         }
     }
 
     /// Sends a release, and returns true if the owner had the lock.
-    async fn release_by(
+    async fn send_release(
         &self,
-        way: &Way,
+        path: &SendPath,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<bool, Trouble> {
-        let give_up = self.shared.clock.now() + within;
+        let give_up_at = self.shared.clock.now() + timeout;
         let mut was_held = false;
         loop {
-            let removed = match self.run_on(way, release, within).await {
+            let removed = match self.run_on(path, release, timeout).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
-                Err(trouble) if was_held && errors::is_redirect(&trouble) => return Ok(true),
+                Err(error) if was_held && errors::is_redirect(&error) => return Ok(true),
                 removed => removed?,
             };
             was_held |= removed.was_held;
             // More dead waiters than one call removes before it reaches a live one. After the
             // timeout they are left to the next client that checks the queue.
-            if !removed.has_more_dead || self.shared.clock.now() >= give_up {
+            if !removed.has_more_dead || self.shared.clock.now() >= give_up_at {
                 return Ok(was_held);
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::store::command::List;
-use crate::store::redis::cluster::{ClusterStore, OPENING};
+use crate::store::redis::cluster::{ClusterStore, OPEN_TIMEOUT};
 
 impl ClusterStore {
     /// Returns the keys that are taken on each primary.
@@ -15,16 +15,16 @@ impl ClusterStore {
         timeout: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
         let topology = &self.nodes.topology;
-        if let Some(trouble) = topology.unknown() {
-            return Err(trouble);
+        if let Some(error) = topology.discovery_error() {
+            return Err(error);
         }
         let mut keys = Vec::new();
         for address in topology.map().primaries() {
-            let node = self.nodes.at(&address)?;
+            let node = self.nodes.get_or_open(&address)?;
             // If the node does not become ready, the next command returns the error.
-            let _ = tokio::time::timeout(OPENING, node.ready()).await;
+            let _ = tokio::time::timeout(OPEN_TIMEOUT, node.ready()).await;
             let listed = node.list(list, timeout).await;
-            keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
+            keys.extend(listed.map_err(|error| error.at(node.address()))?);
         }
         Ok(keys)
     }

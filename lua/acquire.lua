@@ -1,4 +1,4 @@
--- ask: takes the lock, or queues the owner for it. Idempotent for the same owner.
+-- acquire: takes the lock, or queues the owner for it. Idempotent for the same owner.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
 --       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix', the request number
@@ -9,65 +9,65 @@
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
-local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end
+local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end
 
 -- The fast path: the lock is free, there is no queue, and the last token is not ahead of the clock. A fence without a
 -- mark means that there is no queue. Without a fence, the queue itself is checked.
 local found = redis.call('MGET', lock, fence)
-local value, last = found[1], found[2]
-local at_once, open
-if last then
-  at_once = #last == 16 and last < stamp and tonumber(last)
+local value, last_fence = found[1], found[2]
+local is_uncontended, lock_deleted
+if last_fence then
+  is_uncontended = #last_fence == 16 and last_fence < now_text and tonumber(last_fence)
 else
-  at_once = redis.call('EXISTS', fence, queue) == 0
+  is_uncontended = redis.call('EXISTS', fence, queue) == 0
 end
-if at_once and not value then
-  redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would need a sum, and formatting it costs more than it saves
+if is_uncontended and not value then
+  redis.call('SET', fence, now_text, 'PX', fence_ttl) -- PXAT would need a sum, and formatting it costs more than it saves
   -- NX, because MGET returns nil for a value of another type.
-  if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+  if redis.call('SET', lock, '2 ' .. owner .. ' ' .. now_text .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. name,
       'PX', ttl, 'NX') then
-    return 'held ' .. stamp .. ' ' .. ARGV[7]
+    return 'held ' .. now_text .. ' ' .. ARGV[7]
   end
 end
 
 --@slow path
-local now = tonumber(stamp)
-local lease, wait, most, client, channels = string.match(ARGV[6], '^(%d+) (%d+) (%d+) (%x+) (.*)$')
+local now = tonumber(now_text)
+local lease, wait, max_waiters, client, channels = string.match(ARGV[6], '^(%d+) (%d+) (%d+) (%x+) (.*)$')
 local work, alive
 --@include next
 
-local kept
+local kept_for
 value = value or redis.call('GET', lock)
 if not value then
-  local outcome = drive(owner)
+  local outcome = grant_next(owner)
   if outcome == 'mine' or outcome == 'free' then
     local token = next_token()
     redis.call('DEL', lock) -- as in `grant`: a server that rejects writes stops here
-    keep_fence(token, outcome == 'mine' and redis.call('ZCARD', queue) > 1)
+    set_fence(token, outcome == 'mine' and redis.call('ZCARD', queue) > 1)
     remove(owner)
-    take(owner, token, tonumber(ttl), ttl, name)
-    return 'held ' .. token .. ' ' .. stamp
+    write_lock(owner, token, tonumber(ttl), ttl, name)
+    return 'held ' .. token .. ' ' .. now_text
   end
   value = redis.call('GET', lock)
 end
 
 if value then
-  local holder, zeros, token, limit = string.match(value, '^2 (%x+:%d+) (0*)(%d+) (%d+) %d+ ')
+  local holder, zeros, token, max_ttl = string.match(value, '^2 (%x+:%d+) (0*)(%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
   if holder == owner then
     if zeros == '00' then return { 3, now, value } end -- revoked before its owner learned of the hold
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
-    return 'held ' .. token .. ' ' .. stamp
+    return 'held ' .. token .. ' ' .. now_text
   end
   -- A waiter's next queue check, at most half a second away, clamps the lock instead.
-  if wait == '0' then clamp(holder, limit) end
-  if zeros == '0' then kept = redis.call('PTTL', lock) end
+  if wait == '0' then clamp_ttl(holder, max_ttl) end
+  if zeros == '0' then kept_for = redis.call('PTTL', lock) end
 else
   value = '' -- free, behind more dead entries than one call removes
 end
-if wait == '0' then return { 3, now, value, kept } end
+if wait == '0' then return { 3, now, value, kept_for } end
 
 -- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
 -- owner: multiples of the golden ratio spread evenly, whichever of a client's owners ask here. A marked entry stays,
@@ -79,12 +79,12 @@ local function make_room(count)
     first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
     first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
   end
-  local part = redis.call('ZRANGE', queue, first, first + SLICE - 1, 'WITHSCORES')
-  for i = 1, #part, 2 do
-    if string.byte(part[i + 1]) ~= 45 then
-      local deadline = string.match(redis.call('HGET', entries, part[i]) or '', '^%d+')
-      if not deadline or tonumber(deadline) < now or not is_alive(client_of(part[i])) then
-        remove(part[i])
+  local slice = redis.call('ZRANGE', queue, first, first + SLICE - 1, 'WITHSCORES')
+  for i = 1, #slice, 2 do
+    if string.byte(slice[i + 1]) ~= 45 then
+      local deadline = string.match(redis.call('HGET', entries, slice[i]) or '', '^%d+')
+      if not deadline or tonumber(deadline) < now or not is_alive(client_of(slice[i])) then
+        remove(slice[i])
         count = count - 1
       end
     end
@@ -92,27 +92,27 @@ local function make_room(count)
   return count
 end
 
-local deadline = is_polling(client) and soon() or string.format('%.0f', now + (wait + 1000) * 1000)
+local deadline = is_polling(client) and polling_deadline() or string.format('%.0f', now + (wait + 1000) * 1000)
 local entry = deadline .. ' ' .. lease .. ' ' .. ttl .. ' ' .. name
 if not redis.call('ZSCORE', queue, owner) then
   local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  local order = stamp
+  local score = now_text
   if tail[1] then
-    local count, limit = redis.call('ZCARD', queue), tonumber(most)
-    if count >= limit and make_room(count) >= limit then return { 6, now, value, kept } end
+    local count, max_count = redis.call('ZCARD', queue), tonumber(max_waiters)
+    if count >= max_count and make_room(count) >= max_count then return { 6, now, value, kept_for } end
     local previous = math.abs(tonumber(tail[2]))
-    if previous >= now then order = string.format('%.0f', previous + 1) end
-  elseif most == '0' then
-    return { 6, now, value, kept }
+    if previous >= now then score = string.format('%.0f', previous + 1) end
+  elseif max_waiters == '0' then
+    return { 6, now, value, kept_for }
   end
   mark_fence() -- first, because a queue without a mark would be ignored
-  redis.call('ZADD', queue, order, owner)
+  redis.call('ZADD', queue, score, owner)
 end
 redis.call('HSET', entries, owner, entry)
 -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
-local keep = wait + 12000
-if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
-  redis.call('PEXPIRE', queue, keep)
-  redis.call('PEXPIRE', entries, keep)
+local queue_ttl = wait + 12000
+if redis.call('PTTL', queue) < queue_ttl or redis.call('PTTL', entries) < queue_ttl then
+  redis.call('PEXPIRE', queue, queue_ttl)
+  redis.call('PEXPIRE', entries, queue_ttl)
 end
-return { 2, now, value, kept }
+return { 2, now, value, kept_for }

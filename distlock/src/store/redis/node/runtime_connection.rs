@@ -1,0 +1,334 @@
+//! Runtime connections: connections on the callers' runtimes, which save the hop to the I/O thread.
+//! A call on one needs no timer, because the I/O thread checks the commands in flight and notifies
+//! the callers of late ones.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OnceCell};
+
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Owner;
+use crate::store::redis::conn::handshake;
+use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session};
+use crate::util::clock::Moment;
+use crate::util::mutex::lock;
+
+/// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
+const MAX_IN_FLIGHT: usize = 1_024;
+
+/// Age of an unanswered command at which its connection accepts no more commands.
+const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
+
+/// Lower limit of the time that the caller of a late command has to leave.
+const MIN_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A connection on a caller's runtime.
+#[derive(Debug)]
+pub(crate) struct RuntimeConnection {
+    pub(crate) session: Session,
+    pub(crate) id: Arc<RuntimeConnectionId>,
+    /// Epoch of the command connection that receives the pushes for its acquires.
+    listener: u64,
+    in_flight: Mutex<CommandsInFlight>,
+    waker: Arc<MonitorWaker>,
+}
+
+/// The identity of a runtime connection, also after its end.
+#[derive(Debug)]
+pub(crate) struct RuntimeConnectionId {
+    pub(crate) number: u64,
+    connection: Predecessor,
+    /// Whether the server confirmed that the connection is gone.
+    killed: OnceCell<bool>,
+}
+
+/// The commands in flight on a runtime connection.
+#[derive(Debug)]
+struct CommandsInFlight {
+    commands: BTreeMap<u64, CommandInFlight>,
+    sent: u64,
+    last_used: Moment,
+    /// True once the I/O thread no longer monitors the connection.
+    is_abandoned: bool,
+}
+
+/// A command in flight.
+#[derive(Debug)]
+struct CommandInFlight {
+    owner: Owner,
+    sent: Moment,
+    timeout: Duration,
+    /// Instant since which the command counts as late.
+    late_since: Option<Moment>,
+    /// True once the command was reported as hung.
+    is_reported: bool,
+    caller: Option<Waker>,
+}
+
+/// The result of a check of a runtime connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionState {
+    InUse,
+    /// Unused since this instant.
+    Idle(Moment),
+    /// Commands are far past their deadlines. Their callers were notified and do not run, because
+    /// otherwise they would have left.
+    Hung,
+}
+
+impl RuntimeConnection {
+    pub(crate) fn new(
+        session: Session,
+        number: u64,
+        listener: u64,
+        waker: Arc<MonitorWaker>,
+        now: Moment,
+    ) -> Self {
+        RuntimeConnection {
+            id: Arc::new(RuntimeConnectionId::new(
+                number,
+                session.client_addr.clone(),
+            )),
+            session,
+            listener,
+            in_flight: Mutex::new(CommandsInFlight::new(now)),
+            waker,
+        }
+    }
+
+    /// Returns true if the session is up, and `listener` is still its command connection.
+    pub(crate) fn serves(&self, listener: u64) -> bool {
+        self.listener == listener && !self.session.end.is_set()
+    }
+
+    /// Returns true if the connection has capacity and its replies are on time.
+    pub(crate) fn has_capacity(&self, now: Moment) -> bool {
+        lock(&self.in_flight).has_capacity(now)
+    }
+
+    /// Waits for a reply on this connection. Returns `None` if it does not arrive in time.
+    pub(crate) async fn wait_for_reply<T>(
+        &self,
+        owner: Owner,
+        sent: Moment,
+        timeout: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Option<T> {
+        let command = self.start(owner, sent, timeout);
+        let mut reply = pin!(reply);
+        poll_fn(|context| match reply.as_mut().poll(context) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending => command.poll_late(context).map(|()| None),
+        })
+        .await
+    }
+
+    fn start(&self, owner: Owner, sent: Moment, timeout: Duration) -> InFlightGuard<'_> {
+        let number = lock(&self.in_flight).start(owner, sent, timeout);
+        self.waker.wake();
+        InFlightGuard {
+            connection: self,
+            number,
+        }
+    }
+
+    /// Marks all unanswered commands, now and later, as late, because monitoring ends.
+    pub(crate) fn abandon(&self) {
+        let callers = lock(&self.in_flight).abandon();
+        callers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notifies the callers of late commands, and returns the connection's state.
+    pub(crate) fn check(&self, now: Moment) -> ConnectionState {
+        let mut in_flight = lock(&self.in_flight);
+        let last_used = in_flight.last_used;
+        let mut late = Vec::new();
+        let mut state = ConnectionState::Idle(last_used);
+        for command in in_flight
+            .commands
+            .values_mut()
+            .filter(|command| !command.is_reported)
+        {
+            if state != ConnectionState::Hung {
+                state = if command.is_hung(now) {
+                    ConnectionState::Hung
+                } else {
+                    ConnectionState::InUse
+                };
+            }
+            if command.late_since.is_none() && now >= command.sent + command.timeout {
+                command.late_since = Some(now);
+                late.extend(command.caller.take());
+            }
+        }
+        drop(in_flight);
+        late.into_iter().for_each(Waker::wake);
+        state
+    }
+
+    /// Returns the owners of hung commands, once for every command.
+    pub(crate) fn take_hung(&self, now: Moment) -> Vec<Owner> {
+        let mut in_flight = lock(&self.in_flight);
+        let commands = in_flight.commands.values_mut();
+        let hung = commands.filter(|command| !command.is_reported && command.is_hung(now));
+        hung.map(|command| {
+            command.is_reported = true;
+            command.owner
+        })
+        .collect()
+    }
+}
+
+impl CommandsInFlight {
+    fn new(now: Moment) -> Self {
+        CommandsInFlight {
+            commands: BTreeMap::new(),
+            sent: 0,
+            last_used: now,
+            is_abandoned: false,
+        }
+    }
+
+    /// Records a command that is sent, and returns its number.
+    fn start(&mut self, owner: Owner, sent: Moment, timeout: Duration) -> u64 {
+        self.sent += 1;
+        self.last_used = sent;
+        let command = CommandInFlight {
+            owner,
+            sent,
+            timeout,
+            late_since: self.is_abandoned.then_some(sent),
+            is_reported: false,
+            caller: None,
+        };
+        self.commands.insert(self.sent, command);
+        self.sent
+    }
+
+    /// Marks current and later commands as late. Returns the wakers of the current callers.
+    fn abandon(&mut self) -> Vec<Waker> {
+        self.is_abandoned = true;
+        let late = self.commands.values_mut().map(|command| {
+            command.late_since = Some(command.sent);
+            command.caller.take()
+        });
+        late.flatten().collect()
+    }
+
+    /// Returns true if fewer than `MAX_IN_FLIGHT` are in flight, and the oldest is not late.
+    fn has_capacity(&self, now: Moment) -> bool {
+        let oldest = self.commands.first_key_value();
+        self.commands.len() < MAX_IN_FLIGHT
+            && oldest.is_none_or(|(_, command)| now < command.sent + MAX_REPLY_DELAY)
+    }
+}
+
+impl CommandInFlight {
+    /// Returns true if the caller had time to leave after the command became late.
+    fn is_hung(&self, now: Moment) -> bool {
+        let patience = self.timeout.max(MIN_PATIENCE);
+        self.late_since.is_some_and(|since| now >= since + patience)
+    }
+}
+
+/// A command in flight, for which a caller waits.
+struct InFlightGuard<'a> {
+    connection: &'a RuntimeConnection,
+    number: u64,
+}
+
+impl InFlightGuard<'_> {
+    /// Returns `Ready` once the command is late.
+    fn poll_late(&self, context: &Context<'_>) -> Poll<()> {
+        let mut in_flight = lock(&self.connection.in_flight);
+        match in_flight.commands.get_mut(&self.number) {
+            Some(command) if command.late_since.is_none() => {
+                command.caller = Some(context.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for InFlightGuard<'_> {
+    fn drop(&mut self) {
+        lock(&self.connection.in_flight)
+            .commands
+            .remove(&self.number);
+    }
+}
+
+/// The wake-up of the task that monitors runtime connections, which sleeps while they are unused.
+#[derive(Debug, Default)]
+pub(crate) struct MonitorWaker {
+    pub(crate) is_asleep: AtomicBool,
+    pub(crate) used: Notify,
+}
+
+impl MonitorWaker {
+    /// Wakes the task. Called after the change that it has to find.
+    pub(crate) fn wake(&self) {
+        if self.is_asleep.load(Ordering::Acquire) && self.is_asleep.swap(false, Ordering::AcqRel) {
+            self.used.notify_one();
+        }
+    }
+}
+
+impl RuntimeConnectionId {
+    /// Creates the identity of a runtime connection that the server knows by `connection`.
+    pub(crate) fn new(number: u64, connection: Option<ClientAddr>) -> Self {
+        RuntimeConnectionId {
+            number,
+            connection: Predecessor(connection),
+            killed: OnceCell::new(),
+        }
+    }
+
+    /// Kills the connection over another one, so that nothing more of it is applied. Returns
+    /// `false` if it may live on.
+    pub(crate) async fn kill(&self, session: &Session) -> Result<bool, Trouble> {
+        let kill = || handshake::kill(&*session.connection, Some(&self.connection));
+        self.killed.get_or_try_init(kill).await.copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_with_an_overdue_reply_accepts_no_commands() {
+        let (now, long_ago) = (Moment(0) + MAX_REPLY_DELAY, Moment(0));
+        let has_capacity = |sent: &[Moment]| {
+            let mut in_flight = CommandsInFlight::new(now);
+            for sent in sent {
+                in_flight.start(1, *sent, Duration::from_secs(1));
+            }
+            in_flight.has_capacity(now)
+        };
+        assert!(has_capacity(&[]) && has_capacity(&[Moment(1), now]));
+        assert!(!has_capacity(&[long_ago]) && !has_capacity(&[long_ago, now]));
+        assert!(has_capacity(&[now; MAX_IN_FLIGHT - 1]) && !has_capacity(&[now; MAX_IN_FLIGHT]));
+    }
+
+    /// No timer covers them any longer, so a caller that waited for a reply would wait forever.
+    #[test]
+    fn commands_on_an_abandoned_connection_are_late_at_once() {
+        let (now, long) = (Moment(1), Duration::from_secs(1));
+        let mut in_flight = CommandsInFlight::new(now);
+        let before = in_flight.start(1, now, long);
+        in_flight.commands.get_mut(&before).unwrap().caller = Some(Waker::noop().clone());
+        assert_eq!(in_flight.abandon().len(), 1);
+        let after = in_flight.start(2, now, long);
+        for number in [before, after] {
+            assert_eq!(in_flight.commands[&number].late_since, Some(now));
+        }
+    }
+}
