@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
 use tokio::runtime::Runtime;
 
 use crate::key::LockKey;
-use crate::protocol::words::AskReply;
+use crate::protocol::messages::AcquireReply;
 use crate::store::StoreEvent;
 
 mod keys;
@@ -158,7 +158,7 @@ impl Both<'_> {
         same(&in_memory, &in_redis)?;
         let mut kinds = in_memory.kinds();
         kinds.extend(self.memory.unfinished(keys, step));
-        if full && matches!(in_memory, Reply::Ask(AskReply::Queued(_))) {
+        if full && matches!(in_memory, Reply::Ask(AcquireReply::Queued(_))) {
             kinds.push("room made");
         }
         for client in 0..CLIENTS {

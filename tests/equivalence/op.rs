@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{CLIENTS, KEYS};
+use crate::protocol::messages::Owner;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::Owner;
 
 /// The number of owners of each client in one sequence.
 pub(super) const OWNERS: Owner = 5;
@@ -53,7 +53,7 @@ pub(super) enum Op {
         client: usize,
         key: usize,
         right: bool,
-        deletes: bool,
+        delete: bool,
     },
     /// Deletes the lock's key, as its expiry does.
     DeleteHold {
@@ -151,7 +151,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => client().prop_map(|client| Op::Look { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
         7 => (client(), key(), right(), prop::bool::ANY)
-            .prop_map(|(client, key, right, deletes)| Op::Revoke { client, key, right, deletes }),
+            .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),
         3 => key().prop_map(|key| Op::DeleteHold { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
         2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])

@@ -7,24 +7,25 @@ use super::KEYS;
 use super::op::OWNERS;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    AskReply, Inspection, LookReply, Occupant, Owner, Proof, RenewalFailure, Renewed, Revoked,
+use crate::protocol::messages::{
+    AcquireReply, CheckQueueReply, Inspection, Occupant, Owner, Proof, RenewReply, RenewalFailure,
+    RevokeReply,
 };
+use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
 use crate::util::clock::Moment;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
-    Ask(AskReply),
+    Ask(AcquireReply),
     Confirm(Option<Proof>),
-    Renew(Renewed),
+    Renew(RenewReply),
     Release(bool),
-    Look(Vec<LookReply>),
+    Look(Vec<CheckQueueReply>),
     Inspect(Inspection),
-    Revoke(Revoked),
-    Failed(Trouble),
+    Revoke(RevokeReply),
+    Failed(StoreError),
     /// The operation was not a client's.
     None,
 }
@@ -59,17 +60,17 @@ pub(super) const KINDS: [&str; 23] = [
 impl Reply {
     pub(super) fn kinds(&self) -> Vec<&'static str> {
         match self {
-            Reply::Ask(AskReply::Held(_)) => vec!["held"],
-            Reply::Ask(AskReply::Queued(_)) => vec!["queued"],
-            Reply::Ask(AskReply::Busy(_)) => vec!["busy"],
-            Reply::Ask(AskReply::Full(_)) => vec!["full"],
-            Reply::Ask(AskReply::Late | AskReply::Foreign(_)) => vec!["refused"],
+            Reply::Ask(AcquireReply::Held(_)) => vec!["held"],
+            Reply::Ask(AcquireReply::Queued(_)) => vec!["queued"],
+            Reply::Ask(AcquireReply::Busy(_)) => vec!["busy"],
+            Reply::Ask(AcquireReply::Full(_)) => vec!["full"],
+            Reply::Ask(AcquireReply::Late | AcquireReply::Foreign(_)) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
-            Reply::Renew(Renewed { failures, .. }) => {
+            Reply::Renew(RenewReply { failures, .. }) => {
                 let failed = failures.iter().map(|(_, failure)| match failure {
                     RenewalFailure::Revoked => "revoked",
-                    RenewalFailure::Gone | RenewalFailure::Trouble(_) => "gone",
+                    RenewalFailure::Gone | RenewalFailure::Error(_) => "gone",
                 });
                 let mut kinds: Vec<_> = failed.collect();
                 kinds.resize(KEYS, "renewed");
@@ -79,18 +80,18 @@ impl Reply {
             Reply::Release(false) => vec!["nothing released"],
             Reply::Look(replies) => (replies.iter())
                 .map(|reply| match reply {
-                    LookReply::Seen { missing, .. } if missing.len() as u64 == OWNERS => {
+                    CheckQueueReply::Checked { missing, .. } if missing.len() as u64 == OWNERS => {
                         "all missing"
                     }
-                    LookReply::Seen { .. } => "some here",
-                    LookReply::Failed(_) | LookReply::Foreign(_) => "refused",
+                    CheckQueueReply::Checked { .. } => "some here",
+                    CheckQueueReply::Failed(_) | CheckQueueReply::Foreign(_) => "refused",
                 })
                 .collect(),
             Reply::Inspect(_) => vec!["inspected"],
-            Reply::Revoke(Revoked::Ending(_)) => vec!["ending"],
-            Reply::Revoke(Revoked::Deleted(_)) => vec!["deleted"],
-            Reply::Revoke(Revoked::Connected) => vec!["connected"],
-            Reply::Revoke(Revoked::NotHeld) => vec!["not held"],
+            Reply::Revoke(RevokeReply::Revoked(_)) => vec!["ending"],
+            Reply::Revoke(RevokeReply::Deleted(_)) => vec!["deleted"],
+            Reply::Revoke(RevokeReply::Connected) => vec!["connected"],
+            Reply::Revoke(RevokeReply::NotHeld) => vec!["not held"],
             Reply::Failed(_) => vec!["failed"],
             Reply::None => Vec::new(),
         }
@@ -196,17 +197,19 @@ impl Seen {
         client: usize,
         key: usize,
         owner: Owner,
-        mut reply: AskReply,
+        mut reply: AcquireReply,
     ) -> Reply {
         match &mut reply {
-            AskReply::Held(proof) => {
+            AcquireReply::Held(proof) => {
                 self.tell(client, key, owner, proof.token);
                 self.proof(key, proof);
             }
-            AskReply::Queued(occupant) | AskReply::Busy(occupant) | AskReply::Full(occupant) => {
+            AcquireReply::Queued(occupant)
+            | AcquireReply::Busy(occupant)
+            | AcquireReply::Full(occupant) => {
                 self.occupant(key, occupant);
             }
-            AskReply::Late | AskReply::Foreign(_) => {}
+            AcquireReply::Late | AcquireReply::Foreign(_) => {}
         }
         Reply::Ask(reply)
     }
@@ -225,14 +228,14 @@ impl Seen {
         Reply::Confirm(reply)
     }
 
-    pub(super) fn renew(&mut self, mut reply: Renewed) -> Reply {
+    pub(super) fn renew(&mut self, mut reply: RenewReply) -> Reply {
         reply.sent = Moment(0);
         Reply::Renew(reply)
     }
 
-    pub(super) fn look(&mut self, mut replies: Vec<LookReply>) -> Reply {
+    pub(super) fn look(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
         for (key, reply) in replies.iter_mut().enumerate() {
-            if let LookReply::Seen { occupant, missing } = reply {
+            if let CheckQueueReply::Checked { occupant, missing } = reply {
                 self.occupant(key, occupant);
                 missing.sort_unstable();
             }
@@ -245,7 +248,7 @@ impl Seen {
         if let Some(token) = &mut reply.last_token {
             self.token(key, token);
         }
-        reply.left = reply.left.map(|_| Duration::ZERO);
+        reply.expires_in = reply.expires_in.map(|_| Duration::ZERO);
         for waiting in &mut reply.waiting {
             waiting.since = 0;
             // The stores differ in how they treat an absent client.
@@ -254,8 +257,8 @@ impl Seen {
         Reply::Inspect(reply)
     }
 
-    pub(super) fn revoke(&mut self, key: usize, mut reply: Revoked) -> Reply {
-        if let Revoked::Ending(token) | Revoked::Deleted(token) = &mut reply {
+    pub(super) fn revoke(&mut self, key: usize, mut reply: RevokeReply) -> Reply {
+        if let RevokeReply::Revoked(token) | RevokeReply::Deleted(token) = &mut reply {
             self.token(key, token);
         }
         Reply::Revoke(reply)

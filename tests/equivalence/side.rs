@@ -13,8 +13,8 @@ use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
+use crate::protocol::messages::{Grant, Owner};
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
@@ -56,7 +56,7 @@ fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
         // Events of connections and clocks, which the memory store does not have.
-        let is_of_a_server = matches!(event, StoreEvent::Happened(_) | StoreEvent::Noted(_));
+        let is_of_a_server = matches!(event, StoreEvent::Observer(_) | StoreEvent::Log(_));
         if !is_of_a_server {
             // The receiver is dropped when the test has ended.
             let _ = sender.send(event);
@@ -116,7 +116,7 @@ impl InMemory {
         };
         let ours = |owner: String| {
             let mut clients = self.clients.iter().enumerate();
-            clients.find_map(|(client, id)| Some((client, id.recognise(&owner).1?)))
+            clients.find_map(|(client, id)| Some((client, id.recognize(&owner).1?)))
         };
         let (client, owner) = (found.and_then(ours)).unwrap_or((pick.client, pick.owner));
         let by = By::Number;

@@ -10,8 +10,8 @@ use super::side::InMemory;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, Look, Owner, Renewal};
+use crate::protocol::messages::{Acquire, CheckQueue, Owner, Renewal};
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::{LockStore, run};
@@ -93,7 +93,7 @@ impl Step {
         stores: &[Box<dyn LockStore>],
         keys: &[LockKey; KEYS],
         seen: &mut Seen,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, StoreError> {
         let Step::Op(op) = *self else {
             return Ok(Reply::None);
         };
@@ -103,7 +103,7 @@ impl Step {
                 let (store, name) = (&*stores[client], &keys[key]);
                 match act {
                     Act::Ask { timing, wait } => {
-                        let ask = Ask {
+                        let ask = Acquire {
                             key: name,
                             owner,
                             timing,
@@ -154,7 +154,7 @@ impl Step {
                 seen.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
             Op::Look { client } => {
-                let looks = keys.each_ref().map(|key| Look {
+                let looks = keys.each_ref().map(|key| CheckQueue {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
@@ -171,7 +171,7 @@ impl Step {
                 client,
                 key,
                 right,
-                deletes,
+                delete,
             } => {
                 let (store, key_name) = (&*stores[client], &keys[key]);
                 let inspect = Inspect {
@@ -184,7 +184,7 @@ impl Step {
                 let revoke = Revoke {
                     key: key_name,
                     token,
-                    deletes,
+                    delete,
                 };
                 seen.revoke(key, run(store, revoke, LIMIT).await?)
             }

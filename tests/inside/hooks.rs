@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::queue::{Entry, Who};
+use super::lock::Fence;
+use super::queue::{OwnerId, QueueEntry};
 use super::server::MemoryServer;
-use super::slot::Fence;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::messages::Owner;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{Clock, Moment};
 
@@ -81,8 +81,8 @@ pub(crate) fn owner_text(client: &ClientId, owner: Owner) -> String {
     format!("{}:{owner}", client.as_str())
 }
 
-fn text(who: &Who) -> String {
-    owner_text(&who.client, who.owner)
+fn text(owner_id: &OwnerId) -> String {
+    owner_text(&owner_id.client, owner_id.owner)
 }
 
 impl MemoryServer {
@@ -96,18 +96,18 @@ impl MemoryServer {
 
     pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
         let now = self.now();
-        self.state().slots.with(key, now, |slot| Snapshot {
-            hold: slot.hold.as_ref().map(|hold| SeenHold {
-                owner: text(&hold.who),
+        self.state().locks.with(key, now, |lock| Snapshot {
+            hold: lock.hold.as_ref().map(|hold| SeenHold {
+                owner: text(&hold.owner_id),
                 token: hold.token,
-                limit: hold.limit,
+                limit: hold.max_ttl,
                 since: hold.since,
                 name: hold.name.to_string(),
-                left: hold.until.since(now),
+                left: hold.expires_at.since(now),
             }),
-            queue: (slot.queue.entries.iter())
+            queue: (lock.queue.entries.iter())
                 .map(|(order, entry)| SeenEntry {
-                    owner: text(&entry.who),
+                    owner: text(&entry.owner_id),
                     marked: *order < 0,
                     lease: entry.timing.lease,
                     ttl: entry.timing.ttl(),
@@ -115,27 +115,27 @@ impl MemoryServer {
                     left: entry.deadline.since(now),
                 })
                 .collect(),
-            queue_left: if slot.queue.is_empty() {
+            queue_left: if lock.queue.is_empty() {
                 Duration::ZERO
             } else {
-                slot.queue.until.since(now)
+                lock.queue.expires_at.since(now)
             },
-            fence: slot.fence.as_ref().map(|fence| fence.token),
-            fence_left: (slot.fence.as_ref())
-                .map_or(Duration::ZERO, |fence| fence.until.since(now)),
+            fence: lock.fence.as_ref().map(|fence| fence.token),
+            fence_left: (lock.fence.as_ref())
+                .map_or(Duration::ZERO, |fence| fence.expires_at.since(now)),
         })
     }
 
     /// Expires the hold now, like DEL of the lock's key in Redis.
     pub(crate) fn delete_hold(&self, key: &LockKey) {
         let now = self.now();
-        self.state().slots.with(key, now, |slot| slot.hold = None);
+        self.state().locks.with(key, now, |lock| lock.hold = None);
     }
 
     /// Deletes the state of one lock, like FLUSHALL in Redis.
     pub(crate) fn delete_all(&self, key: &LockKey) {
         let now = self.now();
-        (self.state().slots).with(key, now, |slot| *slot = Default::default());
+        (self.state().locks).with(key, now, |lock| *lock = Default::default());
     }
 
     /// Adds an entry at the end of the queue, whether or not its client is connected.
@@ -148,8 +148,8 @@ impl MemoryServer {
         left: Duration,
     ) {
         let now = self.now();
-        let entry = Entry {
-            who: Who {
+        let entry = QueueEntry {
+            owner_id: OwnerId {
                 client: client.clone(),
                 owner,
             },
@@ -159,15 +159,15 @@ impl MemoryServer {
             since: self.wall_micros(),
             name: "entered".into(),
         };
-        (self.state().slots).with(key, now, |slot| slot.queue.join(entry));
+        (self.state().locks).with(key, now, |lock| lock.queue.join(entry));
     }
 
     /// Lets the deadline of an entry pass.
     pub(crate) fn lapse(&self, key: &LockKey, owner: &str) {
         let now = self.now();
-        self.state().slots.with(key, now, |slot| {
-            for entry in slot.queue.entries.values_mut() {
-                if text(&entry.who) == owner {
+        self.state().locks.with(key, now, |lock| {
+            for entry in lock.queue.entries.values_mut() {
+                if text(&entry.owner_id) == owner {
                     entry.deadline = Moment(0);
                 }
             }
@@ -181,15 +181,15 @@ impl MemoryServer {
         let token = self.wall_micros() + u64::try_from(hours(1).as_micros()).unwrap();
         let fence = Fence {
             token: FencingToken::new(token),
-            until: now + hours(3),
+            expires_at: now + hours(3),
         };
-        (self.state().slots).with(key, now, |slot| slot.fence = Some(fence));
+        (self.state().locks).with(key, now, |lock| lock.fence = Some(fence));
     }
 
     /// Returns how many locks are remembered.
     pub(crate) fn remembered(&self) -> usize {
-        let slots = &self.state().slots;
-        assert_eq!(slots.round.len(), slots.by_name.len());
-        slots.by_name.len()
+        let locks = &self.state().locks;
+        assert_eq!(locks.sweep_order.len(), locks.by_name.len());
+        locks.by_name.len()
     }
 }

@@ -67,24 +67,24 @@ proptest! {
     #[test]
     fn three_renewals_fit_and_the_server_keeps_the_lock_for_longest(lease in legal_lease()) {
         let t = Timing::new(lease);
-        let (deadline, every) = (t.command_deadline(), t.renew_every());
+        let (deadline, every) = (t.command_timeout(), t.renew_interval());
         // Three attempts that all time out end before the hold does.
-        prop_assert!(every + 3 * deadline.max(t.retry_pause()) <= t.validity(), "{:?}", t);
+        prop_assert!(every + 3 * deadline.max(t.renew_retry_interval()) <= t.validity(), "{:?}", t);
         prop_assert!(deadline >= MS && deadline <= Duration::from_secs(1), "{:?}", t);
-        prop_assert!(!every.is_zero() && !t.retry_pause().is_zero(), "{:?}", t);
+        prop_assert!(!every.is_zero() && !t.renew_retry_interval().is_zero(), "{:?}", t);
         prop_assert!(t.validity() + t.margin() == t.lease && t.margin() >= t.lease / 100, "{:?}", t);
         prop_assert!(t.ttl() >= t.lease + Duration::from_millis(250), "{:?}", t);
         // A grant is short, and is confirmed long before it ends.
         let grant = t.grant();
         prop_assert!(grant.lease <= t.lease && grant.lease <= Duration::from_secs(1), "{:?}", t);
-        prop_assert!(t.confirm_after() + 3 * grant.command_deadline() < grant.validity(), "{:?}", t);
+        prop_assert!(t.confirm_delay() + 3 * grant.command_timeout() < grant.validity(), "{:?}", t);
     }
 
     #[test]
     fn no_lease_at_all_breaks_the_arithmetic(lease in duration()) {
         // A message of the store may contain any lease.
         let t = Timing::new(lease);
-        let all = [t.lease, t.ttl(), t.command_deadline(), t.renew_every(), t.grant().lease, t.confirm_after()];
+        let all = [t.lease, t.ttl(), t.command_timeout(), t.renew_interval(), t.grant().lease, t.confirm_delay()];
         prop_assert!(all.into_iter().all(|duration| duration <= t.ttl()), "{:?}", t);
         prop_assert!(t.validity() <= t.lease, "{:?}", t);
     }

@@ -22,7 +22,7 @@ fn shown(url: &str) -> String {
         Ok(config) => {
             let troubles = [Outage::Denied, Outage::Unreachable];
             let errors = troubles
-                .map(|outage| config.connect_error(Trouble::new(outage, "no"), Duration::ZERO));
+                .map(|outage| config.connect_error(StoreError::new(outage, "no"), Duration::ZERO));
             format!(
                 "{} {errors:?} {} {}",
                 config.identity(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::{Arg, Cmd, RedisResult, Value};
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 
@@ -21,7 +21,7 @@ impl Transport for Hasty {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
             Ok(Arc::new(HastyConnection(connection)) as Arc<dyn Connection>)

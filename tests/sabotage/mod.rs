@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::manager::builder::Parts;
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
@@ -64,7 +64,7 @@ impl Transport for Deaf {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
             Ok(Arc::new(DeafConnection(connection)) as Arc<dyn Connection>)
@@ -162,7 +162,8 @@ const EDITS: &[Edit] = &[
         passage: "redis.pcall('PEXPIRE', key, ARGV[2 * i])",
         instead: "redis.pcall('SET', key, value, 'PX', ARGV[2 * i])",
     },
-    // First the lock, with a token of one; then everything that may fail; then the lock as it should be.
+    // First the lock, with a token of one; then everything that may fail; then the lock as it
+    // should be.
     Edit {
         by: "set-before-incr",
         scripts: &["acquire"],

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op, Told};
-use crate::protocol::words::{AskReply, Owner};
+use crate::protocol::messages::{AcquireReply, Owner};
 
 /// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
@@ -62,7 +62,7 @@ impl Connections {
             }
             (Op::Ask { owner, .. }, answer) => {
                 self.asks(now, applied, *owner, trace);
-                if let Answer::Asked(AskReply::Held(_) | AskReply::Queued(_)) = answer {
+                if let Answer::Asked(AcquireReply::Held(_) | AcquireReply::Queued(_)) = answer {
                     self.is_not_revived(now, (client, *owner), trace);
                 }
             }

@@ -120,7 +120,7 @@ impl User {
         let call = oracle.call(index);
         oracle.count("calls");
         let result = order.lock.acquire().await;
-        let limit = order.wait + order.timing.command_deadline() + ON_LANE;
+        let limit = order.wait + order.timing.command_timeout() + ON_LANE;
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         let guard = result.ok()?;
         oracle.acquired(&self.world.server, index, &guard.held);
@@ -134,7 +134,7 @@ impl User {
         oracle.count("calls");
         let result = order.lock.try_acquire().await;
         // The acquire is retried at once if the server's time was not known.
-        let limit = 2 * (order.timing.command_deadline() + ON_LANE);
+        let limit = 2 * (order.timing.command_timeout() + ON_LANE);
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         if let Ok(Some(guard)) = result {
             oracle.acquired(&self.world.server, index, &guard.held);

@@ -61,7 +61,7 @@ impl World {
             .map(|_| *random.pick(&[50, 80, 150, 300, 300, 500, 1_000, 2_000]))
             .collect();
         let shortest = leases.iter().copied().min().unwrap_or(0);
-        let deadline = Timing::new(Duration::from_millis(shortest)).command_deadline();
+        let deadline = Timing::new(Duration::from_millis(shortest)).command_timeout();
         let deadline = u64::try_from(deadline.as_millis()).unwrap();
         let conditions = Arc::new(Conditions::drawn(deadline, &random.fork()));
         let time = WorldTime::new();

@@ -18,7 +18,7 @@ use crate::manager::engine::release::{self, Tried};
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
-use crate::protocol::outcome::End;
+use crate::protocol::outcome::HoldEnd;
 
 /// A held lock. The watchdog renews it until the guard is released or dropped, or the lock is lost.
 ///
@@ -179,7 +179,8 @@ impl LockGuard {
         self.held.confirmed().await
     }
 
-    /// Returns for how long the lock stays held without a further renewal, see [`HeldLock::remaining`].
+    /// Returns for how long the lock stays held without a further renewal, see
+    /// [`HeldLock::remaining`].
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -205,11 +206,10 @@ impl LockGuard {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
-    /// let hour = Duration::from_secs(60 * 60);
-    /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
-    /// guard.check()?;
-    /// tokio::time::sleep(hour).await;
-    /// assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded { body: BodyState::Running, .. })));
+    /// let hour = Duration::from_secs(60 * 60); let guard =
+    /// locks.lock("report").max_hold(hour).acquire().await?; guard.check()?;
+    /// tokio::time::sleep(hour).await; assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded {
+    /// body: BodyState::Running, .. })));
     /// # Ok(()) }
     /// ```
     ///
@@ -335,7 +335,7 @@ impl LockGuard {
     /// lock.
     pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            Answered::NotOurs => Some(self.held.ended_by(&End::NotOurs)),
+            Answered::NotOurs => Some(self.held.ended_by(&HoldEnd::NotOurs)),
             Answered::Released => None,
         }
     }

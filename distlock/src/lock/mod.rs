@@ -32,8 +32,8 @@ use crate::protocol::request::Request;
 /// # use distlock::{LockManager, Error};
 /// # use std::time::Duration;
 /// # async fn f() -> Result<(), Error> {
-/// let manager = LockManager::in_memory();
-/// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
+/// let manager = LockManager::in_memory(); let lock =
+/// manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
 ///
 /// let guard = lock.acquire().await?;
 /// // ... exclusive work; pass `guard.fencing_token()` to the resource ...
@@ -128,8 +128,9 @@ impl Lock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
-    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
+    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20)); let error =
+    /// lock.run(async |_| Ok::<_,
+    /// distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
     /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # Ok(()) }
     /// ```
@@ -291,15 +292,16 @@ impl Lock {
     /// # Panics
     ///
     /// With a manager of
-    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime), if the
-    /// call has to wait in a tokio runtime that was built without its time driver (`enable_time`).
+    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime),
+    /// if the call has to wait in a tokio runtime that was built without its time driver
+    /// (`enable_time`).
     ///
     /// # Paused time
     ///
     /// A manager of
-    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime) takes
-    /// part in `tokio::time::pause`. Other managers run on their own thread: their leases and waits
-    /// take real time, and a timeout around a call may end at once.
+    /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime)
+    /// takes part in `tokio::time::pause`. Other managers run on their own thread: their leases and
+    /// waits take real time, and a timeout around a call may end at once.
     ///
     /// # Cancel safety
     ///
@@ -453,7 +455,7 @@ impl Lock {
     async fn take_turn(&self, frame: &Frame, request: &Request) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
         let children = frame.children.clone();
-        let turn = if request.tries_once() {
+        let turn = if request.is_try_acquire() {
             children.try_lock_owned().ok()
         } else {
             tokio::select! {

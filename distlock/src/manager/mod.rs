@@ -14,7 +14,7 @@ use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::executor::IoThread;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::shutdown;
-use crate::protocol::words::wall;
+use crate::protocol::messages::system_time;
 
 pub(crate) mod admin;
 pub(crate) mod builder;
@@ -163,7 +163,7 @@ impl LockManager {
         Holder {
             client: self.inner.client_name.clone(),
             fencing_token: Some(held.fencing_token()),
-            held_since: wall(self.core().clock.wall_micros()) - held.age(),
+            held_since: system_time(self.core().clock.wall_micros()) - held.age(),
             kept_until: None,
             this_process: true,
         }

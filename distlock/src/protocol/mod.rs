@@ -1,10 +1,10 @@
 //! The protocol: commands, replies and deadlines. Nothing here does I/O, awaits, or reads a clock.
 
-pub(crate) mod belief;
-pub(crate) mod claim;
+pub(crate) mod acquisition;
+pub(crate) mod messages;
 pub(crate) mod outcome;
 pub(crate) mod request;
 pub(crate) mod rules;
+pub(crate) mod safe_deadline;
+pub(crate) mod store_error;
 pub(crate) mod timing;
-pub(crate) mod trouble;
-pub(crate) mod words;

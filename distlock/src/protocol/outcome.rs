@@ -1,20 +1,20 @@
-//! The actions of a claim, and its results.
+//! The actions of an acquisition, and its results.
 
 use std::time::Duration;
 
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Occupant;
+use crate::protocol::messages::Occupant;
+use crate::protocol::store_error::StoreError;
 
-/// A command to send for a claim.
+/// A command to send for an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Ask {
+    Acquire {
         wait: Duration,
-        within: Duration,
+        timeout: Duration,
     },
     /// Proves a short grant, and turns it into a hold for the full lease.
     Confirm {
-        within: Duration,
+        timeout: Duration,
     },
     /// May share a batch with other renewals.
     Renew,
@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     Held,
     /// No hold came of the id, or the hold ended before its call saw it. The call cancels the id,
     /// and acquires with a new one, which takes over the obstacle.
-    Again(Option<Obstacle>),
+    Retry(Option<Obstacle>),
     Refused(Refusal),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     Occupied,
-    Trouble(Trouble),
+    Error(StoreError),
 }
 
 /// The reason why a call does not get the lock.
@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
     Busy(Option<Occupant>),
     /// As `Busy`, and the queue has no room for another waiter.
     Full(Option<Occupant>),
-    Unavailable(Trouble),
+    Unavailable(StoreError),
     /// A key of the lock holds a value that distlock did not write.
     Foreign(String),
     ShutDown,
@@ -52,7 +52,7 @@ pub(crate) enum Refusal {
 
 /// The reason why a hold ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum HoldEnd {
     Released,
     /// The store reported that it has no such lock.
     Gone,
@@ -61,7 +61,7 @@ pub(crate) enum End {
     /// No proof arrived in time. Carries the last failure, or an empty text if none is known.
     NotRenewed(String),
     /// The hold reached its `max_hold`.
-    Limit,
+    MaxHold,
     /// The lock was revoked. Carries the name of the revoking client, or an empty text if unknown.
     Revoked(String),
     ShutDown,

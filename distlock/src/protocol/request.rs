@@ -15,8 +15,8 @@ use crate::util::clock::Moment;
 const PLACE_GRACE: Duration = Duration::from_secs(1);
 
 /// Bounds of half of `wait`, after which a call has waited for long.
-const LEAST_LONG: Duration = Duration::from_secs(1);
-const MOST_LONG: Duration = Duration::from_secs(30);
+const MIN_LONG_WAIT: Duration = Duration::from_secs(1);
+const MAX_LONG_WAIT: Duration = Duration::from_secs(30);
 
 /// A request for a lock: one key, for one holder.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Request {
     pub(crate) started: Moment,
     pub(crate) delivery: Delivery,
     /// Set once observers have been notified of a long wait.
-    waits_long: AtomicBool,
+    is_long_wait_reported: AtomicBool,
 }
 
 impl Request {
@@ -42,7 +42,7 @@ impl Request {
             options,
             started,
             delivery: Delivery::BestEffort,
-            waits_long: AtomicBool::new(false),
+            is_long_wait_reported: AtomicBool::new(false),
         }
     }
 
@@ -53,16 +53,16 @@ impl Request {
 
     /// Returns the time from which the call has waited for long.
     pub(crate) fn long_wait_from(&self) -> Moment {
-        self.started + (self.options.wait / 2).clamp(LEAST_LONG, MOST_LONG)
+        self.started + (self.options.wait / 2).clamp(MIN_LONG_WAIT, MAX_LONG_WAIT)
     }
 
     /// Marks a call that has waited for long. Returns true the first time.
     pub(crate) fn mark_long_wait(&self, now: Moment) -> bool {
-        now >= self.long_wait_from() && !self.waits_long.swap(true, Ordering::AcqRel)
+        now >= self.long_wait_from() && !self.is_long_wait_reported.swap(true, Ordering::AcqRel)
     }
 
     /// Returns true if `wait` is zero. Such a call tries once, and does not wait in the queue.
-    pub(crate) fn tries_once(&self) -> bool {
+    pub(crate) fn is_try_acquire(&self) -> bool {
         self.options.wait.is_zero()
     }
 
@@ -72,13 +72,13 @@ impl Request {
     }
 
     /// Returns until when the store keeps the caller's place in the queue.
-    pub(crate) fn place_until(&self) -> Moment {
+    pub(crate) fn place_expires_at(&self) -> Moment {
         self.deadline() + PLACE_GRACE
     }
 
     /// Returns how long the call has waited: zero if it tries once, however long its command took.
     pub(crate) fn waited(&self, now: Moment) -> Duration {
-        if self.tries_once() {
+        if self.is_try_acquire() {
             Duration::ZERO
         } else {
             now.since(self.started)

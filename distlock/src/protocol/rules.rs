@@ -2,12 +2,12 @@
 //! defined once, for the code that keeps it, the model and the torture test.
 
 macro_rules! rules {
-    ($($(#[$what:meta])* $rule:ident = $saboteur:literal,)*) => {
+    ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {
         /// The rules in force.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
         pub struct Rules {
-            $($(#[$what])* pub $rule: bool,)*
+            $($(#[$doc])* pub $rule: bool,)*
         }
 
         #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
@@ -32,7 +32,7 @@ macro_rules! rules {
 
 rules! {
     /// R1: an owner id that was undone never acquires again.
-    no_way_back = "undo-then-ask-again",
+    undo_is_final = "undo-then-ask-again",
     /// R1: an acquire that went unanswered is repeated with the same id, or undone.
     same_id = "no-idempotent-acquire",
     /// R2: a new connection kills its predecessor in the server before anything else.
@@ -40,7 +40,7 @@ rules! {
     /// R2: where it cannot, an undone acquire is undone again after its apply-by.
     undo_twice = "undone-once",
     /// R2: an unanswered acquire is released on its runtime connection, or after that has ended.
-    follow_lane = "lane-overtaken",
+    release_in_order = "lane-overtaken",
     /// R2: the server does not apply an acquire after its apply-by.
     apply_by = "no-apply-by",
     /// R3: an acquire that failed after it was sent is undone, whatever the server replied.
@@ -51,7 +51,7 @@ rules! {
     short_grant = "long-grant-lease",
     /// R5: a script that finds the lock free hands it to the next waiter, and a waiting client
     /// checks its queues at intervals.
-    drive = "no-look",
+    grant_next = "no-look",
     /// R6: all queue entries of a dead client are removed together.
     purge = "dead-not-purged",
     /// R7: a newcomer never overtakes a queue.
@@ -81,7 +81,7 @@ rules! {
     /// R26: a call that stops waiting leaves the queue.
     leave_queue = "entry-leaked",
     /// R37: a lock or place that its call does not take up is released.
-    take_or_leave = "grant-not-taken",
+    release_unused = "grant-not-taken",
     /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",
     /// Quorum: a client holds a lock over independent servers once more than half of them have
@@ -90,7 +90,7 @@ rules! {
     /// Quorum: as many must also confirm, because a vote may have expired when it is counted.
     confirmed_votes = "stale-votes-count",
     /// Quorum: a client with too few votes yields them to lower tickets.
-    gives_way = "no-yield",
+    yield_votes = "no-yield",
     /// Quorum: a hold is extended only where a quorum still has it.
     quorum_extends = "minority-extends",
     /// Quorum: every node of a hold knows its token.

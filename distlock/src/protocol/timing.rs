@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// Interval of the queue checks of a client that waits (R5).
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Longest sleep of the watchdog while a lock is held: a timer may sleep through a suspend (R11).
-pub(crate) const TICK: Duration = Duration::from_millis(250);
+pub(crate) const MAX_WATCHDOG_SLEEP: Duration = Duration::from_millis(250);
 
 /// A lease, and every duration that follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +44,18 @@ impl Timing {
     }
 
     /// Returns the timeout of one command.
-    pub(crate) fn command_deadline(self) -> Duration {
+    pub(crate) fn command_timeout(self) -> Duration {
         (self.lease / 10)
             .clamp(Duration::from_millis(50), Duration::from_secs(1))
             .min(self.lease / 5)
     }
 
-    pub(crate) fn renew_every(self) -> Duration {
+    pub(crate) fn renew_interval(self) -> Duration {
         (self.lease / 3).min(Duration::from_secs(10))
     }
 
     /// Returns the pause after a failed renewal, counted from the start of that renewal.
-    pub(crate) fn retry_pause(self) -> Duration {
+    pub(crate) fn renew_retry_interval(self) -> Duration {
         (self.lease / 20).min(Duration::from_millis(250))
     }
 
@@ -67,7 +67,7 @@ impl Timing {
     }
 
     /// Returns how long a short grant is held before it is confirmed. A shorter body saves that.
-    pub(crate) fn confirm_after(self) -> Duration {
+    pub(crate) fn confirm_delay(self) -> Duration {
         self.grant().lease / 50
     }
 }

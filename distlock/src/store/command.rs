@@ -6,18 +6,18 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Operation;
-use crate::protocol::timing::Timing;
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
-    Revoked,
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, Owner, Proof, ReleaseReply,
+    RenewReply, Renewal, RevokeReply,
 };
+use crate::protocol::timing::Timing;
 
 /// A command. It is idempotent for the same owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command<'a> {
     /// Acquires the lock, or queues its owner. The reply is an error if the durability is reached
     /// only in part, although the lock is then the owner's.
-    Acquire(Ask<'a>),
+    Acquire(Acquire<'a>),
     /// Turns a short grant into a hold for the full lease.
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
@@ -25,7 +25,7 @@ pub(crate) enum Command<'a> {
     /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
     Release(Release<'a>),
     /// Checks the queues in which this client waits, and grants locks that are free.
-    CheckQueue(&'a [Look]),
+    CheckQueue(&'a [CheckQueue]),
     Inspect(Inspect<'a>),
     /// The timeout applies to each step.
     List(List<'a>),
@@ -68,20 +68,20 @@ pub(crate) struct Revoke<'a> {
     /// The token of the hold to revoke.
     pub(crate) token: FencingToken,
     /// True to delete at once, unless its client is connected or the store cannot know that.
-    pub(crate) deletes: bool,
+    pub(crate) delete: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Reply {
-    Asked(AskReply),
+pub(crate) enum CommandReply {
+    Acquired(AcquireReply),
     /// `None` if the lock is not the owner's.
     Confirmed(Option<Proof>),
-    Renewed(Renewed),
+    Renewed(RenewReply),
     Released(ReleaseReply),
-    Looked(Vec<LookReply>),
+    QueueChecked(Vec<CheckQueueReply>),
     Inspected(Box<Inspection>),
     Listed(Vec<LockKey>),
-    Revoked(Revoked),
+    Revoked(RevokeReply),
 }
 
 /// A command with a reply of a type that the compiler knows.
@@ -92,7 +92,7 @@ pub(crate) trait StoreCommand {
     fn command(&self) -> Command<'_>;
 
     /// Returns `None` for a reply to another command.
-    fn reply(reply: Reply) -> Option<Self::Reply>;
+    fn reply(reply: CommandReply) -> Option<Self::Reply>;
 }
 
 macro_rules! store_commands {
@@ -105,9 +105,9 @@ macro_rules! store_commands {
                 Command::$name(*self)
             }
 
-            fn reply(reply: Reply) -> Option<$reply> {
+            fn reply(reply: CommandReply) -> Option<$reply> {
                 match reply {
-                    Reply::$reply_name(reply) => Some(reply),
+                    CommandReply::$reply_name(reply) => Some(reply),
                     _ => None,
                 }
             }
@@ -116,12 +116,12 @@ macro_rules! store_commands {
 }
 
 store_commands! {
-    Ask<'_>: Acquire -> Asked(AskReply);
+    Acquire<'_>: Acquire -> Acquired(AcquireReply);
     Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
-    &[Renewal]: Renew -> Renewed(Renewed);
+    &[Renewal]: Renew -> Renewed(RenewReply);
     Release<'_>: Release -> Released(ReleaseReply);
-    &[Look]: CheckQueue -> Looked(Vec<LookReply>);
+    &[CheckQueue]: CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
     List<'_>: List -> Listed(Vec<LockKey>);
-    Revoke<'_>: Revoke -> Revoked(Revoked);
+    Revoke<'_>: Revoke -> Revoked(RevokeReply);
 }

@@ -17,9 +17,11 @@ use crate::error::Outage;
 #[cfg(feature = "testing")]
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
-use crate::store::command::{Command, Release, Reply, StoreCommand};
+use crate::protocol::messages::{
+    Acquire, AcquireReply, Grant, Owner, ReleaseReply, RevocationNotice,
+};
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Release, StoreCommand};
 
 pub(crate) mod client_id;
 pub(crate) mod command;
@@ -35,10 +37,10 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         &'a self,
         command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>>;
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
 
     /// Returns the connection of the caller's own runtime, if there is one.
-    fn lane(&self) -> Option<Box<dyn Lane>> {
+    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
         None
     }
 
@@ -54,7 +56,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     }
 
     /// Returns why the store cannot be used now; `None` if it can, or cannot know.
-    fn outage(&self) -> Option<Trouble> {
+    fn outage(&self) -> Option<StoreError> {
         None
     }
 
@@ -67,14 +69,14 @@ pub(crate) async fn run<C: StoreCommand>(
     store: &dyn LockStore,
     command: C,
     timeout: Duration,
-) -> Result<C::Reply, Trouble> {
+) -> Result<C::Reply, StoreError> {
     let reply = store.call(command.command(), timeout).await?;
-    C::reply(reply).ok_or_else(|| Trouble::new(Outage::Other, "a reply to another command"))
+    C::reply(reply).ok_or_else(|| StoreError::new(Outage::Other, "a reply to another command"))
 }
 
 /// An open store, with its fixed properties.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Box<dyn LockStore>,
     /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
@@ -86,13 +88,13 @@ pub(crate) struct Opened {
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait Lane: Send + Sync + fmt::Debug {
+pub(crate) trait RuntimeConnection: Send + Sync + fmt::Debug {
     /// Runs [`Command::Acquire`] for a lock that needs no replicas.
-    fn ask<'a>(
+    fn acquire<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: Acquire<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>>;
 
     /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an acquire command of this
     /// owner is unanswered. Then only [`LockStore::call`] can release it.
@@ -100,7 +102,7 @@ pub(crate) trait Lane: Send + Sync + fmt::Debug {
         &'a self,
         release: Release<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>>;
+    ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>>;
 }
 
 /// Default of the upper limit of a lock's queue.
@@ -134,10 +136,10 @@ pub(crate) enum StoreEvent {
     /// A waiting owner received the lock.
     Granted(Grant),
     /// A hold was revoked.
-    Revoked(Revocation),
+    Revoked(RevocationNotice),
     /// Commands of these owners are long past their deadlines on a runtime connection, and their
     /// callers do not run.
-    Unheard(Vec<Owner>),
+    Stalled(Vec<Owner>),
     /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,
     /// A lock with waiters is on another server now, so all waiting calls acquire again.
@@ -145,9 +147,9 @@ pub(crate) enum StoreEvent {
     /// Renewals use a new connection.
     RenewalsReconnected,
     /// An event for the observers.
-    Happened(Event),
+    Observer(Event),
     /// A note for the log only.
-    Noted(Note),
+    Log(Note),
 }
 
 /// A note of a store, which only the log shows.
@@ -166,7 +168,7 @@ pub(crate) enum Note {
     },
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.
-    NotAuthenticated(Trouble),
+    NotAuthenticated(StoreError),
     /// A server's clock jumped, by `by` microseconds.
     ClockJumped { address: Arc<str>, by: i64 },
 }

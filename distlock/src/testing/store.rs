@@ -21,13 +21,14 @@ use crate::manager::engine::table::Entry;
 use crate::manager::engine::watch;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Look, LookReply, NO_TOKEN, Occupant, Owner, Renewal, RenewalFailure, Renewed,
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, NO_TOKEN, Occupant, Owner, RenewReply,
+    Renewal, RenewalFailure,
 };
-use crate::store::command::{Command, Inspect, Reply, Revoke};
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Inspect, Revoke};
 use crate::store::memory::MemoryStore;
-use crate::store::{BoxFuture, EventSink, LockStore, Opened, StoreEvent, run};
+use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, run};
 use crate::testing::loss::InjectedLoss;
 use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Target};
@@ -48,7 +49,7 @@ pub(crate) struct TestStore {
 pub(crate) struct State {
     script: Script,
     pub(crate) acquisitions: Vec<AcquireRecord>,
-    /// The holds that have not been released, including those whose claim has ended.
+    /// The holds that have not been released, including those whose acquisition has ended.
     holds: HashMap<Owner, Arc<Entry>>,
     /// The holds that are not renewed while their rule is set.
     not_renewed: HashMap<Owner, RuleId>,
@@ -63,7 +64,7 @@ impl fmt::Debug for TestStore {
 }
 
 impl TestStore {
-    pub(crate) fn open(memory: MemoryStore, events: EventSink) -> (Opened, Arc<Self>) {
+    pub(crate) fn open(memory: MemoryStore, events: EventSink) -> (OpenedStore, Arc<Self>) {
         let identity = memory.identity().clone();
         let store = Arc::new(TestStore {
             memory,
@@ -72,7 +73,7 @@ impl TestStore {
             state: Mutex::default(),
             acquired: Notify::new(),
         });
-        let opened = Opened {
+        let opened = OpenedStore {
             store: Box::new(store.clone()),
             identity,
             address: Some("the test kit".into()),
@@ -129,7 +130,7 @@ impl TestStore {
     /// Ends a hold as `how` says.
     pub(crate) async fn lose(&self, hold: HeldLock, how: InjectedLoss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
-        let timeout = entry.request.timing.command_deadline();
+        let timeout = entry.request.timing.command_timeout();
         match how {
             InjectedLoss::NotRenewed => {
                 lock(&self.state).not_renewed.insert(entry.owner, rule);
@@ -138,7 +139,7 @@ impl TestStore {
                 let revoke = Revoke {
                     key: hold.lock_key(),
                     token: hold.fencing_token(),
-                    deletes: false,
+                    delete: false,
                 };
                 // The store notifies the holder, and the reply is not needed.
                 let _ = run(&self.memory, revoke, timeout).await;
@@ -149,7 +150,9 @@ impl TestStore {
                 if deleted.is_ok() && how == InjectedLoss::Gone {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
-                    (core.claims).with(entry, |claim| claim.handle_renewal(answer, now, now));
+                    (core.claims).with(entry, |acquisition| {
+                        acquisition.handle_renewal(answer, now, now)
+                    });
                     watch::settle(core, entry);
                 }
             }
@@ -162,7 +165,7 @@ impl TestStore {
     }
 
     /// Fails if a rule makes the store unavailable for this lock.
-    fn check(&self, key: Option<&LockKey>, owner: Option<Owner>) -> Result<(), Trouble> {
+    fn check(&self, key: Option<&LockKey>, owner: Option<Owner>) -> Result<(), StoreError> {
         let entry = owner.and_then(|owner| self.entry(owner));
         let label = entry
             .as_ref()
@@ -172,7 +175,12 @@ impl TestStore {
     }
 
     /// Fails if a rule prevents the renewal of a hold.
-    fn check_renewal(&self, owner: Owner, key: &LockKey, timeout: Duration) -> Result<(), Trouble> {
+    fn check_renewal(
+        &self,
+        owner: Owner,
+        key: &LockKey,
+        timeout: Duration,
+    ) -> Result<(), StoreError> {
         let is_lost = {
             let State {
                 script,
@@ -183,14 +191,14 @@ impl TestStore {
             rule.is_some_and(|rule| script.rule(*rule).is_some())
         };
         if is_lost {
-            return Err(Trouble::timed_out(timeout));
+            return Err(StoreError::timed_out(timeout));
         }
         self.check(Some(key), Some(owner))
     }
 
     /// Returns the reply to an acquire command, if a rule sets it.
-    fn ask(&self, ask: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
-        let entry = self.entry(ask.owner);
+    fn acquire(&self, request: &Acquire<'_>) -> Result<Option<AcquireReply>, StoreError> {
+        let entry = self.entry(request.owner);
         let id = entry.and_then(|entry| entry.request.options.scripted);
         let outcome = id.and_then(|id| {
             let state = lock(&self.state);
@@ -198,20 +206,20 @@ impl TestStore {
             Some(rule.outcome.clone())
         });
         match outcome {
-            Some(Outcome::Busy(holder)) if ask.wait.is_zero() => {
-                Ok(Some(AskReply::Busy(Some(occupant(&holder)))))
+            Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
+                Ok(Some(AcquireReply::Busy(Some(occupant(&holder)))))
             }
-            Some(Outcome::Busy(holder)) => Ok(Some(AskReply::Queued(Some(occupant(&holder))))),
-            Some(Outcome::Foreign(detail)) => Ok(Some(AskReply::Foreign(detail))),
+            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(occupant(&holder))))),
+            Some(Outcome::Foreign(detail)) => Ok(Some(AcquireReply::Foreign(detail))),
             Some(Outcome::Unavailable(outage)) => Err(trouble(outage)),
             Some(Outcome::Lost { .. } | Outcome::HoldLimit(_)) | None => {
-                self.check(Some(ask.key), Some(ask.owner))?;
+                self.check(Some(request.key), Some(request.owner))?;
                 Ok(None)
             }
         }
     }
 
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Renewed, Trouble> {
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<RenewReply, StoreError> {
         // An empty batch renews nothing, and returns when the renewals were sent.
         let mut all = run(&self.memory, &batch[..0], timeout).await?;
         for (index, renewal) in batch.iter().enumerate() {
@@ -222,20 +230,24 @@ impl TestStore {
                     all.failures
                         .extend(failures.map(|(_, failure)| (index, failure)));
                 }
-                Err(trouble) => all.failures.push((index, RenewalFailure::Trouble(trouble))),
+                Err(trouble) => all.failures.push((index, RenewalFailure::Error(trouble))),
             }
         }
         Ok(all)
     }
 
-    async fn look(&self, looks: &[Look], timeout: Duration) -> Result<Vec<LookReply>, Trouble> {
-        let mut replies = Vec::with_capacity(looks.len());
-        for look in looks {
-            match self.check(Some(&look.key), look.owners.first().copied()) {
-                Err(trouble) => replies.push(LookReply::Failed(trouble)),
+    async fn check_queue(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> Result<Vec<CheckQueueReply>, StoreError> {
+        let mut replies = Vec::with_capacity(checks.len());
+        for check in checks {
+            match self.check(Some(&check.key), check.owners.first().copied()) {
+                Err(trouble) => replies.push(CheckQueueReply::Failed(trouble)),
                 // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
                 // that it acquires again.
-                Ok(()) => replies.extend(run(&self.memory, from_ref(look), timeout).await?),
+                Ok(()) => replies.extend(run(&self.memory, from_ref(check), timeout).await?),
             }
         }
         Ok(replies)
@@ -303,19 +315,22 @@ impl LockStore for Arc<TestStore> {
         &'a self,
         command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
             match command {
-                Command::Acquire(ask) => {
-                    if let Some(reply) = self.ask(&ask)? {
-                        return Ok(Reply::Asked(reply));
+                Command::Acquire(request) => {
+                    if let Some(reply) = self.acquire(&request)? {
+                        return Ok(CommandReply::Acquired(reply));
                     }
                 }
                 Command::Renew(batch) => {
-                    return self.renew(batch, timeout).await.map(Reply::Renewed);
+                    return self.renew(batch, timeout).await.map(CommandReply::Renewed);
                 }
-                Command::CheckQueue(looks) => {
-                    return self.look(looks, timeout).await.map(Reply::Looked);
+                Command::CheckQueue(checks) => {
+                    return self
+                        .check_queue(checks, timeout)
+                        .await
+                        .map(CommandReply::QueueChecked);
                 }
                 Command::Confirm(confirm) => {
                     self.check_renewal(confirm.owner, confirm.key, timeout)?;
@@ -330,7 +345,7 @@ impl LockStore for Arc<TestStore> {
                 Command::List(_) => self.check(None, None)?,
             }
             let mut reply = self.memory.call(command, timeout).await?;
-            if let (Command::Inspect(Inspect { key, .. }), Reply::Inspected(seen)) =
+            if let (Command::Inspect(Inspect { key, .. }), CommandReply::Inspected(seen)) =
                 (command, &mut reply)
                 && seen.occupant.is_none()
             {
@@ -359,8 +374,8 @@ impl LockStore for Arc<TestStore> {
 }
 
 /// Returns the error of a store that a rule makes unavailable.
-fn trouble(outage: Outage) -> Trouble {
-    Trouble::new(outage, "this test has the store answer so")
+fn trouble(outage: Outage) -> StoreError {
+    StoreError::new(outage, "this test has the store answer so")
 }
 
 /// Returns a rule's holder as a store reports it.

@@ -11,8 +11,10 @@ use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::config::options::Durability;
 use crate::key::LockKey;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, Owner,
+};
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, StoreCommand};
 use crate::store::{LockStore, Settings, StoreEvent, run};
@@ -87,35 +89,41 @@ impl Client {
         at_once(run(&self.store, command, WITHIN)).unwrap()
     }
 
-    fn ask_with(&self, name: &str, owner: Owner, lease: Duration, wait: Duration) -> AskReply {
+    fn acquire_with(
+        &self,
+        name: &str,
+        owner: Owner,
+        lease: Duration,
+        wait: Duration,
+    ) -> AcquireReply {
         let key = key(name);
-        let ask = Ask {
+        let request = Acquire {
             key: &key,
             owner,
             timing: Timing::new(lease),
             durability: Durability::NONE,
             wait,
         };
-        self.run(ask)
+        self.run(request)
     }
 
-    fn ask(&self, name: &str, owner: Owner) -> AskReply {
-        self.ask_with(name, owner, LEASE, ms(10_000))
+    fn acquire(&self, name: &str, owner: Owner) -> AcquireReply {
+        self.acquire_with(name, owner, LEASE, ms(10_000))
     }
 
     /// Acquires the lock, which must be free. Returns the token.
     fn take(&self, name: &str, owner: Owner) -> u64 {
-        match self.ask(name, owner) {
-            AskReply::Held(proof) => proof.token.get(),
+        match self.acquire(name, owner) {
+            AcquireReply::Held(proof) => proof.token.get(),
             other => panic!("{name} is not free: {other:?}"),
         }
     }
 
     /// Queues for the lock, which must not be free.
     fn queue(&self, name: &str, owner: Owner) {
-        let reply = self.ask(name, owner);
+        let reply = self.acquire(name, owner);
         assert!(
-            matches!(reply, AskReply::Queued(_)),
+            matches!(reply, AcquireReply::Queued(_)),
             "{name}, {owner}: {reply:?}"
         );
     }
@@ -140,13 +148,13 @@ impl Client {
         self.run(confirm).map(|proof| proof.token.get())
     }
 
-    fn look(&self, name: &str, owners: &[Owner]) -> (Option<Owner>, Vec<Owner>) {
-        let looks = [Look {
+    fn check_queue(&self, name: &str, owners: &[Owner]) -> (Option<Owner>, Vec<Owner>) {
+        let checks = [CheckQueue {
             key: key(name),
             owners: owners.to_vec(),
         }];
-        match self.run(&looks[..]).pop() {
-            Some(LookReply::Seen { occupant, missing }) => {
+        match self.run(&checks[..]).pop() {
+            Some(CheckQueueReply::Checked { occupant, missing }) => {
                 (occupant.and_then(|occupant| occupant.ours), missing)
             }
             other => panic!("{other:?}"),

@@ -8,14 +8,14 @@ fn the_grant_lease_is_not_longer_than_the_lease() {
     let world = World::new();
     let a = world.client();
     a.take("k", 1);
-    a.ask_with("k", 2, ms(300), ms(10_000));
+    a.acquire_with("k", 2, ms(300), ms(10_000));
     a.release("k", 1);
     let grant = a.grants.lock().unwrap().pop().unwrap();
     assert_eq!(grant.lease, ms(300));
     world.clock.advance(ms(549));
-    assert_eq!(a.look("k", &[2]), (Some(2), vec![]));
+    assert_eq!(a.check_queue("k", &[2]), (Some(2), vec![]));
     world.clock.advance(ms(1));
-    assert_eq!(a.look("k", &[2]), (None, vec![2]));
+    assert_eq!(a.check_queue("k", &[2]), (None, vec![2]));
 }
 
 #[test]
@@ -31,10 +31,10 @@ fn a_stopped_client_loses_its_grant_and_its_whole_queue() {
     assert_eq!(stopped.granted(), [1]);
 
     world.clock.advance(GRANT - ms(1));
-    assert_eq!(live.look("k", &[1]), (None, vec![]));
+    assert_eq!(live.check_queue("k", &[1]), (None, vec![]));
     assert_eq!(live.granted(), [], "the grant is still good");
     world.clock.advance(ms(1));
-    live.look("k", &[1]);
+    live.check_queue("k", &[1]);
     assert_eq!(
         live.granted(),
         [1],
@@ -68,13 +68,13 @@ fn the_dead_and_the_overdue_make_room() {
     let narrow = world.client_with(3);
     let full = |owner| {
         assert!(
-            matches!(narrow.ask("k", owner), AskReply::Full(_)),
+            matches!(narrow.acquire("k", owner), AcquireReply::Full(_)),
             "{owner}"
         )
     };
-    a.ask_with("k", 1, Duration::from_secs(600), LEASE);
+    a.acquire_with("k", 1, Duration::from_secs(600), LEASE);
     dead.queue("k", 1);
-    a.ask_with("k", 2, LEASE, ms(500));
+    a.acquire_with("k", 2, LEASE, ms(500));
     narrow.queue("k", 1);
     full(2);
     dead.store.close();
@@ -89,7 +89,7 @@ fn the_dead_and_the_overdue_make_room() {
     // The entry is marked, so its owner may still confirm.
     narrow.store.close();
     let other = world.client_with(1);
-    assert!(matches!(other.ask("k", 1), AskReply::Full(_)));
+    assert!(matches!(other.acquire("k", 1), AcquireReply::Full(_)));
     assert!(other.inspect("k").occupant.is_some());
 }
 
@@ -113,8 +113,8 @@ fn entries_beyond_their_deadline_are_not_served() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     a.take("k", 1);
-    b.ask_with("k", 1, LEASE, ms(500));
-    b.ask_with("k", 2, LEASE, ms(501));
+    b.acquire_with("k", 1, LEASE, ms(500));
+    b.acquire_with("k", 2, LEASE, ms(501));
     world.clock.advance(ms(1_501));
     a.release("k", 1);
     assert_eq!(b.granted(), [2], "one millisecond is the difference");
@@ -124,9 +124,9 @@ fn entries_beyond_their_deadline_are_not_served() {
 fn a_forgotten_queue_ends() {
     let world = World::new();
     let a = world.client();
-    a.ask_with("k", 1, Duration::from_secs(60), ms(0));
-    a.ask_with("k", 2, LEASE, ms(1));
-    a.ask_with("k", 3, LEASE, ms(0));
+    a.acquire_with("k", 1, Duration::from_secs(60), ms(0));
+    a.acquire_with("k", 2, LEASE, ms(1));
+    a.acquire_with("k", 3, LEASE, ms(0));
     world.clock.advance(ms(12_000));
     assert_eq!(a.inspect("k").waiters, 1);
     world.clock.advance(ms(1));
@@ -160,14 +160,14 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let eager = eager.get_or_init(|| store);
     holder.take("k", 1);
     let key = key("k");
-    let ask = Ask {
+    let request = Acquire {
         key: &key,
         owner: 1,
         timing: Timing::new(LEASE),
         durability: Durability::NONE,
         wait: LEASE,
     };
-    at_once(run(eager, ask, WITHIN)).unwrap();
+    at_once(run(eager, request, WITHIN)).unwrap();
     holder.release("k", 1);
     assert!(confirmed.lock().unwrap().is_some());
     eager.close(); // the sink owns the store that owns the server

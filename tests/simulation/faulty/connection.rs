@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::network::Millis;
 use super::site::{Role, Site};
 use super::wire::{self, Request, Run, Said};
-use crate::protocol::words::{Grant, Owner};
+use crate::protocol::messages::{Grant, Owner};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};

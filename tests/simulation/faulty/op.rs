@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Owner, Proof, RenewReply, Renewal,
+};
+use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
 use crate::store::command::{Confirm, Release};
 use crate::store::memory::MemoryStore;
 use crate::store::run;
@@ -37,18 +39,18 @@ pub(crate) enum Op {
         owner: Owner,
         keep: Duration,
     },
-    Look(Vec<Look>),
+    Look(Vec<CheckQueue>),
 }
 
 /// The server's reply to an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    Asked(AskReply),
+    Asked(AcquireReply),
     Confirmed(Option<Proof>),
-    Renewed(Renewed),
+    Renewed(RenewReply),
     Released(bool),
-    Looked(Vec<LookReply>),
-    Refused(Trouble),
+    Looked(Vec<CheckQueueReply>),
+    Refused(StoreError),
 }
 
 impl Op {
@@ -80,7 +82,7 @@ impl Op {
     pub(super) fn apply(&self, store: &MemoryStore, now: u64) -> Answer {
         let within = Duration::ZERO;
         let done = match self {
-            Op::Ask { apply_by, .. } if now > *apply_by => Ok(Answer::Asked(AskReply::Late)),
+            Op::Ask { apply_by, .. } if now > *apply_by => Ok(Answer::Asked(AcquireReply::Late)),
             Op::Ask {
                 key,
                 owner,
@@ -88,7 +90,7 @@ impl Op {
                 wait,
                 ..
             } => {
-                let ask = Ask {
+                let ask = Acquire {
                     key,
                     owner: *owner,
                     timing: *timing,

@@ -13,7 +13,7 @@ use super::wire::{self, REFUSAL, Request, Said};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::Snapshot;
@@ -148,7 +148,7 @@ impl FaultyServer {
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
         let answer = if self.conditions.is_refusing() {
-            Answer::Refused(Trouble::new(Outage::WritesRejected, REFUSAL))
+            Answer::Refused(StoreError::new(Outage::WritesRejected, REFUSAL))
         } else {
             op.apply(store, wall)
         };

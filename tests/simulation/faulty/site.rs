@@ -15,8 +15,8 @@ use super::server::{FaultyServer, Told};
 use super::wire::{Request, Run, Said};
 use crate::__inside::seeded::SeededRandom;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Grant;
+use crate::protocol::messages::Grant;
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
@@ -157,7 +157,7 @@ impl Site {
     async fn open(
         self: Arc<Self>,
         on_event: ConnectionEventHandler,
-    ) -> Result<Arc<dyn Connection>, Trouble> {
+    ) -> Result<Arc<dyn Connection>, StoreError> {
         let (accepted, accepts) = oneshot::channel();
         let arrives = self.after(self.latency() + self.latency());
         self.deliver(arrives, move || {
@@ -165,7 +165,7 @@ impl Site {
             let _ = accepted.send(());
         });
         if accepts.await.is_err() {
-            return Err(Trouble::new(Outage::Unreachable, "nobody is there"));
+            return Err(StoreError::new(Outage::Unreachable, "nobody is there"));
         }
         let (id, number) = self.server.accepts();
         let wire = Wire::new(&self, id, number, on_event);
@@ -362,7 +362,7 @@ impl Transport for ToServer {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(self.0.clone().open(on_event))
     }
 

@@ -11,8 +11,8 @@ use super::server::Applied;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, Owner, Renewal};
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
@@ -280,7 +280,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                     owner
                 });
                 let owners = owners.collect();
-                Look { key, owners }
+                CheckQueue { key, owners }
             };
             let looks = keys.into_iter().map(look).collect();
             (client, Op::Look(looks))
@@ -329,7 +329,7 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
 
 /// Encodes the reply to an operation that was just applied.
 pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
-    use crate::protocol::words::AskReply;
+    use crate::protocol::messages::AcquireReply;
     let first = applied.effects.first();
     let occupied = |verdict| {
         let hold = first.and_then(|(_, _, after)| after.hold.as_ref());
@@ -343,14 +343,14 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
             fields
         }
         (_, Answer::Refused(trouble)) => return Err(trouble.detail.clone()),
-        (_, Answer::Asked(AskReply::Held(proof))) => {
+        (_, Answer::Asked(AcquireReply::Held(proof))) => {
             return Ok(text(format!("held {} {wall}", proof.token)));
         }
-        (_, Answer::Asked(AskReply::Queued(_))) => occupied(2),
-        (_, Answer::Asked(AskReply::Busy(_))) => occupied(3),
-        (_, Answer::Asked(AskReply::Late)) => vec![number(4), number(wall)],
-        (_, Answer::Asked(AskReply::Foreign(_))) => vec![number(5), number(wall)],
-        (_, Answer::Asked(AskReply::Full(_))) => occupied(6),
+        (_, Answer::Asked(AcquireReply::Queued(_))) => occupied(2),
+        (_, Answer::Asked(AcquireReply::Busy(_))) => occupied(3),
+        (_, Answer::Asked(AcquireReply::Late)) => vec![number(4), number(wall)],
+        (_, Answer::Asked(AcquireReply::Foreign(_))) => vec![number(5), number(wall)],
+        (_, Answer::Asked(AcquireReply::Full(_))) => occupied(6),
         (_, Answer::Confirmed(Some(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]
         }
@@ -362,7 +362,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
         (Op::Look(looks), Answer::Looked(replies)) => {
             let mut fields = vec![number(wall)];
             for ((look, reply), (_, _, after)) in looks.iter().zip(replies).zip(&applied.effects) {
-                let LookReply::Seen { missing, .. } = reply else {
+                let CheckQueueReply::Checked { missing, .. } = reply else {
                     panic!("a memory store looked, and: {reply:?}");
                 };
                 let looked_for = look.owners.iter().enumerate();

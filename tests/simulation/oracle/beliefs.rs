@@ -102,7 +102,7 @@ impl Oracle {
     /// Checks that a hold ends a grace period before the server drops the lock. Validity counts
     /// from the request of the proof, and the server counts from later.
     fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
-        let Some(until) = hold.grip.belief.until() else {
+        let Some(until) = hold.grip.safe_deadline.valid_until() else {
             return;
         };
         let believed = until.since(state.clients[client].clock.now());
@@ -155,7 +155,7 @@ impl State {
     /// Returns true if a client considers a hold valid now. Reading the hold itself would end it.
     pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         let known = &self.clients[client];
-        let until = hold.grip.belief.until();
+        let until = hold.grip.safe_deadline.valid_until();
         !known.host.is_killed() && until.is_some_and(|until| known.clock.now() < until)
     }
 }

@@ -3,7 +3,7 @@
 use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
 use crate::key::LockKey;
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 
 impl State {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::Millis;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::timing::TICK;
+use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::util::mutex::lock;
 
 /// Timers count whole milliseconds, and a timer may start within a millisecond.
@@ -35,7 +35,7 @@ impl State {
     pub(super) fn is_disturbed(&self, client: usize, now: Millis) -> bool {
         let host = &self.clients[client].host;
         let within = |when: Option<Millis>, millis| when.is_some_and(|when| now <= when + millis);
-        let tick = u64::try_from(TICK.as_millis()).unwrap();
+        let tick = u64::try_from(MAX_WATCHDOG_SLEEP.as_millis()).unwrap();
         host.is_killed()
             || host.stopped_until().is_some()
             || within(host.went_on(), 2)
@@ -47,8 +47,8 @@ impl State {
             .filter(|(client, hold)| {
                 let time = self.clients[*client].clock.now();
                 hold.grip
-                    .belief
-                    .until()
+                    .safe_deadline
+                    .valid_until()
                     .is_some_and(|until| time.since(until) > GRANULARITY)
                     && !self.is_disturbed(*client, now)
             })

@@ -16,7 +16,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::words::{AskReply, Owner};
+use crate::protocol::messages::{AcquireReply, Owner};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -289,10 +289,10 @@ impl Oracle {
             state.owners.insert((client, *owner));
         }
         match (applied.op, applied.answer) {
-            (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) => {
+            (Op::Ask { owner, .. }, Answer::Asked(AcquireReply::Held(_))) => {
                 state.proven.insert((client, *owner), "acquired: asked");
             }
-            (Op::Ask { .. }, Answer::Asked(AskReply::Late)) => state.trace.count("asks: late"),
+            (Op::Ask { .. }, Answer::Asked(AcquireReply::Late)) => state.trace.count("asks: late"),
             (Op::Confirm { owner, .. }, Answer::Confirmed(Some(_))) => {
                 let proven = state.proven.entry((client, *owner));
                 proven.or_insert("acquired: confirmed first");
@@ -323,7 +323,7 @@ impl Oracle {
             }
             state.check_effect(now, applied, key, before, after);
         }
-        if let (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) =
+        if let (Op::Ask { owner, .. }, Answer::Asked(AcquireReply::Held(_))) =
             (applied.op, applied.answer)
         {
             state.check_turn(now, applied, *owner);

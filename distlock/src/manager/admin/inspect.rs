@@ -12,7 +12,9 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::observed;
-use crate::protocol::words::{AtServer, Inspection, Occupant, Waiting, wall};
+use crate::protocol::messages::{
+    Inspection, Occupant, QueuedWaiter, ServerInspection, system_time,
+};
 use crate::store::command::Inspect;
 
 /// Timeout of each command that inspects, lists or revokes locks.
@@ -124,8 +126,8 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    fn of(server: AtServer) -> Self {
-        let (inspection, error) = match server.seen {
+    fn of(server: ServerInspection) -> Self {
+        let (inspection, error) = match server.inspection {
             Ok(inspection) => (Some(inspection), None),
             Err(error) => (None, Some(error.detail)),
         };
@@ -234,7 +236,7 @@ pub(crate) async fn inspect(
     Ok(LockState {
         key: key.to_string(),
         holders: seen.occupant.iter().map(Occupant::holder).collect(),
-        expires_in: seen.left.filter(|_| seen.occupant.is_some()),
+        expires_in: seen.expires_in.filter(|_| seen.occupant.is_some()),
         queue_length: seen.waiters,
         waiters: seen.waiting.into_iter().map(Waiter::of).collect(),
         last_fencing_token: seen.last_token,
@@ -259,10 +261,10 @@ pub(crate) async fn look(
 }
 
 impl Waiter {
-    fn of(waiting: Waiting) -> Self {
+    fn of(waiting: QueuedWaiter) -> Self {
         Waiter {
             client: waiting.name,
-            waiting_since: wall(waiting.since),
+            waiting_since: system_time(waiting.since),
             this_process: waiting.this_process,
         }
     }

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_WITHIN, look};
 use crate::manager::engine::core::Core;
-use crate::protocol::words::{Occupant, Revoked};
+use crate::protocol::messages::{Occupant, RevokeReply};
 use crate::store::command;
 use crate::util::clock::Moment;
 
@@ -267,34 +267,30 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
             fencing_token: None,
         });
     };
-    let revoke = async |deletes| {
+    let revoke = async |delete| {
         let token = occupant.token;
-        let revoke = command::Revoke {
-            key,
-            token,
-            deletes,
-        };
+        let revoke = command::Revoke { key, token, delete };
         let revoked = core.call(revoke, INSPECT_WITHIN).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
     };
     let mut revoked = revoke(options.assume_holder_dead).await?;
-    if revoked == Revoked::Connected {
+    if revoked == RevokeReply::Connected {
         // The holder may be dead: after a power cut the server still sees its connection.
         revoked = revoke(false).await?;
     }
     let (outcome, fencing_token) = match revoked {
-        Revoked::Deleted(token) if options.assume_holder_dead => {
+        RevokeReply::Deleted(token) if options.assume_holder_dead => {
             (RevokeOutcome::Deleted, Some(token))
         }
         // Only `min_hold` kept the key; its holder had already released the lock.
-        Revoked::Deleted(token) => (RevokeOutcome::Released, Some(token)),
-        Revoked::Ending(token) => {
+        RevokeReply::Deleted(token) => (RevokeOutcome::Released, Some(token)),
+        RevokeReply::Revoked(token) => {
             let ended = wait_until_free(core, key, &occupant, options, started).await?;
             (ended, Some(token))
         }
         // The hold has just ended, or only `min_hold` keeps the key.
-        Revoked::NotHeld | Revoked::Connected => {
+        RevokeReply::NotHeld | RevokeReply::Connected => {
             let ended = wait_until_free(core, key, &occupant, options, started).await?;
             (ended, None)
         }
@@ -333,7 +329,7 @@ async fn wait_until_free(
             }
             Ok(seen) if expires_at.is_none() => {
                 // Fixed from now on, because the hold can no longer be renewed.
-                let end = now + seen.left.unwrap_or_default();
+                let end = now + seen.expires_in.unwrap_or_default();
                 expires_at = Some(end);
                 if options.wait_until_free {
                     give_up_at = end + SLACK;

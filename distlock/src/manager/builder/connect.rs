@@ -35,7 +35,7 @@ use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
-use crate::store::{EventSink, IsIdle, Opened, Settings};
+use crate::store::{EventSink, IsIdle, OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
@@ -156,9 +156,9 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().client_name("checkout-3");
-    /// let locks = builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet
-    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+    /// let builder = LockManager::builder().client_name("checkout-3"); let locks =
+    /// builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet let error =
+    /// locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
     /// assert!(error.is_unavailable(), "it tried for so long");
     /// # Ok(()) }
     /// ```
@@ -294,14 +294,14 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime, or for an option that cannot work.
     pub fn in_memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.memory_behind(|store, _| store.into_opened())
+        self.memory_behind(|store, _| store.into_opened_store())
     }
 
     /// Creates the same manager with `front` before the store. `front` also receives the event
     /// sink.
     pub(crate) fn memory_behind(
         self,
-        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
+        front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let executor = Executor::current()?;
@@ -336,14 +336,14 @@ impl LockManagerBuilder {
     pub(crate) fn on_memory_server(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened()))
+        Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened_store()))
     }
 
     fn finish_in_memory(
         self,
         assembly: Assembly,
         server: MemoryServer,
-        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
+        front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let events = assembly.mailbox.sink();
@@ -524,7 +524,7 @@ impl Assembly {
     /// Starts the background work, and returns the manager with this default durability.
     pub(crate) fn finish(
         self,
-        opened: Opened,
+        opened: OpenedStore,
         settings: Settings,
         durability: Durability,
     ) -> LockManager {

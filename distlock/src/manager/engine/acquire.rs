@@ -18,11 +18,11 @@ use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
 use crate::observer::event::Operation;
-use crate::protocol::claim::{Claim, Standing};
+use crate::protocol::acquisition::{Acquisition, AcquisitionState};
+use crate::protocol::messages::Occupant;
 use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
-use crate::protocol::words::Occupant;
-use crate::store::Lane;
+use crate::store::RuntimeConnection;
 use crate::util::clock::Moment;
 
 /// Acquires the lock, with as many owner ids as necessary. If this future is dropped, everything
@@ -42,7 +42,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
                 }
                 None => break Refusal::ShutDown,
             },
-            Outcome::Again(last) => obstacle = last,
+            Outcome::Retry(last) => obstacle = last,
             Outcome::Refused(refusal) => break refusal,
         }
     };
@@ -81,14 +81,15 @@ impl Drop for Asker {
 
 impl Asker {
     fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
-        let claim = Claim::new(request.clone(), obstacle, core.rules);
+        let acquisition = Acquisition::new(request.clone(), obstacle, core.rules);
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
-        let entry = core.claims.enter(owner, claim, core.in_store.token());
+        let entry = core.claims.enter(owner, acquisition, core.in_store.token());
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
             let now = core.clock.now();
-            core.claims.with(&entry, |claim| claim.handle_shutdown(now));
+            core.claims
+                .with(&entry, |acquisition| acquisition.handle_shutdown(now));
         }
         Asker {
             core: core.clone(),
@@ -99,23 +100,23 @@ impl Asker {
         }
     }
 
-    /// Runs the actions of the claim until its outcome is known.
+    /// Runs the actions of the acquisition until its outcome is known.
     async fn outcome(&mut self, call: &mut Call<'_>) -> Outcome {
         loop {
             // Taken before the decision: a shutdown waits for this token if a command is in flight,
-            // instead of releasing the claim.
+            // instead of releasing the acquisition.
             let under_way = self.core.under_way.token();
             let now = self.core.clock.now();
-            let next = self.core.claims.with(&self.entry, |claim| {
-                claim.handle_time(now);
-                if let Some(outcome) = claim.poll_outcome() {
+            let next = self.core.claims.with(&self.entry, |acquisition| {
+                acquisition.handle_time(now);
+                if let Some(outcome) = acquisition.poll_outcome() {
                     return Err(outcome);
                 }
-                let command = claim.poll_action(now);
-                claim.poll_outcome().map_or(Ok(command), Err)
+                let command = acquisition.poll_action(now);
+                acquisition.poll_outcome().map_or(Ok(command), Err)
             });
-            // `perform` has changed the claim, but not reported its end yet. If its channel were
-            // closed now, it would release the id.
+            // `perform` has changed the acquisition, but not reported its end yet. If its channel
+            // were closed now, it would release the id.
             if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
                 && let Some(at_home) = self.at_home.take()
             {
@@ -124,13 +125,15 @@ impl Asker {
             }
             match next {
                 Err(outcome) => return outcome,
-                Ok(Some(action @ Action::Ask { wait, within })) => match self.lane() {
-                    Some(lane) => {
-                        self.under_way = Some(under_way);
-                        self.ask(&*lane, wait, within).await;
+                Ok(Some(action @ Action::Acquire { wait, timeout })) => {
+                    match self.runtime_connection() {
+                        Some(lane) => {
+                            self.under_way = Some(under_way);
+                            self.ask(&*lane, wait, timeout).await;
+                        }
+                        None => self.send(action, under_way),
                     }
-                    None => self.send(action, under_way),
-                },
+                }
                 Ok(Some(action)) => self.send(action, under_way),
                 Ok(None) => {
                     drop(under_way);
@@ -147,33 +150,37 @@ impl Asker {
             return;
         }
         let claims = &self.core.claims;
-        if claims.peek(&self.entry, |claim| claim.standing()) != Standing::Queued {
+        if claims.peek(&self.entry, |acquisition| acquisition.state()) != AcquisitionState::Queued {
             return;
         }
-        let holder = || claims.peek(&self.entry, |claim| claim.occupant().map(Occupant::holder));
+        let holder = || {
+            claims.peek(&self.entry, |acquisition| {
+                acquisition.occupant().map(Occupant::holder)
+            })
+        };
         report::queued(&self.entry.request, holder);
         call.queued(holder);
     }
 
     /// Returns this runtime's connection, unless replicas must acknowledge the lock.
-    fn lane(&self) -> Option<Box<dyn Lane>> {
+    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
         let store = &self.core.store;
         let alone = self.entry.request.durability.is_none();
-        alone.then(|| store.lane()).flatten()
+        alone.then(|| store.runtime_connection()).flatten()
     }
 
-    /// Sends the acquire command on this runtime, and waits until the claim needs no reply.
-    async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
+    /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.
+    async fn ask(&mut self, lane: &dyn RuntimeConnection, wait: Duration, timeout: Duration) {
         let (core, entry) = (&*self.core, &*self.entry);
         entry.asks_on_lane(true);
         let began = core.call_began();
-        let mut answer = Sole::new(lane.ask(entry.ask(wait), within));
+        let mut answer = Sole::new(lane.acquire(entry.ask(wait), timeout));
         loop {
             let answer = tokio::select! {
                 biased;
                 answer = &mut answer => answer,
                 () = entry.changed.notified() => {
-                    if core.claims.peek(entry, |claim| claim.is_unanswered()) {
+                    if core.claims.peek(entry, |acquisition| acquisition.is_in_flight()) {
                         continue;
                     }
                     return;
@@ -181,7 +188,9 @@ impl Asker {
             };
             core.call_ended(Operation::Acquire, began, &answer);
             let now = core.clock.now();
-            (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
+            (core.claims).with(&self.entry, |acquisition| {
+                acquisition.handle_acquire_reply(answer, now)
+            });
             self.under_way = None;
             return;
         }
@@ -211,11 +220,14 @@ impl Asker {
             if answered.is_err() {
                 // The I/O thread no longer runs.
                 let now = core.clock.now();
-                core.claims.with(entry, |claim| claim.handle_shutdown(now));
+                core.claims
+                    .with(entry, |acquisition| acquisition.handle_shutdown(now));
             }
             return;
         }
-        let retry_at = core.claims.peek(entry, |claim| claim.poll_retry());
+        let retry_at = core
+            .claims
+            .peek(entry, |acquisition| acquisition.poll_retry());
         let retry = async {
             match retry_at {
                 Some(at) => {
@@ -229,7 +241,7 @@ impl Asker {
             biased;
             () = entry.changed.notified() => {}
             () = sleep_until(core, entry.request.deadline()) => {}
-            () = retry => core.claims.with(entry, Claim::handle_retry),
+            () = retry => core.claims.with(entry, Acquisition::handle_retry),
         }
     }
 
@@ -241,7 +253,8 @@ impl Asker {
     }
 }
 
-/// Sends a command on the I/O thread. Releases the claim if its call ended or a shutdown began.
+/// Sends a command on the I/O thread. Releases the acquisition if its call ended or a shutdown
+/// began.
 async fn perform(
     core: Arc<Core>,
     entry: Arc<Entry>,
@@ -263,20 +276,24 @@ async fn perform(
 async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     let request = &*entry.request;
     match action {
-        Action::Ask { wait, within } => {
-            let answer = core.call(entry.ask(wait), within).await;
-            let undone = answer.is_err() && !core.rules.no_way_back;
+        Action::Acquire { wait, timeout } => {
+            let answer = core.call(entry.ask(wait), timeout).await;
+            let undone = answer.is_err() && !core.rules.undo_is_final;
             let now = core.clock.now();
-            (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
+            (core.claims).with(entry, |acquisition| {
+                acquisition.handle_acquire_reply(answer, now)
+            });
             if undone {
                 let (key, lease) = (request.key.clone(), request.timing.lease);
                 release::undo_unknown(core, key, entry.owner, lease);
             }
         }
-        Action::Confirm { within } => {
-            let answer = core.call(entry.confirm(), within).await;
+        Action::Confirm { timeout } => {
+            let answer = core.call(entry.confirm(), timeout).await;
             let now = core.clock.now();
-            (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
+            (core.claims).with(entry, |acquisition| {
+                acquisition.handle_confirmation(answer, now)
+            });
         }
         // The watchdog sends the renewals of a hold.
         Action::Renew => {}

@@ -10,7 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::key::LockKey;
 use crate::manager::engine::table::Entry;
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
@@ -21,7 +21,7 @@ const IN_FLIGHT: usize = 256;
 /// lease.
 const MOST: usize = 65_536;
 
-/// A claim to be released in the store.
+/// An acquisition to be released in the store.
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) entry: Arc<Entry>,
@@ -216,7 +216,7 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::config::options::Options;
-    use crate::protocol::claim::Claim;
+    use crate::protocol::acquisition::Acquisition;
     use crate::protocol::request::Request;
     use crate::protocol::rules::Rules;
     use tokio_util::task::TaskTracker;
@@ -224,10 +224,10 @@ mod tests {
     fn release(owner: Owner) -> Release {
         let (key, now) = (LockKey::new("k").unwrap(), Moment(0));
         let request = Arc::new(Request::new(key, Options::default(), now));
-        let claim = Claim::unknown(request, Rules::ALL, now);
+        let acquisition = Acquisition::unknown(request, Rules::ALL, now);
         let counter = TaskTracker::new();
         Release {
-            entry: Entry::unknown(owner, claim, counter.token()),
+            entry: Entry::unknown(owner, acquisition, counter.token()),
             tell: None,
             due: now,
             is_first: true,

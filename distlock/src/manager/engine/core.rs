@@ -1,4 +1,4 @@
-//! The state that all work of a manager shares: its store, clock, claims and phase.
+//! The state that all work of a manager shares: its store, clock, acquisitions and phase.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::command::StoreCommand;
 use crate::store::{LockStore, run};
 use crate::util::clock::{Clock, Moment};
@@ -72,7 +72,7 @@ impl Core {
         &self,
         command: C,
         timeout: Duration,
-    ) -> Result<C::Reply, Trouble> {
+    ) -> Result<C::Reply, StoreError> {
         let began = self.call_began();
         let reply = run(&*self.store, command, timeout).await;
         self.call_ended(C::OPERATION, began, &reply);
@@ -89,7 +89,7 @@ impl Core {
         &self,
         operation: Operation,
         began: Option<Moment>,
-        reply: &Result<T, Trouble>,
+        reply: &Result<T, StoreError>,
     ) {
         if let Some(began) = began {
             let took = self.clock.now().since(began);
@@ -135,7 +135,7 @@ impl Core {
     }
 }
 
-fn outcome(trouble: &Trouble) -> CommandOutcome {
+fn outcome(trouble: &StoreError) -> CommandOutcome {
     match trouble.outage {
         Outage::TimedOut => CommandOutcome::TimedOut,
         Outage::Unreachable => CommandOutcome::Unreachable,

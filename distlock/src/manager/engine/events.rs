@@ -11,7 +11,7 @@ use crate::manager::engine::watch;
 use crate::manager::telemetry::report;
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
-use crate::protocol::words::{Grant, Owner, Revocation};
+use crate::protocol::messages::{Grant, Owner, RevocationNotice};
 use crate::store::{EventSink, StoreEvent};
 
 /// The receiver of a store's events. Exists before the store, and does not keep the manager alive.
@@ -49,7 +49,7 @@ impl Mailbox {
     fn receive(&self, event: StoreEvent) {
         let core = self.core();
         match (event, core) {
-            (StoreEvent::Happened(event), core) => {
+            (StoreEvent::Observer(event), core) => {
                 let delivery = match event {
                     Event::ClockOffset { .. } => Delivery::BestEffort,
                     _ => Delivery::Guaranteed,
@@ -62,31 +62,32 @@ impl Mailbox {
                     (self.executor).spawn_blocking(move || report::happened(&event, core.as_ref()));
                 }
             }
-            (StoreEvent::Noted(note), core) => {
+            (StoreEvent::Log(note), core) => {
                 (self.executor).spawn_blocking(move || report::note(&note, core.as_ref()));
             }
             (StoreEvent::Granted(grant), Some(core)) => granted(&core, grant),
             (StoreEvent::Revoked(revocation), Some(core)) => revoked(&core, &revocation),
-            (StoreEvent::Unheard(owners), Some(core)) => unheard(&core, owners),
+            (StoreEvent::Stalled(owners), Some(core)) => unheard(&core, owners),
             (StoreEvent::Reconnected, Some(core)) => {
                 core.clone().executor.spawn_later(reconnected(core));
             }
             (StoreEvent::Moved, Some(core)) => ask_again(&core),
             (StoreEvent::RenewalsReconnected, Some(core)) => watch::renew_all(&core),
-            // No claim exists before the manager does, or after it.
+            // No acquisition exists before the manager does, or after it.
             (_, None) => {}
         }
     }
 }
 
-/// Applies a grant to its claim. Gives it back if no claim here has that id for that lock.
+/// Applies a grant to its acquisition. Gives it back if no acquisition here has that id for that
+/// lock.
 fn granted(core: &Arc<Core>, grant: Grant) {
     let entry = core.claims.find(grant.owner);
     match entry.filter(|entry| entry.request.key.same_lock(&grant.key)) {
         Some(entry) => {
             let now = core.clock.now();
             core.claims
-                .with(&entry, |claim| claim.handle_grant(&grant, now));
+                .with(&entry, |acquisition| acquisition.handle_grant(&grant, now));
             entry.changed.notify_one();
         }
         None => release::undo_unknown(core, grant.key, grant.owner, grant.lease),
@@ -94,12 +95,13 @@ fn granted(core: &Arc<Core>, grant: Grant) {
 }
 
 /// Ends the revoked hold. Its holder stops, and then releases.
-fn revoked(core: &Arc<Core>, revocation: &Revocation) {
+fn revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
     for entry in core.claims.held() {
         if entry.request.key.same_lock(&revocation.key) {
             let now = core.clock.now();
-            core.claims
-                .with(&entry, |claim| claim.handle_revocation(revocation, now));
+            core.claims.with(&entry, |acquisition| {
+                acquisition.handle_revocation(revocation, now)
+            });
             release::tell_loss(core, &entry);
         }
     }
@@ -110,7 +112,8 @@ fn unheard(core: &Arc<Core>, owners: Vec<Owner>) {
     for owner in owners {
         let now = core.clock.now();
         if let Some(entry) = core.claims.find(owner) {
-            core.claims.with(&entry, |claim| claim.handle_hang(now));
+            core.claims
+                .with(&entry, |acquisition| acquisition.handle_hang(now));
             entry.changed.notify_one();
             release::submit_what_is_given_back(core, &entry);
         } else {
@@ -129,7 +132,8 @@ async fn reconnected(core: Arc<Core>) {
 
 fn ask_again(core: &Core) {
     for entry in core.claims.waiting() {
-        core.claims.with(&entry, |claim| claim.handle_missing());
+        core.claims
+            .with(&entry, |acquisition| acquisition.handle_missing());
         entry.changed.notify_one();
     }
 }

@@ -11,8 +11,8 @@ use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::table::Entry;
-use crate::protocol::claim::{Claim, Grip};
-use crate::protocol::outcome::End;
+use crate::protocol::acquisition::{Acquisition, HoldInfo};
+use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::Moment;
 use crate::util::notified::until;
 
@@ -37,7 +37,7 @@ use crate::util::notified::until;
 pub struct HeldLock {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
-    pub(crate) grip: Grip,
+    pub(crate) grip: HoldInfo,
 }
 
 impl HeldLock {
@@ -67,8 +67,8 @@ impl HeldLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
-    /// let key = locks.lock("report").run(async |held| Ok::<_, distlock::Error>(held.key().to_owned())).await?;
-    /// assert_eq!(key, "report");
+    /// let key = locks.lock("report").run(async |held| Ok::<_,
+    /// distlock::Error>(held.key().to_owned())).await?; assert_eq!(key, "report");
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -93,16 +93,16 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.grip.belief.holds_at(self.core.clock.now())
+        self.grip.safe_deadline.check_valid(self.core.clock.now())
     }
 
     /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
     ///
     /// A handed-over lock is granted for at most one second, or for the lease if that is shorter.
     /// So at the start of a contended body the result is below a second, however long the lease is.
-    /// The store confirms the full lease while the body runs; [`confirmed`](HeldLock::confirmed) waits
-    /// for that. Then the result is at least about two thirds of the lease (or the lease minus 10
-    /// s, if that is more), unless renewals fail.
+    /// The store confirms the full lease while the body runs; [`confirmed`](HeldLock::confirmed)
+    /// waits for that. Then the result is at least about two thirds of the lease (or the lease
+    /// minus 10 s, if that is more), unless renewals fail.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -124,7 +124,7 @@ impl HeldLock {
         if !self.is_held() {
             return Duration::ZERO;
         }
-        let until = self.grip.belief.until().unwrap_or(Moment(0));
+        let until = self.grip.safe_deadline.valid_until().unwrap_or(Moment(0));
         until.since(self.core.clock.now())
     }
 
@@ -165,9 +165,9 @@ impl HeldLock {
     pub async fn confirmed(&self) -> Result<(), Error> {
         let confirmed = until(&self.entry.confirmed, || {
             let now = self.core.clock.now();
-            let is_confirmed = self.core.claims.with(&self.entry, |claim| {
-                claim.confirm_now(now);
-                claim.is_confirmed()
+            let is_confirmed = self.core.claims.with(&self.entry, |acquisition| {
+                acquisition.confirm_now(now);
+                acquisition.is_confirmed()
             });
             is_confirmed.then_some(())
         });
@@ -233,9 +233,11 @@ impl HeldLock {
 }
 
 impl HeldLock {
-    /// Returns the hold of a claim, if the claim is or was held.
+    /// Returns the hold of an acquisition, if the acquisition is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
-        let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
+        let grip = core
+            .claims
+            .peek(entry, |acquisition| acquisition.hold_info().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
         Some(HeldLock { core, entry, grip })
     }
@@ -247,7 +249,7 @@ impl HeldLock {
     ) -> Option<Self> {
         let believed = entries.filter_map(|entry| {
             let held = HeldLock::of(core, entry)?;
-            Some((held.grip.belief.until()?, held))
+            Some((held.grip.safe_deadline.valid_until()?, held))
         });
         let (_, nearest) = believed.min_by_key(|(until, _)| *until)?;
         Some(nearest)
@@ -268,7 +270,7 @@ impl HeldLock {
 
     /// Returns the safe deadline, also after the hold has ended.
     pub(crate) fn believed_until(&self) -> Moment {
-        self.grip.belief.last()
+        self.grip.safe_deadline.last()
     }
 
     /// Returns how long ago the safe deadline passed. More than a moment means that this process,
@@ -283,27 +285,27 @@ impl HeldLock {
             return None;
         }
         let now = self.core.clock.now();
-        let end = self.core.claims.with(&self.entry, |claim| {
-            claim.handle_time(now);
-            claim.end().cloned()
+        let end = self.core.claims.with(&self.entry, |acquisition| {
+            acquisition.handle_time(now);
+            acquisition.end().cloned()
         });
         // A hold that ended without a known reason counts as gone.
-        Some(self.ended_by(&end.unwrap_or(End::Gone)))
+        Some(self.ended_by(&end.unwrap_or(HoldEnd::Gone)))
     }
 
     /// Returns the error of a lost hold, to the first caller only.
     pub(crate) fn untold_loss(&self) -> Option<Error> {
-        let lost = self.core.claims.with(&self.entry, Claim::poll_loss);
+        let lost = self.core.claims.with(&self.entry, Acquisition::poll_loss);
         lost.map(|end| self.ended_by(&end))
     }
 
     /// Returns the error for a hold that ended this way.
-    pub(crate) fn ended_by(&self, end: &End) -> Error {
+    pub(crate) fn ended_by(&self, end: &HoldEnd) -> Error {
         let (key, fencing_token) = (self.key().to_owned(), Some(self.grip.token));
         let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut body = BodyState::Running;
         let reason = match end {
-            End::Limit => {
+            HoldEnd::MaxHold => {
                 return Error::MaxHoldExceeded {
                     key,
                     fencing_token,
@@ -311,19 +313,19 @@ impl HeldLock {
                     body,
                 };
             }
-            End::Released => return Error::Released { key, fencing_token },
-            End::Gone => LossReason::Gone,
-            End::NotOurs => {
+            HoldEnd::Released => return Error::Released { key, fencing_token },
+            HoldEnd::Gone => LossReason::Gone,
+            HoldEnd::NotOurs => {
                 if self.entry.is_completed() {
                     body = BodyState::Completed;
                 }
                 LossReason::Gone
             }
-            End::NotRenewed(error) => LossReason::NotRenewed {
+            HoldEnd::NotRenewed(error) => LossReason::NotRenewed {
                 last_error: known(error),
             },
-            End::Revoked(by) => LossReason::Revoked { by: known(by) },
-            End::ShutDown => LossReason::ShutDown,
+            HoldEnd::Revoked(by) => LossReason::Revoked { by: known(by) },
+            HoldEnd::ShutDown => LossReason::ShutDown,
         };
         Error::Lost {
             key,

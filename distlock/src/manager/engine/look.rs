@@ -10,8 +10,8 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::long_waits::LongWaits;
-use crate::protocol::timing::LOOK_EVERY;
-use crate::protocol::words::{Look, LookReply};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply};
+use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 
 /// Upper limit of the cost of one script, in owners.
 const LOOK_BATCH: usize = 500;
@@ -20,18 +20,18 @@ const LOOK_BATCH: usize = 500;
 const KEY_COST: usize = 10;
 
 /// Timeout of a queue check.
-const LOOK_WITHIN: Duration = LOOK_EVERY;
+const LOOK_WITHIN: Duration = QUEUE_CHECK_INTERVAL;
 
 /// The waiters of this client on one key.
 #[derive(Clone, Debug)]
 struct Waiting {
-    look: Look,
+    look: CheckQueue,
     entries: Vec<Arc<Entry>>,
 }
 
 /// Checks all queues in which calls wait, until the manager closes.
 pub(crate) async fn keep_looking(core: Arc<Core>) {
-    if !core.rules.drive {
+    if !core.rules.grant_next {
         return;
     }
     let mut long_waits = LongWaits::default();
@@ -39,7 +39,7 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
         if core.claims.waiting().is_empty() && core.claims.due_calls().is_empty() {
             core.claims.queued.notified().await;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
         long_waits.report(&core, core.clock.now());
         leave_for_the_stuck(&core);
         for batch in batches(core.claims.waiting()) {
@@ -53,9 +53,9 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
 fn leave_for_the_stuck(core: &Arc<Core>) {
     let now = core.clock.now();
     for entry in core.claims.waiting() {
-        let is_refused = core.claims.with(&entry, |claim| {
-            claim.handle_time(now);
-            claim.is_refused()
+        let is_refused = core.claims.with(&entry, |acquisition| {
+            acquisition.handle_time(now);
+            acquisition.is_refused()
         });
         if is_refused {
             entry.changed.notify_one();
@@ -67,7 +67,8 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
         return;
     }
     for entry in core.claims.due_calls() {
-        core.claims.with(&entry, |claim| claim.handle_look(now));
+        core.claims
+            .with(&entry, |acquisition| acquisition.handle_queue_check(now));
         entry.changed.notify_one();
         release::submit_what_is_given_back(core, &entry);
     }
@@ -75,7 +76,7 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
 
 /// Checks queues. Repeats at once for free locks behind more dead waiters than one check removes.
 async fn look(core: &Core, mut batch: Vec<Waiting>) {
-    let until = core.clock.now() + LOOK_EVERY;
+    let until = core.clock.now() + QUEUE_CHECK_INTERVAL;
     while !batch.is_empty() && core.clock.now() < until {
         let looks: Vec<_> = batch.iter().map(|waiting| waiting.look.clone()).collect();
         let Ok(replies) = core.call(&*looks, LOOK_WITHIN).await else {
@@ -92,22 +93,22 @@ async fn look(core: &Core, mut batch: Vec<Waiting>) {
     }
 }
 
-fn tell(core: &Core, waiting: &Waiting, reply: &LookReply) {
+fn tell(core: &Core, waiting: &Waiting, reply: &CheckQueueReply) {
     for entry in &waiting.entries {
-        core.claims.with(entry, |claim| match reply {
-            LookReply::Seen { occupant, missing } => {
+        core.claims.with(entry, |acquisition| match reply {
+            CheckQueueReply::Checked { occupant, missing } => {
                 let holder = occupant.as_ref().and_then(|occupant| occupant.ours);
                 if holder == Some(entry.owner) {
-                    claim.handle_found();
+                    acquisition.handle_found();
                 } else if missing.contains(&entry.owner) {
-                    claim.handle_missing();
+                    acquisition.handle_missing();
                 } else {
-                    claim.handle_occupied(occupant.clone());
+                    acquisition.handle_occupied(occupant.clone());
                 }
             }
-            LookReply::Foreign(detail) => claim.handle_foreign(detail.clone()),
+            CheckQueueReply::Foreign(detail) => acquisition.handle_foreign(detail.clone()),
             // The next check retries, at most until `wait` ends.
-            LookReply::Failed(_) => {}
+            CheckQueueReply::Failed(_) => {}
         });
         entry.changed.notify_one();
     }
@@ -115,12 +116,12 @@ fn tell(core: &Core, waiting: &Waiting, reply: &LookReply) {
 
 impl Waiting {
     /// Returns true if the lock is free, and a waiter of this client is still queued.
-    fn is_unfinished(&self, reply: &LookReply) -> bool {
+    fn is_unfinished(&self, reply: &CheckQueueReply) -> bool {
         match reply {
-            LookReply::Seen { occupant, missing } => {
+            CheckQueueReply::Checked { occupant, missing } => {
                 occupant.is_none() && missing.len() < self.entries.len()
             }
-            LookReply::Foreign(_) | LookReply::Failed(_) => false,
+            CheckQueueReply::Foreign(_) | CheckQueueReply::Failed(_) => false,
         }
     }
 
@@ -140,7 +141,7 @@ fn batches(waiting: Vec<Arc<Entry>>) -> Vec<Vec<Waiting>> {
     for (key, entries) in by_key {
         for part in entries.chunks(LOOK_BATCH - KEY_COST) {
             let waiting = Waiting {
-                look: Look {
+                look: CheckQueue {
                     key: key.clone(),
                     owners: part.iter().map(|entry| entry.owner).collect(),
                 },

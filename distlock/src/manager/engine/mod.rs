@@ -1,4 +1,4 @@
-//! The work on a manager's claims: acquire, renew, check queues, release, shut down.
+//! The work on a manager's acquisitions: acquire, renew, check queues, release, shut down.
 
 pub(crate) mod acquire;
 pub(crate) mod backlog;

@@ -16,12 +16,12 @@ use crate::manager::telemetry::lost;
 use crate::manager::telemetry::observed;
 use crate::manager::telemetry::report;
 use crate::observer::event::Operation;
-use crate::protocol::claim::Claim;
-use crate::protocol::claim::leaving::Left;
+use crate::protocol::acquisition::Acquisition;
+use crate::protocol::acquisition::releasing::ReleaseStep;
+use crate::protocol::messages::{Owner, ReleaseReply};
 use crate::protocol::request::Request;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Owner, ReleaseReply};
-use crate::store::Lane;
+use crate::protocol::store_error::StoreError;
+use crate::store::RuntimeConnection;
 use crate::util::clock::Moment;
 
 /// The pause before a failed release is retried, and the interval of sweeps.
@@ -35,7 +35,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Trie
         return Tried::Nothing;
     }
     let release = new(core, &hold.entry, None);
-    match core.store.lane() {
+    match core.store.runtime_connection() {
         Some(lane) => {
             core.releases.leave_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
@@ -64,22 +64,23 @@ pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
     let Some(release) = core.releases.take_from_holder(owner) else {
         return;
     };
-    let within = release.entry.request.timing.command_deadline();
-    let (unheard, now) = (Trouble::timed_out(within), core.clock.now());
-    (core.claims).with(&release.entry, |claim| {
-        claim.handle_release(Err(unheard), now)
+    let within = release.entry.request.timing.command_timeout();
+    let (unheard, now) = (StoreError::timed_out(within), core.clock.now());
+    (core.claims).with(&release.entry, |acquisition| {
+        acquisition.handle_release_reply(Err(unheard), now)
     });
     drop(retry(core, release));
 }
 
-/// Releases a claim that gave back what its call did not take.
+/// Releases an acquisition that gave back what its call did not take.
 pub(crate) fn submit_what_is_given_back(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if core.claims.with(entry, Claim::poll_release) {
+    if core.claims.with(entry, Acquisition::poll_release) {
         submit(core, entry);
     }
 }
 
-/// Releases what the store may have of a claim, behind others, because no caller waits for it.
+/// Releases what the store may have of an acquisition, behind others, because no caller waits for
+/// it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     if leave(core, entry, Duration::ZERO) {
         submit(core, entry);
@@ -88,7 +89,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// Releases an id without a claim here, whatever the store has of it.
+/// Releases an id without an acquisition here, whatever the store has of it.
 pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
     let options = Options {
         lease,
@@ -96,11 +97,14 @@ pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: 
     };
     let now = core.clock.now();
     let request = Arc::new(Request::new(key, options, now));
-    let claim = Claim::unknown(request, core.rules, now);
-    submit(core, &Entry::unknown(owner, claim, core.in_store.token()));
+    let acquisition = Acquisition::unknown(request, core.rules, now);
+    submit(
+        core,
+        &Entry::unknown(owner, acquisition, core.in_store.token()),
+    );
 }
 
-/// Starts the release of a claim, or queues it behind others.
+/// Starts the release of an acquisition, or queues it behind others.
 pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     if let Some(release) = core.releases.start(new(core, entry, None)) {
         core.executor.spawn(work(core.clone(), release));
@@ -109,7 +113,8 @@ pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
 
 fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
     let now = core.clock.now();
-    core.claims.with(entry, |claim| claim.leave(keep, now))
+    core.claims
+        .with(entry, |acquisition| acquisition.release(keep, now))
 }
 
 /// Hands on the lock when its `min_hold` has ended; the TTL does if the manager closes before. Call
@@ -150,16 +155,18 @@ async fn work(core: Arc<Core>, mut release: Release) {
 async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let entry = release.entry.clone();
     let now = core.clock.now();
-    let keep = core.claims.peek(&entry, |claim| claim.keep(now));
-    let timeout = entry.request.timing.command_deadline();
+    let keep = core
+        .claims
+        .peek(&entry, |acquisition| acquisition.keep(now));
+    let timeout = entry.request.timing.command_timeout();
     let answer = core.call(entry.release(keep), timeout).await;
     let failed = answer.is_err();
-    let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
+    let answers = !matches!(&answer, Err(trouble) if trouble.is_unanswered());
     let left = judge(core, &entry, answer);
     if std::mem::take(&mut release.is_first) {
         observed::publish_release(core, &entry, now, left, failed);
     }
-    if left == Left::Done && !keep.is_zero() {
+    if left == ReleaseStep::Done && !keep.is_zero() {
         hand_on_at(core, &entry, now + keep);
     }
     if let Some(tell) = release.tell.take() {
@@ -167,11 +174,13 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         let _ = tell.send(left.into());
     }
     match left {
-        Left::Done | Left::NotOurs => core.releases.done(),
+        ReleaseStep::Done | ReleaseStep::NotOurs => core.releases.done(),
         // After the shutdown, no connection is left for a retry.
-        Left::Again(_) if core.phase() == Phase::Closed => core.releases.done(),
-        Left::Again(_) if is_past(core, &release) => core.releases.give_up(&release, answers),
-        Left::Again(due) => {
+        ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => core.releases.done(),
+        ReleaseStep::RepeatAt(_) if is_past(core, &release) => {
+            core.releases.give_up(&release, answers)
+        }
+        ReleaseStep::RepeatAt(due) => {
             release.due = due;
             core.releases.again(release, answers)
         }
@@ -179,12 +188,16 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
 }
 
 /// Returns the result of a reply, and reports a loss that it reveals.
-fn judge(core: &Arc<Core>, entry: &Arc<Entry>, answer: Result<ReleaseReply, Trouble>) -> Left {
+fn judge(
+    core: &Arc<Core>,
+    entry: &Arc<Entry>,
+    answer: Result<ReleaseReply, StoreError>,
+) -> ReleaseStep {
     let now = core.clock.now();
-    let left = core
-        .claims
-        .with(entry, |claim| claim.handle_release(answer, now));
-    if left == Left::NotOurs {
+    let left = core.claims.with(entry, |acquisition| {
+        acquisition.handle_release_reply(answer, now)
+    });
+    if left == ReleaseStep::NotOurs {
         tell_loss(core, entry);
     }
     left
@@ -192,7 +205,8 @@ fn judge(core: &Arc<Core>, entry: &Arc<Entry>, answer: Result<ReleaseReply, Trou
 
 fn is_past(core: &Core, release: &Release) -> bool {
     let now = core.clock.now();
-    core.claims.peek(&release.entry, |claim| claim.is_past(now))
+    core.claims
+        .peek(&release.entry, |acquisition| acquisition.has_expired(now))
 }
 
 /// Retries failed releases when they are due and the store can be used.
@@ -267,7 +281,7 @@ impl Tried {
 pub(crate) struct Here {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    lane: Box<dyn Lane>,
+    lane: Box<dyn RuntimeConnection>,
     is_done: bool,
 }
 
@@ -276,8 +290,8 @@ impl Here {
     async fn send(mut self) -> Result<Answered, oneshot::Receiver<Answered>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
-        let keep = core.claims.peek(entry, |claim| claim.keep(now));
-        let timeout = entry.request.timing.command_deadline();
+        let keep = core.claims.peek(entry, |acquisition| acquisition.keep(now));
+        let timeout = entry.request.timing.command_timeout();
         let began = core.call_began();
         let answer = Sole::new(self.lane.release(entry.release(keep), timeout)).await;
         if let Some(answer) = &answer {
@@ -295,10 +309,10 @@ impl Here {
         let left = judge(core, entry, answer);
         release.is_first = false;
         observed::publish_release(core, entry, now, left, failed);
-        if left == Left::Done && !keep.is_zero() {
+        if left == ReleaseStep::Done && !keep.is_zero() {
             hand_on_at(core, entry, now + keep);
         }
-        if matches!(left, Left::Again(_)) {
+        if matches!(left, ReleaseStep::RepeatAt(_)) {
             drop(retry(core, release));
         }
         Ok(left.into())
@@ -313,11 +327,11 @@ impl Drop for Here {
     }
 }
 
-impl From<Left> for Answered {
-    fn from(left: Left) -> Self {
+impl From<ReleaseStep> for Answered {
+    fn from(left: ReleaseStep) -> Self {
         match left {
-            Left::NotOurs => Answered::NotOurs,
-            Left::Done | Left::Again(_) => Answered::Released,
+            ReleaseStep::NotOurs => Answered::NotOurs,
+            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => Answered::Released,
         }
     }
 }

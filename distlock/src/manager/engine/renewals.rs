@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 

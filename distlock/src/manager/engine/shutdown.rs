@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
-use crate::protocol::claim::Standing;
+use crate::protocol::acquisition::AcquisitionState;
 
 /// Upper limit of the waits for releases in flight, and for observers, when a manager ends.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -65,21 +65,25 @@ fn end_claims(core: &Arc<Core>) -> Vec<Arc<Entry>> {
     let now = core.clock.now();
     let mut held = Vec::new();
     for entry in core.claims.asking().into_iter().chain(core.claims.held()) {
-        let (before, is_under_way_at_home) = core.claims.with(&entry, |claim| {
-            let is_unanswered = claim.is_unanswered() && !entry.is_on_lane();
-            let before = claim.standing();
-            claim.handle_shutdown(now);
+        let (before, is_under_way_at_home) = core.claims.with(&entry, |acquisition| {
+            let is_unanswered = acquisition.is_in_flight() && !entry.is_on_lane();
+            let before = acquisition.state();
+            acquisition.handle_shutdown(now);
             (before, is_unanswered)
         });
         entry.changed.notify_one();
         match before {
-            Standing::Held => {
+            AcquisitionState::Held => {
                 release::tell_loss(core, &entry);
                 held.push(entry);
             }
-            // `perform` releases a claim with a command in flight on the I/O thread. The runtimes
-            // of the other calls may not run.
-            Standing::Asking | Standing::Queued | Standing::Due if !is_under_way_at_home => {
+            // `perform` releases an acquisition with a command in flight on the I/O thread. The
+            // runtimes of the other calls may not run.
+            AcquisitionState::Acquiring
+            | AcquisitionState::Queued
+            | AcquisitionState::AwaitsCall
+                if !is_under_way_at_home =>
+            {
                 release::release_in_background(core, &entry);
             }
             _ => {}

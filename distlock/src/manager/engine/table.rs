@@ -1,4 +1,4 @@
-//! All claims of a manager, each until it has ended, and the notifications of their changes.
+//! All acquisitions of a manager, each until it has ended, and the notifications of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,22 +8,22 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::protocol::claim::{Claim, Standing};
+use crate::protocol::acquisition::{Acquisition, AcquisitionState};
+use crate::protocol::messages::{Acquire, Owner};
 use crate::protocol::request::Request;
-use crate::protocol::timing::TICK;
-use crate::protocol::words::{Ask, Owner};
+use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::command::{Confirm, Release};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
-/// The claims of a manager, ordered by owner id, so that a simulation can be repeated.
+/// The acquisitions of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Mutex<Rows>,
     /// Wakes the watchdog when a hold becomes due earlier than expected.
     pub(crate) due: Notify,
-    /// Wakes the queue checks when a claim is queued, or its call is to continue.
+    /// Wakes the queue checks when an acquisition is queued, or its call is to continue.
     pub(crate) queued: Notify,
 }
 
@@ -38,28 +38,28 @@ struct Rows {
     arrivals: u64,
 }
 
-/// The published state of a claim.
+/// The published state of an acquisition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
-    standing: Standing,
+    standing: AcquisitionState,
     due: Option<Moment>,
 }
 
 impl State {
-    fn of(claim: &Claim) -> Self {
+    fn of(acquisition: &Acquisition) -> Self {
         State {
-            standing: claim.standing(),
-            due: claim.poll_timeout(),
+            standing: acquisition.state(),
+            due: acquisition.poll_timeout(),
         }
     }
 }
 
-/// A claim, shared by its call or holder and the tasks that work for it.
+/// An acquisition, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) owner: Owner,
     pub(crate) request: Arc<Request>,
-    claim: Mutex<Claim>,
+    acquisition: Mutex<Acquisition>,
     /// Its place among all calls: the first call acquires first, also after a reconnect.
     arrival: u64,
     /// Wakes the call that acquires.
@@ -82,11 +82,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn new(owner: Owner, claim: Claim, arrival: u64, in_store: TaskTrackerToken) -> Arc<Self> {
+    fn new(
+        owner: Owner,
+        acquisition: Acquisition,
+        arrival: u64,
+        in_store: TaskTrackerToken,
+    ) -> Arc<Self> {
         Arc::new(Entry {
             owner,
-            request: claim.request().clone(),
-            claim: Mutex::new(claim),
+            request: acquisition.request().clone(),
+            acquisition: Mutex::new(acquisition),
             arrival,
             changed: Notify::new(),
             on_lane: AtomicBool::new(false),
@@ -100,9 +105,13 @@ impl Entry {
         })
     }
 
-    /// Returns a claim that is in no table, for an id that no call here uses.
-    pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: TaskTrackerToken) -> Arc<Self> {
-        Self::new(owner, claim, 0, in_store)
+    /// Returns an acquisition that is in no table, for an id that no call here uses.
+    pub(crate) fn unknown(
+        owner: Owner,
+        acquisition: Acquisition,
+        in_store: TaskTrackerToken,
+    ) -> Arc<Self> {
+        Self::new(owner, acquisition, 0, in_store)
     }
 
     /// Sets whether its command uses a runtime connection.
@@ -114,8 +123,8 @@ impl Entry {
         self.on_lane.load(Ordering::Acquire)
     }
 
-    pub(crate) fn ask(&self, wait: Duration) -> Ask<'_> {
-        Ask {
+    pub(crate) fn ask(&self, wait: Duration) -> Acquire<'_> {
+        Acquire {
             key: &self.request.key,
             owner: self.owner,
             timing: self.request.timing,
@@ -185,47 +194,54 @@ impl Drop for RunningBody<'_> {
 }
 
 impl Table {
-    /// Adds a claim for a call that is about to acquire.
+    /// Adds an acquisition for a call that is about to acquire.
     pub(crate) fn enter(
         &self,
         owner: Owner,
-        claim: Claim,
+        acquisition: Acquisition,
         in_store: TaskTrackerToken,
     ) -> Arc<Entry> {
         let mut rows = lock(&self.rows);
         rows.arrivals += 1;
-        let entry = Entry::new(owner, claim, rows.arrivals, in_store);
+        let entry = Entry::new(owner, acquisition, rows.arrivals, in_store);
         rows.asking.insert(owner, entry.clone());
         entry
     }
 
-    /// Runs `act` on a claim, and publishes what changed. Every change of a claim uses this
-    /// function.
-    pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
-        let mut claim = lock(&entry.claim);
-        let before = State::of(&claim);
-        let was_confirmed = claim.is_confirmed();
-        let result = act(&mut claim);
-        self.update(entry, &claim, before, was_confirmed);
+    /// Runs `act` on an acquisition, and publishes what changed. Every change of an acquisition
+    /// uses this function.
+    pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Acquisition) -> T) -> T {
+        let mut acquisition = lock(&entry.acquisition);
+        let before = State::of(&acquisition);
+        let was_confirmed = acquisition.is_confirmed();
+        let result = act(&mut acquisition);
+        self.update(entry, &acquisition, before, was_confirmed);
         result
     }
 
-    fn update(&self, entry: &Arc<Entry>, claim: &Claim, before: State, was_confirmed: bool) {
-        let after = State::of(claim);
+    fn update(
+        &self,
+        entry: &Arc<Entry>,
+        acquisition: &Acquisition,
+        before: State,
+        was_confirmed: bool,
+    ) {
+        let after = State::of(acquisition);
         if before != after {
             self.publish(entry, before.standing, after);
         }
-        if before.standing == Standing::Held && !was_confirmed && claim.is_confirmed() {
+        if before.standing == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed()
+        {
             entry.confirmed.notify_waiters();
         }
     }
 
-    /// The caller has locked the claim, so that no other thread publishes an older state.
-    fn publish(&self, entry: &Arc<Entry>, before: Standing, after: State) {
+    /// The caller has locked the acquisition, so that no other thread publishes an older state.
+    fn publish(&self, entry: &Arc<Entry>, before: AcquisitionState, after: State) {
         let mut rows = lock(&self.rows);
         let woken = match (after.standing, after.due) {
-            (Standing::Held, Some(due)) => rows.hold(entry, due),
-            (Standing::Over, _) => {
+            (AcquisitionState::Held, Some(due)) => rows.hold(entry, due),
+            (AcquisitionState::Ended, _) => {
                 rows.remove(entry.owner);
                 false
             }
@@ -239,39 +255,39 @@ impl Table {
             return;
         }
         match after.standing {
-            Standing::Queued | Standing::Due => self.queued.notify_one(),
-            Standing::Over => entry.over.notify_waiters(),
-            Standing::Asking | Standing::Held => {}
+            AcquisitionState::Queued | AcquisitionState::AwaitsCall => self.queued.notify_one(),
+            AcquisitionState::Ended => entry.over.notify_waiters(),
+            AcquisitionState::Acquiring | AcquisitionState::Held => {}
         }
     }
 
-    /// Returns the claim of an id, unless it has ended.
+    /// Returns the acquisition of an id, unless it has ended.
     pub(crate) fn find(&self, owner: Owner) -> Option<Arc<Entry>> {
         let rows = lock(&self.rows);
         let held = || rows.held.get(&owner).map(|(_, entry)| entry.clone());
         rows.asking.get(&owner).cloned().or_else(held)
     }
 
-    /// Returns the claims that acquire or wait, in the order of their calls.
+    /// Returns the acquisitions that acquire or wait, in the order of their calls.
     pub(crate) fn asking(&self) -> Vec<Arc<Entry>> {
         let mut all: Vec<_> = lock(&self.rows).asking.values().cloned().collect();
         all.sort_unstable_by_key(|entry| entry.arrival);
         all
     }
 
-    /// Returns the queued claims, in the order of their calls.
+    /// Returns the queued acquisitions, in the order of their calls.
     pub(crate) fn waiting(&self) -> Vec<Arc<Entry>> {
-        self.standing(Standing::Queued)
+        self.standing(AcquisitionState::Queued)
     }
 
-    /// Returns the claims with a call that is to continue, in the order of the calls.
+    /// Returns the acquisitions with a call that is to continue, in the order of the calls.
     pub(crate) fn due_calls(&self) -> Vec<Arc<Entry>> {
-        self.standing(Standing::Due)
+        self.standing(AcquisitionState::AwaitsCall)
     }
 
-    fn standing(&self, standing: Standing) -> Vec<Arc<Entry>> {
+    fn standing(&self, standing: AcquisitionState) -> Vec<Arc<Entry>> {
         let mut all = self.asking();
-        all.retain(|entry| lock(&entry.claim).standing() == standing);
+        all.retain(|entry| lock(&entry.acquisition).state() == standing);
         all
     }
 
@@ -280,7 +296,7 @@ impl Table {
         rows.held.values().map(|(_, entry)| entry.clone()).collect()
     }
 
-    /// Returns the number of holds, and of claims that acquire or wait.
+    /// Returns the number of holds, and of acquisitions that acquire or wait.
     pub(crate) fn count(&self) -> (usize, usize) {
         let rows = lock(&self.rows);
         (rows.held.len(), rows.asking.len())
@@ -296,21 +312,24 @@ impl Table {
     }
 
     /// Returns how long the watchdog may sleep; `None` if nothing is held. The result is at most
-    /// `TICK`, because a timer may sleep through a suspend.
+    /// `MAX_WATCHDOG_SLEEP`, because a timer may sleep through a suspend.
     pub(crate) fn sleep(&self, now: Moment) -> Option<Duration> {
         let mut rows = lock(&self.rows);
-        let sleep = rows.due.first().map(|(due, _)| due.since(now).min(TICK));
+        let sleep = rows
+            .due
+            .first()
+            .map(|(due, _)| due.since(now).min(MAX_WATCHDOG_SLEEP));
         rows.wakes_at = sleep.map(|sleep| now + sleep);
         sleep
     }
 
-    /// Reads a claim without changing it.
+    /// Reads an acquisition without changing it.
     pub(crate) fn peek<T>(
         &self,
         entry: &Entry,
-        look: impl FnOnce(MutexGuard<'_, Claim>) -> T,
+        look: impl FnOnce(MutexGuard<'_, Acquisition>) -> T,
     ) -> T {
-        look(lock(&entry.claim))
+        look(lock(&entry.acquisition))
     }
 }
 

@@ -12,10 +12,10 @@ use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Event;
 use crate::observer::telemetry::Delivery;
-use crate::protocol::claim::{Claim, Standing};
+use crate::protocol::acquisition::{Acquisition, AcquisitionState};
+use crate::protocol::messages::{Renewal, RenewalFailure};
 use crate::protocol::outcome::Action;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Renewal, RenewalFailure};
+use crate::protocol::store_error::StoreError;
 use crate::util::clock::Moment;
 
 /// Upper limit of holds per script. More would block the server for too long.
@@ -27,19 +27,24 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
         let now = core.clock.now();
         let mut renewals = Vec::new();
         for entry in core.claims.due(now) {
-            match core.claims.with(&entry, |claim| claim.poll_action(now)) {
+            match core
+                .claims
+                .with(&entry, |acquisition| acquisition.poll_action(now))
+            {
                 Some(Action::Renew) => renewals.extend(Due::new(&core, entry)),
-                Some(Action::Confirm { within }) => {
+                Some(Action::Confirm { timeout }) => {
                     let core = core.clone();
                     core.clone().executor.spawn_later(async move {
-                        let answer = core.call(entry.confirm(), within).await;
+                        let answer = core.call(entry.confirm(), timeout).await;
                         let now = core.clock.now();
-                        (core.claims).with(&entry, |claim| claim.handle_confirmation(answer, now));
+                        (core.claims).with(&entry, |acquisition| {
+                            acquisition.handle_confirmation(answer, now)
+                        });
                         settle(&core, &entry);
                     });
                 }
                 // A hold never acquires, so without another action it has ended.
-                Some(Action::Ask { .. }) | None => settle(&core, &entry),
+                Some(Action::Acquire { .. }) | None => settle(&core, &entry),
             }
         }
         for batch in batches(renewals) {
@@ -58,14 +63,18 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
 pub(crate) fn renew_all(core: &Core) {
     let now = core.clock.now();
     for entry in core.claims.held() {
-        core.claims.with(&entry, |claim| claim.renew_now(now));
+        core.claims
+            .with(&entry, |acquisition| acquisition.renew_now(now));
     }
 }
 
 /// Reports a hold that was lost, and releases what it may have left in the store.
 pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let (is_over, is_gone) = core.claims.with(entry, |claim| {
-        (claim.standing() == Standing::Over, claim.poll_release())
+    let (is_over, is_gone) = core.claims.with(entry, |acquisition| {
+        (
+            acquisition.state() == AcquisitionState::Ended,
+            acquisition.poll_release(),
+        )
     });
     if is_over {
         release::tell_loss(core, entry);
@@ -84,7 +93,8 @@ struct Due {
 
 impl Due {
     fn new(core: &Core, entry: Arc<Entry>) -> Option<Self> {
-        let token = (core.claims).peek(&entry, |claim| Some(claim.grip()?.token))?;
+        let token =
+            (core.claims).peek(&entry, |acquisition| Some(acquisition.hold_info()?.token))?;
         let renewal = Renewal {
             key: entry.request.key.clone(),
             owner: entry.owner,
@@ -100,7 +110,7 @@ impl Due {
         let Renewal {
             timing, durability, ..
         } = &self.renewal;
-        (timing.command_deadline(), *durability)
+        (timing.command_timeout(), *durability)
     }
 }
 
@@ -115,12 +125,12 @@ fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
 }
 
 async fn renew(core: Arc<Core>, holds: Vec<Due>) {
-    let Some((within, _)) = holds.first().map(Due::kind) else {
+    let Some((timeout, _)) = holds.first().map(Due::kind) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
     let started = core.clock.now();
-    let answer = core.call(&*batch, within).await;
+    let answer = core.call(&*batch, timeout).await;
     let now = core.clock.now();
     let (sent, failures) = match answer {
         Ok(renewed) => {
@@ -131,7 +141,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
             (renewed.sent, renewed.failures)
         }
         Err(trouble) => {
-            let failed = |index| (index, RenewalFailure::Trouble(trouble.clone()));
+            let failed = |index| (index, RenewalFailure::Error(trouble.clone()));
             (started, (0..holds.len()).map(failed).collect())
         }
     };
@@ -145,8 +155,9 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
             Some(failure) => (Err(failure), started),
         };
         seen.note(&core, &entry, &answer, now);
-        core.claims
-            .with(&entry, |claim| claim.handle_renewal(answer, sent, now));
+        core.claims.with(&entry, |acquisition| {
+            acquisition.handle_renewal(answer, sent, now)
+        });
         settle(&core, &entry);
     }
     core.telemetry
@@ -167,7 +178,7 @@ struct Seen {
     gone: usize,
     /// The shortest time that a hold had left when it was renewed.
     slack: Option<Duration>,
-    refused: Vec<(Arc<Entry>, Trouble)>,
+    refused: Vec<(Arc<Entry>, StoreError)>,
     /// Holds that had little time left.
     slow: Vec<(Arc<Entry>, Duration)>,
 }
@@ -183,11 +194,14 @@ impl Seen {
         self.holds += 1;
         match answer {
             Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
-            Err(RenewalFailure::Trouble(trouble)) => {
+            Err(RenewalFailure::Error(trouble)) => {
                 self.refused.push((entry.clone(), trouble.clone()));
             }
             Ok(()) => {
-                let Some(slack) = core.claims.peek(entry, |claim| slack(&claim, now)) else {
+                let Some(slack) = core
+                    .claims
+                    .peek(entry, |acquisition| slack(&acquisition, now))
+                else {
                     return;
                 };
                 self.slack = Some(self.slack.map_or(slack, |least| least.min(slack)));
@@ -201,10 +215,10 @@ impl Seen {
 
 /// Returns how long a hold that is renewed now was still valid. `None` if the hold has ended, or is
 /// near its limit, where the value means nothing.
-fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
-    let grip = claim.grip()?;
-    let until = grip.belief.until()?;
-    let limit = claim.request().options.max_hold;
+fn slack(acquisition: &Acquisition, now: Moment) -> Option<Duration> {
+    let grip = acquisition.hold_info()?;
+    let until = grip.safe_deadline.valid_until()?;
+    let limit = acquisition.request().options.max_hold;
     let is_limit = limit.is_some_and(|limit| until >= grip.since + limit);
     (!is_limit).then(|| until.since(now))
 }

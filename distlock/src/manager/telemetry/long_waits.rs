@@ -10,7 +10,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Event;
-use crate::protocol::words::Occupant;
+use crate::protocol::messages::Occupant;
 use crate::util::clock::Moment;
 
 /// The shortest interval between two log lines about one key.
@@ -55,8 +55,9 @@ impl LongWaits {
 }
 
 fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
-    core.claims
-        .peek(entry, |claim| claim.occupant().map(Occupant::holder))
+    core.claims.peek(entry, |acquisition| {
+        acquisition.occupant().map(Occupant::holder)
+    })
 }
 
 fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
@@ -79,7 +80,9 @@ fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
     let Some(longest) = entries.iter().find(is_long) else {
         return;
     };
-    let refused = core.claims.peek(longest, |claim| claim.trouble().cloned());
+    let refused = core
+        .claims
+        .peek(longest, |acquisition| acquisition.error().cloned());
     let (waited, waiters) = (longest.request.waited(now), entries.len());
     let (holder, outage) = (holder(core, longest), core.store.outage().or(refused));
     let (of_report, request) = (core.clone(), longest.request.clone());

@@ -8,8 +8,8 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::observed::loss;
 use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::LossKind;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Inspection, Occupant};
+use crate::protocol::messages::{Inspection, Occupant};
+use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
 /// Timeout of the query for the present holder.
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-fn who(answer: Result<Box<Inspection>, Trouble>) -> String {
+fn who(answer: Result<Box<Inspection>, StoreError>) -> String {
     match answer.map(|inspection| *inspection) {
         Ok(Inspection {
             foreign: Some(_), ..

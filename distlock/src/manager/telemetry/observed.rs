@@ -11,7 +11,7 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::table::Entry;
 use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
-use crate::protocol::claim::leaving::Left;
+use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::util::clock::Moment;
 
 impl HeldLock {
@@ -76,16 +76,26 @@ pub(crate) fn loss(error: &Error) -> Option<LossKind> {
 }
 
 /// Publishes the outcome of the first attempt to release a hold.
-pub(crate) fn publish_release(core: &Core, entry: &Entry, began: Moment, left: Left, failed: bool) {
-    if core.telemetry.is_observed() && core.claims.peek(entry, |claim| claim.grip().is_some()) {
+pub(crate) fn publish_release(
+    core: &Core,
+    entry: &Entry,
+    began: Moment,
+    left: ReleaseStep,
+    failed: bool,
+) {
+    if core.telemetry.is_observed()
+        && core
+            .claims
+            .peek(entry, |acquisition| acquisition.hold_info().is_some())
+    {
         core.publish(&entry.request, |lock, key| Event::Released {
             lock,
             key,
             took: core.clock.now().since(began),
             outcome: match left {
-                Left::NotOurs => ReleaseOutcome::NotHeld,
-                Left::Again(_) if failed => ReleaseOutcome::Unconfirmed,
-                Left::Done | Left::Again(_) => ReleaseOutcome::Released,
+                ReleaseStep::NotOurs => ReleaseOutcome::NotHeld,
+                ReleaseStep::RepeatAt(_) if failed => ReleaseOutcome::Unconfirmed,
+                ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
             },
         });
     }

@@ -12,7 +12,7 @@ use crate::manager::engine::renewals::Failing;
 use crate::manager::telemetry::observed;
 use crate::observer::event::{AcquirePath, Event, UNLABELED};
 use crate::protocol::request::Request;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::Note;
 use crate::util::visible::Visible;
 
@@ -57,7 +57,7 @@ pub(crate) fn long_wait(
     waited: Duration,
     waiters: usize,
     holder: Option<Holder>,
-    outage: Option<Trouble>,
+    outage: Option<StoreError>,
 ) {
     let text = if outage.is_some() {
         "a call waits for long: the lock store cannot be used, and the call fails when its `wait` ends before the store is back"

@@ -1,29 +1,29 @@
 //! The store inside this process, which follows the rules of the Redis scripts.
 //!
-//! `slot` is one lock and its commands (the counterpart of `lua/`), `queue` its waiters, and
+//! `lock` is one lock and its commands (the counterpart of `lua/`), `queue` its waiters, and
 //! `server` all locks and their clients. Nothing runs in the background. The next call removes what
 //! has expired, and the regular queue checks of the waiters ensure that there is one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::call::{Call, Client};
-use self::server::{MemoryServer, Slots};
+use self::context::{CommandContext, RegisteredClient};
+use self::server::{MemoryLocks, MemoryServer};
 use crate::config::limits::Limits;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Look, ReleaseReply, Renewal, Renewed};
+use crate::protocol::messages::{CheckQueue, ReleaseReply, RenewReply, Renewal};
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, Inspect, List, Release, Reply};
-use crate::store::{BoxFuture, EventSink, LockStore, Opened, Settings};
+use crate::store::command::{Command, CommandReply, Inspect, List, Release};
+use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
-mod call;
+mod context;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/hooks.rs"]
 pub(crate) mod hooks;
+mod lock;
 mod queue;
 pub(crate) mod server;
-mod slot;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/memory/mod.rs"]
@@ -45,7 +45,7 @@ impl MemoryStore {
         settings: Settings,
         events: EventSink,
     ) -> Self {
-        let known = Client {
+        let known = RegisteredClient {
             events,
             name: settings.name.into(),
             max_waiters: usize::try_from(settings.max_waiters).unwrap_or(usize::MAX),
@@ -59,8 +59,8 @@ impl MemoryStore {
         self.server.identity()
     }
 
-    pub(crate) fn into_opened(self) -> Opened {
-        Opened {
+    pub(crate) fn into_opened_store(self) -> OpenedStore {
+        OpenedStore {
             identity: self.identity().clone(),
             store: Box::new(self),
             address: None,
@@ -82,10 +82,10 @@ impl LockStore for MemoryStore {
         &'a self,
         command: Command<'a>,
         _timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
             self.server
-                .call(&self.client, |slots, call| run(slots, call, command))
+                .call(&self.client, |locks, context| run(locks, context, command))
         })
     }
 
@@ -95,49 +95,58 @@ impl LockStore for MemoryStore {
     }
 }
 
-fn run(slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
-    let now = call.now;
+fn run(
+    locks: &mut MemoryLocks,
+    context: &mut CommandContext<'_>,
+    command: Command<'_>,
+) -> CommandReply {
+    let now = context.now;
     match command {
-        Command::Acquire(ask) => {
-            Reply::Asked(slots.with(ask.key, now, |slot| slot.ask(call, &ask)))
+        Command::Acquire(request) => CommandReply::Acquired(
+            locks.with(request.key, now, |lock| lock.acquire(context, &request)),
+        ),
+        Command::Confirm(confirm) => {
+            CommandReply::Confirmed(locks.with(confirm.key, now, |lock| {
+                lock.confirm(context, confirm.owner, confirm.timing)
+            }))
         }
-        Command::Confirm(confirm) => Reply::Confirmed(slots.with(confirm.key, now, |slot| {
-            slot.confirm(call, confirm.owner, confirm.timing)
-        })),
         Command::Renew(batch) => {
             let renew = |(index, renewal): (usize, &Renewal)| {
-                let renewed = slots.with(&renewal.key, now, |slot| slot.renew(call, renewal));
+                let renewed = locks.with(&renewal.key, now, |lock| lock.renew(context, renewal));
                 Some((index, renewed.err()?))
             };
             let failures = batch.iter().enumerate().filter_map(renew).collect();
-            Reply::Renewed(Renewed {
+            CommandReply::Renewed(RenewReply {
                 sent: now,
                 failures,
             })
         }
-        Command::Release(Release { key, owner, keep }) => Reply::Released(ReleaseReply {
-            was_held: slots.with(key, now, |slot| slot.release(call, owner, keep)),
+        Command::Release(Release { key, owner, keep }) => CommandReply::Released(ReleaseReply {
+            was_held: locks.with(key, now, |lock| lock.release(context, owner, keep)),
             again_after: None,
         }),
-        Command::CheckQueue(looks) => {
-            let look =
-                |look: &Look| slots.with(&look.key, now, |slot| slot.look(call, &look.owners));
-            Reply::Looked(looks.iter().map(look).collect())
+        Command::CheckQueue(checks) => {
+            let check = |check: &CheckQueue| {
+                locks.with(&check.key, now, |lock| {
+                    lock.check_queue(context, &check.owners)
+                })
+            };
+            CommandReply::QueueChecked(checks.iter().map(check).collect())
         }
         Command::Inspect(Inspect { key, waiters }) => {
-            let inspection = slots.with(key, now, |slot| slot.inspect(call, waiters));
-            Reply::Inspected(Box::new(inspection))
+            let inspection = locks.with(key, now, |lock| lock.inspect(context, waiters));
+            CommandReply::Inspected(Box::new(inspection))
         }
         Command::List(List { prefix }) => {
-            let taken = slots.taken(now);
-            Reply::Listed(
+            let taken = locks.taken(now);
+            CommandReply::Listed(
                 taken
                     .filter(|key| key.as_str().starts_with(prefix))
                     .collect(),
             )
         }
         Command::Revoke(revoke) => {
-            Reply::Revoked(slots.with(revoke.key, now, |slot| slot.revoke(call, &revoke)))
+            CommandReply::Revoked(locks.with(revoke.key, now, |lock| lock.revoke(context, &revoke)))
         }
     }
 }

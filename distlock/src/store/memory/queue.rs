@@ -5,31 +5,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::protocol::messages::Owner;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 use crate::util::clock::Moment;
 
 /// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
-const KEPT: Duration = Duration::from_secs(11);
+const QUEUE_GRACE: Duration = Duration::from_secs(11);
 
 /// The work of removing an entry; looking at one counts as one.
-pub(super) const REMOVAL: i64 = 5;
+pub(super) const REMOVAL_COST: i64 = 5;
 
 /// How many entries of a full queue one request examines.
-const SLICE: usize = 100;
+const MAX_EXAMINED: usize = 100;
 
 /// An acquisition, unique among all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Who {
+pub(super) struct OwnerId {
     pub(super) client: ClientId,
     pub(super) owner: Owner,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) who: Who,
+pub(super) struct QueueEntry {
+    pub(super) owner_id: OwnerId,
     /// The key as the waiter wrote it.
     pub(super) key: LockKey,
     pub(super) timing: Timing,
@@ -43,15 +43,15 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Entries by arrival, from 1. A negative sign is a mark, as in the Redis scripts.
-    pub(super) entries: BTreeMap<i64, Entry>,
-    places: HashMap<Who, i64>,
-    pub(super) until: Moment,
+    pub(super) entries: BTreeMap<i64, QueueEntry>,
+    order_by_owner: HashMap<OwnerId, i64>,
+    pub(super) expires_at: Moment,
 }
 
 impl Queue {
     /// Removes all entries once none of their callers can be waiting any longer.
-    pub(super) fn settle(&mut self, now: Moment) {
-        if !self.is_empty() && self.until <= now {
+    pub(super) fn remove_expired(&mut self, now: Moment) {
+        if !self.is_empty() && self.expires_at <= now {
             *self = Queue::default();
         }
     }
@@ -64,36 +64,36 @@ impl Queue {
         self.entries.len()
     }
 
-    pub(super) fn contains(&self, who: &Who) -> bool {
-        self.places.contains_key(who)
+    pub(super) fn contains(&self, owner_id: &OwnerId) -> bool {
+        self.order_by_owner.contains_key(owner_id)
     }
 
     /// Returns the first entry, and whether it is marked.
-    pub(super) fn head(&self) -> Option<(&Entry, bool)> {
+    pub(super) fn head(&self) -> Option<(&QueueEntry, bool)> {
         let (order, entry) = self.entries.first_key_value()?;
         Some((entry, *order < 0))
     }
 
     /// Returns the entry that was granted the lock and has not confirmed.
-    pub(super) fn marked(&self) -> Option<&Entry> {
+    pub(super) fn marked(&self) -> Option<&QueueEntry> {
         self.head()
             .and_then(|(entry, marked)| marked.then_some(entry))
     }
 
     /// Adds an entry at the end. A waiter keeps its place, and gets the new deadline and lease.
-    pub(super) fn join(&mut self, mut entry: Entry) {
-        let until = entry.deadline + KEPT;
-        self.until = if self.is_empty() {
-            until
+    pub(super) fn join(&mut self, mut entry: QueueEntry) {
+        let expires_at = entry.deadline + QUEUE_GRACE;
+        self.expires_at = if self.is_empty() {
+            expires_at
         } else {
-            self.until.max(until)
+            self.expires_at.max(expires_at)
         };
-        let order = match self.places.get(&entry.who) {
+        let order = match self.order_by_owner.get(&entry.owner_id) {
             Some(place) => *place,
             None => {
                 let last = self.entries.last_key_value();
                 let order = last.map_or(0, |(order, _)| order.abs()) + 1;
-                self.places.insert(entry.who.clone(), order);
+                self.order_by_owner.insert(entry.owner_id.clone(), order);
                 order
             }
         };
@@ -105,29 +105,32 @@ impl Queue {
 
     /// Returns the waiters in a part of the queue, which depends on the number. Multiples of the
     /// golden section spread evenly, for any owners of a client.
-    pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
+    pub(super) fn slice(&self, number: Owner) -> impl Iterator<Item = &QueueEntry> {
         let mut first = 0;
-        if self.len() > SLICE {
+        if self.len() > MAX_EXAMINED {
             // As in `lua/acquire.lua`, to the last bit.
             let section = ((number % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
-            let end = (section * (self.len() + SLICE) as f64) as usize + 1;
-            first = end.saturating_sub(SLICE).min(self.len() - SLICE);
+            let end = (section * (self.len() + MAX_EXAMINED) as f64) as usize + 1;
+            first = end
+                .saturating_sub(MAX_EXAMINED)
+                .min(self.len() - MAX_EXAMINED);
         }
-        let part = self.entries.iter().skip(first).take(SLICE);
+        let slice = self.entries.iter().skip(first).take(MAX_EXAMINED);
         // A marked entry is the holder's, or a purge's.
-        part.filter(|(order, _)| **order > 0)
+        slice
+            .filter(|(order, _)| **order > 0)
             .map(|(_, entry)| entry)
     }
 
-    pub(super) fn remove(&mut self, who: &Who) {
-        if let Some(order) = self.places.remove(who) {
+    pub(super) fn remove(&mut self, owner_id: &OwnerId) {
+        if let Some(order) = self.order_by_owner.remove(owner_id) {
             self.entries.remove(&order);
         }
     }
 
     pub(super) fn remove_head(&mut self) {
         if let Some((_, entry)) = self.entries.pop_first() {
-            self.places.remove(&entry.who);
+            self.order_by_owner.remove(&entry.owner_id);
         }
     }
 
@@ -135,7 +138,7 @@ impl Queue {
     pub(super) fn mark_head(&mut self) {
         if let Some((order, entry)) = self.entries.pop_first() {
             let order = -order.abs();
-            self.places.insert(entry.who.clone(), order);
+            self.order_by_owner.insert(entry.owner_id.clone(), order);
             self.entries.insert(order, entry);
         }
     }
@@ -150,20 +153,20 @@ impl Queue {
         let mut place = order.abs();
         while *work > 0 {
             let Some((order, entry)) = self.entries.range(place + 1..).next() else {
-                *work -= REMOVAL;
-                self.places.remove(&head.who);
+                *work -= REMOVAL_COST;
+                self.order_by_owner.remove(&head.owner_id);
                 return;
             };
             place = *order;
-            if entry.who.client == head.who.client {
-                *work -= REMOVAL;
-                self.places.remove(&entry.who);
+            if entry.owner_id.client == head.owner_id.client {
+                *work -= REMOVAL_COST;
+                self.order_by_owner.remove(&entry.owner_id);
                 self.entries.remove(&place);
             } else {
                 *work -= 1;
             }
         }
-        self.places.insert(head.who.clone(), -place);
+        self.order_by_owner.insert(head.owner_id.clone(), -place);
         self.entries.insert(-place, head);
     }
 }

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use once_cell::sync::Lazy;
 
-use super::call::{Call, Client, WORK};
-use super::slot::Slot;
+use super::context::{CommandContext, MAX_WORK, RegisteredClient};
+use super::lock::MemoryLock;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootClock, Clock, Moment};
 
-/// How many slots every call examines, to remove empty ones. More than one, so that the sweep makes
+/// How many locks every call examines, to remove empty ones. More than one, so that the sweep makes
 /// progress even if every call uses a new key.
 const SWEPT_PER_CALL: usize = 2;
 
@@ -31,9 +31,9 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) slots: Slots,
+    pub(super) locks: MemoryLocks,
     /// The registered clients, the counterpart of PUBSUB NUMSUB in Redis.
-    clients: HashMap<ClientId, Client>,
+    clients: HashMap<ClientId, RegisteredClient>,
 }
 
 impl MemoryServer {
@@ -71,7 +71,7 @@ impl MemoryServer {
         &self.0.identity
     }
 
-    pub(super) fn register(&self, id: ClientId, client: Client) {
+    pub(super) fn register(&self, id: ClientId, client: RegisteredClient) {
         self.state().clients.insert(id, client);
     }
 
@@ -85,27 +85,27 @@ impl MemoryServer {
     pub(super) fn call<T>(
         &self,
         caller: &ClientId,
-        verb: impl FnOnce(&mut Slots, &mut Call<'_>) -> T,
-    ) -> Result<T, Trouble> {
+        command: impl FnOnce(&mut MemoryLocks, &mut CommandContext<'_>) -> T,
+    ) -> Result<T, StoreError> {
         let (reply, pushes) = {
             let mut state = self.state();
-            let State { slots, clients } = &mut *state;
+            let State { locks, clients } = &mut *state;
             let Some(client) = clients.get(caller) else {
-                return Err(Trouble::new(Outage::Unreachable, "the store was closed"));
+                return Err(StoreError::new(Outage::Unreachable, "the store was closed"));
             };
-            let mut call = Call {
+            let mut context = CommandContext {
                 caller,
                 client,
                 clients,
                 // Read under the mutex, so that time does not step back between two calls.
                 now: self.0.clock.now(),
                 wall: self.0.clock.wall_micros(),
-                work: WORK,
+                work: MAX_WORK,
                 pushes: Vec::new(),
             };
-            slots.sweep(call.now);
-            let reply = verb(slots, &mut call);
-            (reply, call.pushes)
+            locks.sweep(context.now);
+            let reply = command(locks, &mut context);
+            (reply, context.pushes)
         };
         for (events, event) in pushes {
             events(event);
@@ -128,56 +128,56 @@ impl fmt::Debug for MemoryServer {
 
 /// The locks by name. Every call examines a few, and removes the empty ones.
 #[derive(Default)]
-pub(super) struct Slots {
-    pub(super) by_name: HashMap<Arc<str>, Slot>,
+pub(super) struct MemoryLocks {
+    pub(super) by_name: HashMap<Arc<str>, MemoryLock>,
     /// Every name once, in the order in which they are examined.
-    pub(super) round: VecDeque<Arc<str>>,
+    pub(super) sweep_order: VecDeque<Arc<str>>,
 }
 
-impl Slots {
-    /// Runs a command on the slot of a key. A new slot is kept only if it is not empty then.
+impl MemoryLocks {
+    /// Runs a command on the lock of a key. A new lock is kept only if it is not empty then.
     pub(super) fn with<T>(
         &mut self,
         key: &LockKey,
         now: Moment,
-        verb: impl FnOnce(&mut Slot) -> T,
+        command: impl FnOnce(&mut MemoryLock) -> T,
     ) -> T {
         let name = canonical(key);
-        if let Some(slot) = self.by_name.get_mut(name) {
-            slot.settle(now);
-            return verb(slot);
+        if let Some(lock) = self.by_name.get_mut(name) {
+            lock.remove_expired(now);
+            return command(lock);
         }
-        let mut slot = Slot::default();
-        let reply = verb(&mut slot);
-        if !slot.is_empty() {
+        let mut lock = MemoryLock::default();
+        let reply = command(&mut lock);
+        if !lock.is_empty() {
             let name: Arc<str> = name.into();
-            self.round.push_back(Arc::clone(&name));
-            self.by_name.insert(name, slot);
+            self.sweep_order.push_back(Arc::clone(&name));
+            self.by_name.insert(name, lock);
         }
         reply
     }
 
     /// Returns the taken keys as Redis does: with a hash tag, unless the tag is the whole key.
     pub(super) fn taken(&mut self, now: Moment) -> impl Iterator<Item = LockKey> {
-        self.by_name.iter_mut().filter_map(move |(name, slot)| {
-            slot.settle(now);
-            slot.is_taken().then(|| LockKey::from_tagged(name))
+        self.by_name.iter_mut().filter_map(move |(name, lock)| {
+            lock.remove_expired(now);
+            lock.is_taken().then(|| LockKey::from_tagged(name))
         })
     }
 
     fn sweep(&mut self, now: Moment) {
         for _ in 0..SWEPT_PER_CALL {
-            let Some(name) = self.round.pop_front() else {
+            let Some(name) = self.sweep_order.pop_front() else {
                 return;
             };
-            let Some(slot) = self.by_name.get_mut(&name) else {
+            let Some(lock) = self.by_name.get_mut(&name) else {
                 continue;
             };
-            slot.settle(now);
-            if slot.is_empty() {
+            lock.remove_expired(now);
+            if lock.is_empty() {
                 self.by_name.remove(&name);
             } else {
-                self.round.push_back(name);
+                self.sweep_order.push_back(name);
             }
         }
     }

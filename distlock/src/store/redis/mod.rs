@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, ReleaseReply};
-use crate::store::command::{Command, Release, Reply};
+use crate::protocol::messages::{Acquire, AcquireReply, ReleaseReply};
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Release};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::node::{Node, authentication, failover, polling};
@@ -22,7 +22,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, Lane, LockStore, Opened};
+use crate::store::{BoxFuture, LockStore, OpenedStore, RuntimeConnection};
 
 mod cluster;
 pub(crate) mod conn;
@@ -45,7 +45,7 @@ impl RedisStore {
         config: &RedisConfig,
         server: &ServerLocation,
         client: Client,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedStore, Error> {
         let sockets = SocketTransport::new(config, server);
         let sentinels = sockets.sentinels();
         Self::connect_over(
@@ -63,13 +63,13 @@ impl RedisStore {
         sentinels: Option<Arc<Sentinels>>,
         config: &RedisConfig,
         client: Client,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedStore, Error> {
         let (node, eviction) = Node::connect(config, transport.clone(), client).await?;
         Ok(Self::open(node, config, &*transport, sentinels, eviction))
     }
 
     /// Opens the connections in the background, on the current runtime.
-    fn connect_lazy(config: &RedisConfig, server: &ServerLocation, client: Client) -> Opened {
+    fn connect_lazy(config: &RedisConfig, server: &ServerLocation, client: Client) -> OpenedStore {
         let sockets = SocketTransport::new(config, server);
         let sentinels = sockets.sentinels();
         Self::connect_lazy_over(
@@ -86,7 +86,7 @@ impl RedisStore {
         sentinels: Option<Arc<Sentinels>>,
         config: &RedisConfig,
         client: Client,
-    ) -> Opened {
+    ) -> OpenedStore {
         let node = Node::connect_lazy(config, transport.clone(), client);
         Self::open(node, config, &*transport, sentinels, None)
     }
@@ -98,7 +98,7 @@ impl RedisStore {
         transport: &dyn Transport,
         sentinels: Option<Arc<Sentinels>>,
         eviction: Option<String>,
-    ) -> Opened {
+    ) -> OpenedStore {
         let node = Arc::new(node);
         let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
         transport.spawn(node.while_open(Box::pin(task)));
@@ -107,7 +107,7 @@ impl RedisStore {
             let task = failover::watch(Arc::downgrade(&node), sentinels);
             tokio::spawn(node.while_open(Box::pin(task)));
         }
-        Opened {
+        OpenedStore {
             store: Box::new(RedisStore { node }),
             identity: config.identity().into(),
             address: Some(config.address().into()),
@@ -122,50 +122,56 @@ impl LockStore for RedisStore {
         &'a self,
         command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         let node = &self.node;
         Box::pin(async move {
             let reply = match command {
-                Command::Acquire(request) => {
-                    node.acquire(&request, timeout).await.map(Reply::Asked)
-                }
+                Command::Acquire(request) => node
+                    .acquire(&request, timeout)
+                    .await
+                    .map(CommandReply::Acquired),
                 Command::Confirm(confirm) => {
                     let confirmed = node.run(None, &confirm, timeout).await;
                     if confirmed.is_ok() {
                         node.check_schedule.remove(confirm.owner);
                     }
-                    confirmed.map(Reply::Confirmed)
+                    confirmed.map(CommandReply::Confirmed)
                 }
                 Command::Renew(batch) if node.is_polling() => {
                     let renewed = Box::pin(polling::renew(node, batch, timeout)).await;
-                    renewed.map(Reply::Renewed)
+                    renewed.map(CommandReply::Renewed)
                 }
-                Command::Renew(batch) => node.run(None, batch, timeout).await.map(Reply::Renewed),
+                Command::Renew(batch) => node
+                    .run(None, batch, timeout)
+                    .await
+                    .map(CommandReply::Renewed),
                 Command::Release(release) => {
                     let released = node.release(release.owner, &release, timeout).await;
-                    released.map(Reply::Released)
+                    released.map(CommandReply::Released)
                 }
                 Command::CheckQueue(checks) if node.is_polling() => {
                     let checked = Box::pin(polling::check_queues(node, checks, timeout)).await;
-                    checked.map(Reply::Looked)
+                    checked.map(CommandReply::QueueChecked)
                 }
-                Command::CheckQueue(checks) => {
-                    node.run(None, checks, timeout).await.map(Reply::Looked)
-                }
+                Command::CheckQueue(checks) => node
+                    .run(None, checks, timeout)
+                    .await
+                    .map(CommandReply::QueueChecked),
                 Command::Inspect(inspect) => {
                     let inspected = node.run(None, &inspect, timeout).await;
-                    inspected.map(Box::new).map(Reply::Inspected)
+                    inspected.map(Box::new).map(CommandReply::Inspected)
                 }
-                Command::List(list) => node.list(&list, timeout).await.map(Reply::Listed),
-                Command::Revoke(revoke) => {
-                    node.run(None, &revoke, timeout).await.map(Reply::Revoked)
-                }
+                Command::List(list) => node.list(&list, timeout).await.map(CommandReply::Listed),
+                Command::Revoke(revoke) => node
+                    .run(None, &revoke, timeout)
+                    .await
+                    .map(CommandReply::Revoked),
             };
             reply.map_err(|error| error.at(node.address()))
         })
     }
 
-    fn lane(&self) -> Option<Box<dyn Lane>> {
+    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
         let path = self.node.runtime_path()?;
         Some(Box::new(RuntimeConnectionHandle {
             node: self.node.clone(),
@@ -177,7 +183,7 @@ impl LockStore for RedisStore {
         Box::pin(self.node.ready())
     }
 
-    fn outage(&self) -> Option<Trouble> {
+    fn outage(&self) -> Option<StoreError> {
         self.node.outage()
     }
 
@@ -193,12 +199,12 @@ struct RuntimeConnectionHandle {
     path: SendPath,
 }
 
-impl Lane for RuntimeConnectionHandle {
-    fn ask<'a>(
+impl RuntimeConnection for RuntimeConnectionHandle {
+    fn acquire<'a>(
         &'a self,
-        request: Ask<'a>,
+        request: Acquire<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
         Box::pin(async move {
             let reply = self.node.acquire_on(&self.path, &request, timeout).await;
             reply.map_err(|error| error.at(self.node.address()))
@@ -209,7 +215,7 @@ impl Lane for RuntimeConnectionHandle {
         &'a self,
         release: Release<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>> {
+    ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>> {
         Box::pin(async move {
             let reply = self.node.release_if_answered(&self.path, &release, timeout);
             let reply = reply.await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionAddr, FromRedisValue, from_redis_value};
 
 use crate::error::{Error, Outage};
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::refresh::query_slots;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::transport::config::RedisConfig;
@@ -58,7 +58,7 @@ enum Connector {
 pub struct ServerConnection(Arc<dyn Connection>);
 
 /// Returns the servers of a store. For a cluster, the nodes in its URL are asked for the primaries.
-pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble> {
+pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, StoreError> {
     match &config.location {
         StoreLocation::Single(location) => {
             let mut servers = vec![Server::new(
@@ -92,8 +92,8 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble
     }
 }
 
-async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, Trouble> {
-    let mut last_error = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, StoreError> {
+    let mut last_error = StoreError::new(Outage::Unreachable, "no node of the cluster is known");
     for seed in seeds {
         let node = Server::new(config, tcp(seed), ServerRole::Primary);
         let address = Address::new(&seed.0, seed.1);
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    async fn open(&self) -> Result<Arc<dyn Connection>, Trouble> {
+    async fn open(&self) -> Result<Arc<dyn Connection>, StoreError> {
         let ignore_pushes: ConnectionEventHandler = Arc::new(|_| {});
         match &self.connector {
             Connector::Direct(sockets) => sockets.open(ignore_pushes).await,
@@ -175,6 +175,6 @@ impl ServerConnection {
     }
 }
 
-fn unavailable(error: Trouble) -> Error {
+fn unavailable(error: StoreError) -> Error {
     error.into_error(None, Duration::ZERO)
 }

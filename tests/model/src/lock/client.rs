@@ -39,7 +39,7 @@ impl Config {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
                 Phase::Asking(_) => {
-                    if !self.rules.no_way_back && !client.undo.is_full() {
+                    if !self.rules.undo_is_final && !client.undo.is_full() {
                         // Releases the id and asks with it again, which the rule forbids.
                         undo(client, id);
                     }

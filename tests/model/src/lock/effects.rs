@@ -36,7 +36,7 @@ impl Config {
             }
             Action::ConfirmFirst(c) => self.confirm_first(&mut state.clients[c]),
             Action::Again(c) => {
-                let fresh = if self.rules.no_way_back {
+                let fresh = if self.rules.undo_is_final {
                     state.fresh_id(c)
                 } else {
                     state.clients[c].id()
@@ -151,7 +151,7 @@ impl Config {
                     // A tick that passes while something is due uses the budget of late ticks.
                     state.faults.late_ticks = state.faults.late_ticks.saturating_sub(1);
                 }
-                time::tick(state, self.rules.drive);
+                time::tick(state, self.rules.grant_next);
             }
             Action::Accept => state.server.refusing = false,
             Action::Cut(c) => {

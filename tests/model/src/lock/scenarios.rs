@@ -118,12 +118,12 @@ pub fn removals() -> Vec<Removal<Durations>> {
             two(NONE.late_ticks(4)),
             &[TokensRise],
         ),
-        removal(rule!(no_way_back), two(NONE.late_ticks(1)), early),
+        removal(rule!(undo_is_final), two(NONE.late_ticks(1)), early),
         removal(rule!(kill_old, undo_twice), give_up, &[NothingLeft]),
         removal(rule!(write_first), refusing, early),
-        removal(rule!(drive), crash.clone(), &[Served]),
+        removal(rule!(grant_next), crash.clone(), &[Served]),
         // The waiter is stuck, so no bound is long enough.
-        removal(rule!(drive), crash.served_within(200), &[Served]),
+        removal(rule!(grant_next), crash.served_within(200), &[Served]),
         removal(rule!(queue_order), three(NONE), &[InOrder]),
     ]
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::command::List;
 use crate::store::redis::cluster::{ClusterStore, OPEN_TIMEOUT};
 
@@ -13,7 +13,7 @@ impl ClusterStore {
         &self,
         list: &List<'_>,
         timeout: Duration,
-    ) -> Result<Vec<LockKey>, Trouble> {
+    ) -> Result<Vec<LockKey>, StoreError> {
         let topology = &self.nodes.topology;
         if let Some(error) = topology.discovery_error() {
             return Err(error);

@@ -16,9 +16,9 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply};
-use crate::store::command::{Command, Release, Reply, Revoke};
+use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, ReleaseReply};
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::pending_by_node::PendingByNode;
 use crate::store::redis::cluster::route::{Hop, Route, slot};
@@ -31,7 +31,7 @@ use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
-use crate::store::{BoxFuture, LockStore, Opened};
+use crate::store::{BoxFuture, LockStore, OpenedStore};
 use crate::util::notified::until;
 
 mod listing;
@@ -65,7 +65,7 @@ impl ClusterStore {
         config: &RedisConfig,
         seeds: &[Host],
         client: Client,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedStore, Error> {
         let clock = client.clock.clone();
         let (timeout, started) = (config.connect_timeout, clock.now());
         let seeds = addresses(seeds);
@@ -86,10 +86,10 @@ impl ClusterStore {
         let connected = connected.await.unwrap_or_else(|_| {
             let waited = clock.now().since(started);
             Err(last_error
-                .unwrap_or_else(|| config.connect_error(Trouble::timed_out(timeout), waited)))
+                .unwrap_or_else(|| config.connect_error(StoreError::timed_out(timeout), waited)))
         });
         match connected {
-            Ok(eviction) => Ok(Opened {
+            Ok(eviction) => Ok(OpenedStore {
                 eviction,
                 ..Self::open(config, nodes, seeds, client)
             }),
@@ -101,7 +101,11 @@ impl ClusterStore {
     }
 
     /// Opens the connections in the background, on the current runtime.
-    pub(super) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Opened {
+    pub(super) fn connect_lazy(
+        config: &RedisConfig,
+        seeds: &[Host],
+        client: Client,
+    ) -> OpenedStore {
         let topology = Topology::new(client.clock.clone(), client.events.clone());
         let nodes = Nodes::new(config.clone(), client.clone(), topology);
         Self::open(config, nodes, addresses(seeds), client)
@@ -112,7 +116,7 @@ impl ClusterStore {
         nodes: Arc<Nodes>,
         seeds: Vec<Address>,
         client: Client,
-    ) -> Opened {
+    ) -> OpenedStore {
         let health = Health::new(
             config.address(),
             &config.namespace,
@@ -125,7 +129,7 @@ impl ClusterStore {
             pending: PendingByNode::default(),
             refresh: tokio::spawn(refresh).abort_handle(),
         };
-        Opened {
+        OpenedStore {
             store: Box::new(store),
             identity: config.identity().into(),
             address: Some(config.address().into()),
@@ -160,7 +164,7 @@ async fn connect_to_primary(
         }
     }
     let no_primary = || {
-        let error = Trouble::new(Outage::NotReady, "no node of the cluster has slots");
+        let error = StoreError::new(Outage::NotReady, "no node of the cluster has slots");
         error.into_error(None, clock.now().since(started))
     };
     Err(last_error.unwrap_or_else(no_primary))
@@ -174,7 +178,11 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
 }
 
 impl ClusterStore {
-    async fn acquire(&self, request: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
+    async fn acquire(
+        &self,
+        request: &Acquire<'_>,
+        timeout: Duration,
+    ) -> Result<AcquireReply, StoreError> {
         let clock = &self.nodes.topology.clock;
         // A caller without a hold has time for a node that is opened for the first time.
         let open_timeout = match request.wait {
@@ -202,7 +210,7 @@ impl ClusterStore {
                     continue;
                 }
                 Ok(Some(reply)) => {
-                    has_state |= matches!(reply, AskReply::Held(_) | AskReply::Queued(_));
+                    has_state |= matches!(reply, AcquireReply::Held(_) | AcquireReply::Queued(_));
                     hop.node.await_acks(request, reply, hop.timeout).await
                 }
                 Err(error) => Err(error),
@@ -219,7 +227,11 @@ impl ClusterStore {
     ///
     /// A waiter needs a subscription on the same connection. If the lock is taken, this subscribes
     /// and sends the command again in the same write.
-    async fn acquire_at(&self, hop: &Hop, request: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
+    async fn acquire_at(
+        &self,
+        hop: &Hop,
+        request: &Acquire<'_>,
+    ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&hop.node, slot(request.key), hop.timeout);
         let topology = &self.nodes.topology;
         let (command_path, deadline) = (node.command_path()?, topology.clock.now() + timeout);
@@ -231,7 +243,7 @@ impl ClusterStore {
                 .map(Some);
         }
         if !is_subscribed() && !topology.has_waiters(slot) {
-            let without_wait = Ask {
+            let without_wait = Acquire {
                 wait: Duration::ZERO,
                 ..*request
             };
@@ -239,7 +251,7 @@ impl ClusterStore {
                 .acquire_on(&command_path, &without_wait, timeout)
                 .await?
             {
-                AskReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
+                AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
                 other => return Ok(Some(other)),
             }
         }
@@ -249,7 +261,7 @@ impl ClusterStore {
             ..SendPath::new(command_path.session.clone())
         };
         let reply = node.acquire_on(&path, request, timeout).await?;
-        let lacks_subscription = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
+        let lacks_subscription = matches!(reply, AcquireReply::Queued(_)) && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
     }
 
@@ -259,7 +271,7 @@ impl ClusterStore {
         key: &LockKey,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, Trouble> {
+    ) -> Result<S::Reply, StoreError> {
         let mut route = Route::new(&self.nodes, key, timeout);
         route.follows_ask_redirect = true;
         route.send(script).await
@@ -276,7 +288,7 @@ impl ClusterStore {
         &self,
         release: &Release<'_>,
         timeout: Duration,
-    ) -> Result<ReleaseReply, Trouble> {
+    ) -> Result<ReleaseReply, StoreError> {
         let owner = release.owner;
         let route = self.hand_off_route(release.key, timeout);
         let released = route.run(|hop| async move {
@@ -298,9 +310,9 @@ impl ClusterStore {
     /// Checks the queue, and first subscribes again if the subscription was lost.
     async fn check_queue(
         &self,
-        check: &Look,
+        check: &CheckQueue,
         timeout: Duration,
-    ) -> Result<Vec<LookReply>, Trouble> {
+    ) -> Result<Vec<CheckQueueReply>, StoreError> {
         let slot = slot(&check.key);
         // A queue check does not wait for a lost node, because it would delay the checks on other
         // nodes. It is repeated anyway.
@@ -320,15 +332,16 @@ impl LockStore for ClusterStore {
         &'a self,
         command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
             match command {
-                Command::Acquire(request) => {
-                    self.acquire(&request, timeout).await.map(Reply::Asked)
-                }
+                Command::Acquire(request) => self
+                    .acquire(&request, timeout)
+                    .await
+                    .map(CommandReply::Acquired),
                 Command::Confirm(confirm) => {
                     let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout).await;
-                    confirmed.map(Reply::Confirmed)
+                    confirmed.map(CommandReply::Confirmed)
                 }
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
@@ -339,11 +352,11 @@ impl LockStore for ClusterStore {
                         renewing.boxed()
                     });
                     let renewed = fan_out::renew(now, renewals.collect()).await;
-                    renewed.map(Reply::Renewed)
+                    renewed.map(CommandReply::Renewed)
                 }
                 Command::Release(release) => {
                     let released = self.release(&release, timeout).await;
-                    released.map(Reply::Released)
+                    released.map(CommandReply::Released)
                 }
                 Command::CheckQueue(checks) => {
                     let checks = checks
@@ -351,20 +364,20 @@ impl LockStore for ClusterStore {
                         .map(|check| self.check_queue(check, timeout).boxed());
                     fan_out::check_queues(checks.collect())
                         .await
-                        .map(Reply::Looked)
+                        .map(CommandReply::QueueChecked)
                 }
                 Command::Inspect(inspect) => {
                     let inspected = self.run_outside_queue(inspect.key, &inspect, timeout).await;
-                    inspected.map(Box::new).map(Reply::Inspected)
+                    inspected.map(Box::new).map(CommandReply::Inspected)
                 }
-                Command::List(list) => self.list(&list, timeout).await.map(Reply::Listed),
+                Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
                 // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
                 // no node knows whether it is connected. A released lock that is kept is handed on.
                 Command::Revoke(revoke) => {
-                    let deletes = false;
-                    let revoke = Revoke { deletes, ..revoke };
+                    let delete = false;
+                    let revoke = Revoke { delete, ..revoke };
                     let route = self.hand_off_route(revoke.key, timeout);
-                    route.send(&revoke).await.map(Reply::Revoked)
+                    route.send(&revoke).await.map(CommandReply::Revoked)
                 }
             }
         })
@@ -376,7 +389,7 @@ impl LockStore for ClusterStore {
         Box::pin(until(&topology.changed, is_known))
     }
 
-    fn outage(&self) -> Option<Trouble> {
+    fn outage(&self) -> Option<StoreError> {
         if let Some(error) = self.nodes.topology.discovery_error() {
             return Some(error);
         }

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, Outage};
 use crate::observer::event::Event;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::redis::cluster::member::Member;
 use crate::store::redis::cluster::slot_map::Address;
@@ -57,7 +57,7 @@ impl Nodes {
         let client = Client {
             scripts,
             events: Arc::new(move |event| {
-                if let StoreEvent::Happened(Event::StoreUnavailable { .. }) = event {
+                if let StoreEvent::Observer(Event::StoreUnavailable { .. }) = event {
                     shared_topology.request_refresh();
                 }
                 events(event);
@@ -77,7 +77,7 @@ impl Nodes {
     }
 
     /// Returns the node at an address, and opens it if necessary.
-    pub(super) fn get_or_open(&self, address: &Address) -> Result<Arc<Node>, Trouble> {
+    pub(super) fn get_or_open(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
         let Some(open) = &mut *open else {
@@ -199,8 +199,8 @@ fn server(Address { host, port }: &Address) -> ServerLocation {
     ServerLocation::Direct(ConnectionAddr::Tcp(host.to_string(), *port))
 }
 
-fn closed() -> Trouble {
-    Trouble::new(Outage::Unreachable, "the connections were closed").unsent()
+fn closed() -> StoreError {
+    StoreError::new(Outage::Unreachable, "the connections were closed").unsent()
 }
 
 impl fmt::Debug for Nodes {

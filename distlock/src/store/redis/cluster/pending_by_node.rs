@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
 use crate::store::redis::node::Node;
 use crate::util::mutex::lock;
 

@@ -1,6 +1,6 @@
 //! Replies of a node that does not execute a command.
 
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::wire::slots::Slot;
 
@@ -16,7 +16,7 @@ pub(super) enum Redirect {
 }
 
 impl Redirect {
-    pub(super) fn from_error(error: &Trouble, queried: &Address) -> Option<Self> {
+    pub(super) fn from_error(error: &StoreError, queried: &Address) -> Option<Self> {
         let redirect = match &error.code {
             Code::Moved(to) => to.as_ref().and_then(|(slot, to)| {
                 let (slot, to) = (Slot::new(*slot)?, Address::parse(to, queried)?);

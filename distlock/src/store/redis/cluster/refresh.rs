@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::observer::event;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::conn::health::{Cause, Health};
@@ -89,7 +89,7 @@ pub(super) async fn discover(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
     round: usize,
-) -> Result<(Address, SlotMap), Trouble> {
+) -> Result<(Address, SlotMap), StoreError> {
     let mut candidates = candidates(nodes, seeds);
     if !candidates.is_empty() {
         let first = round % candidates.len();
@@ -104,7 +104,7 @@ pub(super) async fn discover(
         }
     });
     let mut responses = pin!(responses.buffer_unordered(MAX_CONCURRENT_QUERIES));
-    let mut last_error = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+    let mut last_error = StoreError::new(Outage::Unreachable, "no node of the cluster is known");
     while let Some(response) = responses.next().await {
         match response {
             Ok(found) => return Ok(found),
@@ -136,7 +136,7 @@ fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
 }
 
 /// Asks a node for the slots, over its open connection if it has one.
-async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, Trouble> {
+async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, StoreError> {
     let open = nodes.open_nodes();
     let node = open.iter().find(|(open, _)| open == address);
     let connection = match node.and_then(|(_, node)| node.commands.session().ok()) {
@@ -153,14 +153,14 @@ async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, Trouble
 pub(in crate::store::redis) async fn query_slots(
     connection: &dyn Connection,
     address: &Address,
-) -> Result<SlotMap, Trouble> {
+) -> Result<SlotMap, StoreError> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
     let response = connection.send(cmd).await.map_err(|error| {
         let error = errors::classify(&error);
         if error.code == Code::NoCluster {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
-            Trouble::new(Outage::Misconfigured, detail)
+            StoreError::new(Outage::Misconfigured, detail)
         } else if error.outage == Outage::Denied {
             errors::with_missing_right(error, "CLUSTER SLOTS")
         } else {
@@ -170,7 +170,7 @@ pub(in crate::store::redis) async fn query_slots(
     let map = SlotMap::parse(response, address)?;
     if map.primaries().is_empty() {
         let detail = "it knows of no node that has slots: is the cluster created?";
-        return Err(Trouble::new(Outage::NotReady, detail));
+        return Err(StoreError::new(Outage::NotReady, detail));
     }
     Ok(map)
 }

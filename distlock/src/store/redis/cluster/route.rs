@@ -8,7 +8,7 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::slot_map::Address;
@@ -51,7 +51,7 @@ pub(super) struct Route<'a> {
     detour: Option<Address>,
     hops: u32,
     backoff: Backoff,
-    last_error: Option<Trouble>,
+    last_error: Option<StoreError>,
 }
 
 pub(super) fn slot(key: &LockKey) -> Slot {
@@ -94,17 +94,17 @@ impl<'a> Route<'a> {
     pub(super) async fn send<S: ScriptCall + ?Sized>(
         mut self,
         script: &S,
-    ) -> Result<S::Reply, Trouble> {
+    ) -> Result<S::Reply, StoreError> {
         self.renews = S::RENEWS;
         self.run(|hop| async move { hop.node.run(hop.before.clone(), script, hop.timeout).await })
             .await
     }
 
     /// Runs a command on the node that has the slot, and follows redirects.
-    pub(super) async fn run<T, F: Future<Output = Result<T, Trouble>>>(
+    pub(super) async fn run<T, F: Future<Output = Result<T, StoreError>>>(
         mut self,
         command: impl Fn(Arc<Hop>) -> F,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StoreError> {
         loop {
             let hop = Arc::new(self.next().await?);
             match command(hop.clone()).await {
@@ -115,7 +115,7 @@ impl<'a> Route<'a> {
     }
 
     /// Waits until the next node can be used, and returns the attempt to make there.
-    pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
+    pub(super) async fn next(&mut self) -> Result<Hop, StoreError> {
         let topology = &self.nodes.topology;
         loop {
             if let Some(error) = topology.discovery_error() {
@@ -136,7 +136,7 @@ impl<'a> Route<'a> {
             let is_detour = detour.is_some();
             let Some(address) = detour.or_else(|| topology.primary_of(self.slot)) else {
                 let detail = "no node is known to have the key's slot";
-                self.last_error = Some(Trouble::new(Outage::NotReady, detail));
+                self.last_error = Some(StoreError::new(Outage::NotReady, detail));
                 topology.request_refresh();
                 // After a timeout, the loop returns the error above.
                 let _ = tokio::time::timeout(remaining, changed).await;
@@ -195,7 +195,11 @@ impl<'a> Route<'a> {
     }
 
     /// Handles an error from a node. Returns an error, unless the route continues.
-    pub(super) async fn handle_error(&mut self, hop: &Hop, error: Trouble) -> Result<(), Trouble> {
+    pub(super) async fn handle_error(
+        &mut self,
+        hop: &Hop,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
         let redirect = Redirect::from_error(&error, &hop.address);
         let error = error.at(hop.node.address());
@@ -214,7 +218,7 @@ impl<'a> Route<'a> {
             }
             None if error.unsent => {}
             None => {
-                if error.is_no_answer() {
+                if error.is_unanswered() {
                     topology.request_refresh();
                 }
                 return Err(error);
@@ -232,10 +236,10 @@ impl<'a> Route<'a> {
         self.deadline.since(self.nodes.topology.clock.now())
     }
 
-    fn timeout_error(&mut self) -> Trouble {
+    fn timeout_error(&mut self) -> StoreError {
         let last_error = self.last_error.take();
         let last_error =
-            last_error.unwrap_or_else(|| Trouble::new(Outage::TimedOut, "no time was left"));
+            last_error.unwrap_or_else(|| StoreError::new(Outage::TimedOut, "no time was left"));
         last_error.unsent()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::wire::reply::{self, ReplyReader, malformed};
 use crate::store::redis::wire::slots::{SLOT_COUNT, Slot};
 
@@ -73,7 +73,7 @@ impl SlotMap {
     }
 
     /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
-    pub(crate) fn parse(reply: Value, queried: &Address) -> Result<Self, Trouble> {
+    pub(crate) fn parse(reply: Value, queried: &Address) -> Result<Self, StoreError> {
         let mut map = SlotMap::empty();
         let mut ranges = ReplyReader::from_list(reply)?;
         while let Some(range) = ranges.next() {
@@ -148,7 +148,7 @@ impl SlotMap {
 }
 
 /// Reads `[host, port, id, [name, value, ...]]`. A missing host is that of the node that was asked.
-fn node(value: Value, queried: &Address) -> Result<Address, Trouble> {
+fn node(value: Value, queried: &Address) -> Result<Address, StoreError> {
     let mut fields = ReplyReader::from_list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),

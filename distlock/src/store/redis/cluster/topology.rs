@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
@@ -25,7 +25,7 @@ const RESUBSCRIBE_GRACE: Duration = Duration::from_millis(250);
 pub(crate) struct Topology {
     map: Mutex<Arc<SlotMap>>,
     /// Why there is no map yet.
-    discovery_error: Mutex<Option<Trouble>>,
+    discovery_error: Mutex<Option<StoreError>>,
     /// The slots in which owners of this client may wait, each until an instant.
     waited_slots: Mutex<HashMap<Slot, Moment>>,
     /// Requests a refresh of the map.
@@ -44,7 +44,7 @@ impl Topology {
     pub(crate) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
         Arc::new(Topology {
             map: Mutex::new(Arc::new(SlotMap::empty())),
-            discovery_error: Mutex::new(Some(Trouble::new(
+            discovery_error: Mutex::new(Some(StoreError::new(
                 Outage::Unreachable,
                 "the nodes of the cluster are being asked for its slots",
             ))),
@@ -88,14 +88,14 @@ impl Topology {
     }
 
     /// Records why no node returned a map, unless one is known.
-    pub(crate) fn record_discovery_error(&self, error: &Trouble) {
+    pub(crate) fn record_discovery_error(&self, error: &StoreError) {
         if let Some(before) = &mut *lock(&self.discovery_error) {
             *before = error.clone();
         }
     }
 
     /// Returns why no map was ever known, or `None` if one was.
-    pub(crate) fn discovery_error(&self) -> Option<Trouble> {
+    pub(crate) fn discovery_error(&self) -> Option<StoreError> {
         lock(&self.discovery_error).clone()
     }
 

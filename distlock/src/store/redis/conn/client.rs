@@ -98,7 +98,7 @@ impl Shared {
     pub(crate) fn rename_if_idle(&self) {
         if (self.is_idle)() {
             let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
-            *id = id.renewed(&*self.random);
+            *id = id.renamed(&*self.random);
         }
     }
 

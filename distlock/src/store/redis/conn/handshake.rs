@@ -10,7 +10,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::group::{ClusterNode, Group};
@@ -91,11 +91,11 @@ impl Dialer {
     pub(crate) fn dial<'a>(
         &'a self,
         predecessor: Option<&'a Predecessor>,
-    ) -> BoxFuture<'a, Result<Session, Trouble>> {
+    ) -> BoxFuture<'a, Result<Session, StoreError>> {
         Box::pin(self.connect(predecessor))
     }
 
-    async fn connect(&self, predecessor: Option<&Predecessor>) -> Result<Session, Trouble> {
+    async fn connect(&self, predecessor: Option<&Predecessor>) -> Result<Session, StoreError> {
         // Pushes from an older connection are discarded.
         let epoch = self.newest_epoch.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(SessionEnd::default());
@@ -169,7 +169,7 @@ impl Dialer {
 
     /// Returns the credentials if they are those of the default user. A server without a password
     /// would accept them as well.
-    async fn default_user_credentials(&self) -> Result<Option<Credentials>, Trouble> {
+    async fn default_user_credentials(&self) -> Result<Option<Credentials>, StoreError> {
         let credentials = match &self.source {
             Some(source) => Some(login::fetch_credentials(source).await?),
             None => self.credentials.clone(),
@@ -180,17 +180,17 @@ impl Dialer {
 
     /// Opens a connection to the server that `other` reaches. An address may lead to several
     /// servers, or to another one by now, and locks acquired on two servers exclude nothing.
-    pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, Trouble> {
+    pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
         let session = self.dial(None).await?;
         if session.run_id.is_some() && session.run_id == other.run_id {
             Ok(session)
         } else {
-            Err(Trouble::new(Outage::Unreachable, "it is another server"))
+            Err(StoreError::new(Outage::Unreachable, "it is another server"))
         }
     }
 
     /// Rejects a server without pushes where pushes are required.
-    fn check_protocol(&self, connection: &dyn Connection) -> Result<(), Trouble> {
+    fn check_protocol(&self, connection: &dyn Connection) -> Result<(), StoreError> {
         let shared = &*self.shared;
         if connection.has_pushes() {
             return Ok(());
@@ -208,7 +208,7 @@ impl Dialer {
             }
             Group::Single => return Ok(()),
         };
-        Err(Trouble::new(Outage::Misconfigured, detail))
+        Err(StoreError::new(Outage::Misconfigured, detail))
     }
 
     /// Kills the old command connection, and subscribes. Returns the server's name of the new
@@ -218,7 +218,7 @@ impl Dialer {
         connection: &dyn Connection,
         predecessor: Option<&Predecessor>,
         slot: Option<Slot>,
-    ) -> Result<(Option<ClientAddr>, bool), Trouble> {
+    ) -> Result<(Option<ClientAddr>, bool), StoreError> {
         let shared = &*self.shared;
         if !connection.has_pushes() {
             if predecessor.is_some() {
@@ -250,7 +250,7 @@ impl Dialer {
         connection: &dyn Connection,
         load_commands: &[Cmd],
         slot: Option<Slot>,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
         let key = match (shared.group.cluster(), slot) {
             (None, _) => Some(shared.names.probe.clone()),
@@ -295,7 +295,7 @@ impl Dialer {
         }
         // A replica repeats what its primary does, so it has no vote of its own, even if writable.
         if shared.group.is_quorum() && reported("role") == Some("slave") {
-            return Err(Trouble::new(
+            return Err(StoreError::new(
                 Outage::Misconfigured,
                 "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
             ));
@@ -324,7 +324,7 @@ impl Dialer {
         connection: &dyn Connection,
         error: &RedisError,
         key: Option<String>,
-    ) -> Trouble {
+    ) -> StoreError {
         if let Err(error) = role::check_not_sentinel(connection).await {
             return error;
         }
@@ -348,7 +348,7 @@ impl Dialer {
         let is_for_commands = self.role == Role::Commands;
         Arc::new(move |event| match event {
             ConnectionEvent::End(error) => {
-                let lost = || Trouble::new(Outage::Unreachable, "the connection was lost");
+                let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
                 end.set(error.unwrap_or_else(lost));
             }
             ConnectionEvent::Message(message) => {
@@ -382,7 +382,7 @@ impl Dialer {
 
 /// Returns an error, unless the server only refuses all writes for a while. Such a server is still
 /// a primary, and each call returns that error.
-fn check_writable(error: Trouble) -> Result<(), Trouble> {
+fn check_writable(error: StoreError) -> Result<(), StoreError> {
     match error.outage {
         Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
         _ => Err(errors::with_missing_right(error, "DEL")),
@@ -393,7 +393,7 @@ fn check_writable(error: Trouble) -> Result<(), Trouble> {
 pub(crate) async fn kill(
     connection: &dyn Connection,
     predecessor: Option<&Predecessor>,
-) -> Result<bool, Trouble> {
+) -> Result<bool, StoreError> {
     let predecessor = match predecessor {
         None => return Ok(true),
         Some(Predecessor(None)) => return Ok(false),
@@ -408,7 +408,7 @@ pub(crate) async fn kill(
     Ok(optional(connection.send(kill).await)?.is_some())
 }
 
-async fn fetch_client_addr(connection: &dyn Connection) -> Result<Option<ClientAddr>, Trouble> {
+async fn fetch_client_addr(connection: &dyn Connection) -> Result<Option<ClientAddr>, StoreError> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
     let info = optional(text(connection, info).await)?;
@@ -417,7 +417,7 @@ async fn fetch_client_addr(connection: &dyn Connection) -> Result<Option<ClientA
 
 /// Returns the reply to a command that is not essential: `None` if the user has no right to it, or
 /// if the server does not know it because it was renamed.
-fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, Trouble> {
+fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
     reply.map(Some).or_else(|error| {
         let is_reply = error.kind() != ErrorKind::Io;
         let error = errors::classify(&error);
@@ -435,14 +435,14 @@ fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, Trouble> {
 async fn check_password(
     connection: &dyn Connection,
     credentials: Option<Credentials>,
-) -> Result<(), Trouble> {
+) -> Result<(), StoreError> {
     let Some(credentials) = credentials else {
         return Ok(());
     };
     let mut auth = redis::cmd("AUTH");
     auth.arg(credentials.reveal());
     match connection.send(auth).await {
-        Err(error) if errors::classify(&error).code == Code::NoPassword => Err(Trouble::new(
+        Err(error) if errors::classify(&error).code == Code::NoPassword => Err(StoreError::new(
             Outage::Misconfigured,
             "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
                  take the password away",
@@ -452,7 +452,7 @@ async fn check_password(
     }
 }
 
-async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), Trouble> {
+async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), StoreError> {
     let channel = shared.names.channel(&shared.id());
     let subscribed = connection.subscribe(&channel).await;
     subscribed.map_err(|error| {
@@ -467,7 +467,7 @@ async fn subscribe_in_slots(
     shared: &Shared,
     node: &dyn ClusterNode,
     slot: Option<Slot>,
-) -> Result<(), Trouble> {
+) -> Result<(), StoreError> {
     let Some(slot) = slot else {
         return Ok(());
     };
@@ -486,7 +486,7 @@ async fn subscribe_in_slots(
     };
     let error = errors::classify(&error);
     Err(if error.code == Code::UnknownCommand {
-        Trouble::new(
+        StoreError::new(
             Outage::Misconfigured,
             "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",
         )

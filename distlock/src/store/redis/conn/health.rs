@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::observer::event::{Connection, Event};
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{Clock, Moment};
 use crate::util::mutex::lock;
@@ -72,7 +72,7 @@ impl Health {
         }
     }
 
-    pub(crate) fn report(&self, cause: Cause, error: &Trouble) {
+    pub(crate) fn report(&self, cause: Cause, error: &StoreError) {
         if self.causes.load(Ordering::Relaxed) & cause.bit() != 0 {
             return;
         }
@@ -127,7 +127,7 @@ impl Health {
             downtime,
         });
         if let Some(note) = self.note(connection, downtime, now) {
-            (self.events)(StoreEvent::Noted(note));
+            (self.events)(StoreEvent::Log(note));
         }
         self.clear(Cause::Disconnected(connection));
     }
@@ -172,7 +172,7 @@ impl Health {
     }
 
     fn publish(&self, event: Event) {
-        (self.events)(StoreEvent::Happened(event));
+        (self.events)(StoreEvent::Observer(event));
     }
 
     /// Clears all causes, because the server is no longer needed.
@@ -201,11 +201,11 @@ mod tests {
         let events: EventSink = Arc::new(move |event| {
             lock(&sink).push(matches!(
                 event,
-                StoreEvent::Happened(Event::StoreUnavailable { .. })
+                StoreEvent::Observer(Event::StoreUnavailable { .. })
             ));
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
-        let error = Trouble::timed_out(REPORT_INTERVAL);
+        let error = StoreError::timed_out(REPORT_INTERVAL);
         for cause in [
             Connection::Commands,
             Connection::Renewals,

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::error::Outage;
 use crate::observer::event;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake::{Dialer, Role};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
@@ -72,7 +72,7 @@ struct Inner {
 #[derive(Clone, Debug)]
 enum State {
     Up(Arc<Session>),
-    Down(Trouble),
+    Down(StoreError),
     Closed,
 }
 
@@ -114,7 +114,7 @@ impl ReconnectingConnection {
         let inner = Arc::new(Inner {
             state: Mutex::new(match &first {
                 Some(session) => State::Up(session.clone()),
-                None => State::Down(Trouble::new(
+                None => State::Down(StoreError::new(
                     Outage::Unreachable,
                     "the first connection is being opened",
                 )),
@@ -156,12 +156,12 @@ impl ReconnectingConnection {
     }
 
     /// Returns the current session, or why there is none.
-    pub(crate) fn session(&self) -> Result<Arc<Session>, Trouble> {
+    pub(crate) fn session(&self) -> Result<Arc<Session>, StoreError> {
         match &*lock(&self.inner.state) {
             State::Up(session) => Ok(session.clone()),
             State::Down(error) => Err(error.clone().unsent()),
             State::Closed => {
-                Err(Trouble::new(Outage::Unreachable, "the connection was closed").unsent())
+                Err(StoreError::new(Outage::Unreachable, "the connection was closed").unsent())
             }
         }
     }
@@ -172,14 +172,17 @@ impl ReconnectingConnection {
     }
 
     /// Waits up to `timeout` for a permit to send a command.
-    pub(crate) async fn permit(&self, timeout: Duration) -> Result<SemaphorePermit<'_>, Trouble> {
+    pub(crate) async fn permit(
+        &self,
+        timeout: Duration,
+    ) -> Result<SemaphorePermit<'_>, StoreError> {
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
         match tokio::time::timeout(timeout, self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so this is the timeout.
-            _ => Err(Trouble::new(
+            _ => Err(StoreError::new(
                 Outage::TimedOut,
                 format!("{MAX_IN_FLIGHT} commands were under way for {timeout:?}"),
             )
@@ -194,10 +197,10 @@ impl ReconnectingConnection {
     }
 
     /// Waits until `session` is no longer the current session, and returns why.
-    pub(crate) async fn session_ended(&self, session: &Session) -> Trouble {
+    pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
         until(&self.inner.changed, || match self.session() {
             Ok(current) if current.epoch == session.epoch => None,
-            Ok(_) => Some(Trouble::new(
+            Ok(_) => Some(StoreError::new(
                 Outage::Unreachable,
                 "the connection was replaced",
             )),
@@ -314,8 +317,8 @@ impl Supervisor {
 pub(crate) async fn open_first(
     dialer: &Dialer,
     timeout: Duration,
-    last_error: &Mutex<Option<Trouble>>,
-) -> Result<Session, Trouble> {
+    last_error: &Mutex<Option<StoreError>>,
+) -> Result<Session, StoreError> {
     let mut backoff = RECONNECT_BACKOFF;
     loop {
         match with_timeout(timeout, dialer.dial(None)).await {
@@ -334,7 +337,7 @@ fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
 }
 
 /// Waits until the session ends or fails a liveness check, and returns why.
-async fn monitor(session: &Session, inner: &Inner) -> Trouble {
+async fn monitor(session: &Session, inner: &Inner) -> StoreError {
     loop {
         tokio::select! {
             biased;
@@ -350,7 +353,7 @@ async fn monitor(session: &Session, inner: &Inner) -> Trouble {
 
 /// Sends a PING. Returns an error if the server sends nothing for `ping_timeout`, or only other
 /// data for `MAX_LIVENESS_CHECK`.
-async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), Trouble> {
+async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreError> {
     let connection = &session.connection;
     let mut pong = connection.send(redis::cmd("PING"));
     let mut elapsed = Duration::ZERO;
@@ -369,7 +372,7 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), Trouble> 
             Ok(Err(error)) => Err(errors::classify(&error)),
             // The server is answering commands that were sent earlier.
             Err(_) if connection.activity() != activity && elapsed < MAX_LIVENESS_CHECK => continue,
-            Err(_) => Err(Trouble::timed_out(ping_timeout)),
+            Err(_) => Err(StoreError::timed_out(ping_timeout)),
         };
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, Weak};
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::session::SessionEnd;
 use crate::util::mutex::lock;
 
@@ -36,11 +36,11 @@ impl ServerRegistry {
         &self,
         reached: ReachedServer,
         is_quorum: bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
         if is_quorum && reached.run_id.is_none() {
-            return Err(Trouble::new(
+            return Err(StoreError::new(
                 Outage::Denied,
                 "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
             ));
@@ -60,7 +60,7 @@ impl ServerRegistry {
                 _ => reached.is_for_commands,
             };
             if is_other_server && let Some(end) = other.end.upgrade() {
-                ended_others |= end.set(Trouble::new(
+                ended_others |= end.set(StoreError::new(
                     Outage::NotReady,
                     "another connection to the same address has just reached another server, or a new one",
                 ));
@@ -72,13 +72,13 @@ impl ServerRegistry {
 }
 
 impl ReachedServer {
-    fn check_vote(&self, other: &ReachedServer) -> Result<(), Trouble> {
+    fn check_vote(&self, other: &ReachedServer) -> Result<(), StoreError> {
         if other.is_for_commands && other.run_id == self.run_id && other.address != self.address {
             let detail = format!(
                 "it is another name of {}, and has no second vote: name independent servers",
                 other.address
             );
-            return Err(Trouble::new(Outage::Misconfigured, detail));
+            return Err(StoreError::new(Outage::Misconfigured, detail));
         }
         Ok(())
     }
@@ -138,9 +138,9 @@ mod tests {
         // The server's own connections are replaced before the old ones are known to be dead.
         take("a", Some("run"), 2).unwrap();
         take("b", Some("another run"), 1).unwrap();
-        ends[0].set(Trouble::new(Outage::Unreachable, "gone"));
+        ends[0].set(StoreError::new(Outage::Unreachable, "gone"));
         assert!(take("b", Some("run"), 1).is_err());
-        ends[2].set(Trouble::new(Outage::Unreachable, "gone"));
+        ends[2].set(StoreError::new(Outage::Unreachable, "gone"));
         take("b", Some("run"), 1).unwrap();
         for is_for_commands in [true, false] {
             let unnamed = reached("a", None, &ends[1], is_for_commands);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::SetOnce;
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::loaded_scripts::LoadedScripts;
 use crate::store::redis::transport::Connection;
@@ -66,11 +66,11 @@ pub(crate) struct Predecessor(pub(crate) Option<ClientAddr>);
 
 /// Why a session has ended, once it has.
 #[derive(Debug, Default)]
-pub(crate) struct SessionEnd(SetOnce<Trouble>);
+pub(crate) struct SessionEnd(SetOnce<StoreError>);
 
 impl SessionEnd {
     /// Sets why the session has ended. Returns false if that was set before.
-    pub(crate) fn set(&self, error: Trouble) -> bool {
+    pub(crate) fn set(&self, error: StoreError) -> bool {
         self.0.set(error).is_ok()
     }
 
@@ -78,7 +78,7 @@ impl SessionEnd {
         self.0.initialized()
     }
 
-    pub(crate) async fn wait(&self) -> Trouble {
+    pub(crate) async fn wait(&self) -> StoreError {
         self.0.wait().await.clone()
     }
 }

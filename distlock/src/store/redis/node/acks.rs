@@ -13,7 +13,7 @@ use tokio::time::{self, Instant};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
@@ -61,7 +61,7 @@ impl AckConnections {
     pub(crate) fn for_durability(
         &self,
         durability: Durability,
-    ) -> Result<Arc<AckConnection>, Trouble> {
+    ) -> Result<Arc<AckConnection>, StoreError> {
         let mut connections = lock(&self.connections);
         let connections = connections.as_mut().ok_or_else(closed)?;
         if let Some(acks) = connections
@@ -116,14 +116,14 @@ struct Write {
     command: Cmd,
     timeout: Duration,
     deadline: Instant,
-    reply_to: oneshot::Sender<Result<WriteResult, Trouble>>,
+    reply_to: oneshot::Sender<Result<WriteResult, StoreError>>,
 }
 
 /// The result of a write that was sent.
 #[derive(Debug)]
 pub(crate) struct WriteResult {
     pub(crate) session: Arc<Session>,
-    pub(crate) response: Result<TimedReply, Trouble>,
+    pub(crate) response: Result<TimedReply, StoreError>,
 }
 
 /// An instant before the write was sent, and the server's reply.
@@ -173,7 +173,7 @@ impl AckConnection {
         before: Option<Cmd>,
         command: Cmd,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<WriteResult, Trouble>> {
+    ) -> BoxFuture<'_, Result<WriteResult, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _place = self.connection.permit(timeout).await?;
@@ -192,7 +192,7 @@ impl AckConnection {
             match time::timeout_at(deadline, response).await {
                 Ok(response) => response.unwrap_or_else(|_| Err(closed().sent())),
                 Err(_) if self.is_acknowledging() => Err(too_few(self.durability, timeout)),
-                Err(_) => Err(Trouble::timed_out(timeout)),
+                Err(_) => Err(StoreError::timed_out(timeout)),
             }
         })
     }
@@ -223,7 +223,7 @@ impl Writer {
             // The scripts are loaded now.
             let unknown = self.send(unknown).await;
             fail_all(unknown, || {
-                Trouble::new(Outage::Other, "the server forgets its scripts")
+                StoreError::new(Outage::Other, "the server forgets its scripts")
             });
         }
     }
@@ -293,7 +293,7 @@ impl Writer {
         session: &Arc<Session>,
         commands: &[Cmd],
         timeout: Duration,
-    ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, Trouble>), Trouble> {
+    ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, StoreError>), StoreError> {
         let connection = &session.connection;
         let activity_before = connection.activity();
         *lock(&self.in_flight) = Some(BatchInFlight {
@@ -322,24 +322,24 @@ impl Writer {
         let wait = match replies.pop() {
             Some(Ok(response)) => decode::is_acknowledged(self.durability, response),
             Some(Err(error)) => Err(explain_rejection(self.durability, errors::classify(&error))),
-            None => Err(Trouble::new(Outage::Other, "the server did not answer")),
+            None => Err(StoreError::new(Outage::Other, "the server did not answer")),
         };
         Ok((replies, wait))
     }
 }
 
-fn closed() -> Trouble {
-    Trouble::new(Outage::Unreachable, "the connection was closed").unsent()
+fn closed() -> StoreError {
+    StoreError::new(Outage::Unreachable, "the connection was closed").unsent()
 }
 
-fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> Trouble) {
+fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> StoreError) {
     for write in batch {
         // The caller may have gone.
         let _ = write.reply_to.send(Err(new_error()));
     }
 }
 
-fn too_few(durability: Durability, timeout: Duration) -> Trouble {
+fn too_few(durability: Durability, timeout: Duration) -> StoreError {
     let Durability { replicas, fsync } = durability;
     let detail = match (replicas, fsync) {
         (n, false) => {
@@ -353,11 +353,11 @@ fn too_few(durability: Durability, timeout: Duration) -> Trouble {
              `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
         ),
     };
-    Trouble::new(Outage::TooFewReplicas, detail)
+    StoreError::new(Outage::TooFewReplicas, detail)
 }
 
 /// Returns why the server rejected the `WAIT` or `WAITAOF`.
-fn explain_rejection(durability: Durability, error: Trouble) -> Trouble {
+fn explain_rejection(durability: Durability, error: StoreError) -> StoreError {
     let (command, right, setting, since) = if durability.fsync {
         ("WAITAOF", "waitaof", "fsync", " (Redis 7.2, Valkey 8)")
     } else {
@@ -381,7 +381,7 @@ fn explain_rejection(durability: Durability, error: Trouble) -> Trouble {
         ),
         _ => return error,
     };
-    Trouble::new(outage, detail)
+    StoreError::new(outage, detail)
 }
 
 #[cfg(test)]

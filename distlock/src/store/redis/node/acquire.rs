@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply};
+use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::store_error::StoreError;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
 
@@ -12,15 +12,15 @@ impl Node {
     /// Acquires on the command connection, and waits for the required acknowledgments.
     pub(crate) async fn acquire(
         &self,
-        request: &Ask<'_>,
+        request: &Acquire<'_>,
         timeout: Duration,
-    ) -> Result<AskReply, Trouble> {
+    ) -> Result<AcquireReply, StoreError> {
         let path = self.command_path()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
         if path.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
-            return Err(Trouble::new(Outage::Unsupported, detail).unsent());
+            return Err(StoreError::new(Outage::Unsupported, detail).unsent());
         }
         let reply = self.acquire_on(&path, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
@@ -30,11 +30,11 @@ impl Node {
     /// and held by that confirmation. Until then, the owner has the lock in the store only.
     pub(crate) async fn await_acks(
         &self,
-        request: &Ask<'_>,
-        reply: AskReply,
+        request: &Acquire<'_>,
+        reply: AcquireReply,
         timeout: Duration,
-    ) -> Result<AskReply, Trouble> {
-        if request.durability.is_none() || !matches!(reply, AskReply::Held(_)) {
+    ) -> Result<AcquireReply, StoreError> {
+        if request.durability.is_none() || !matches!(reply, AcquireReply::Held(_)) {
             return Ok(reply);
         }
         let confirm = Confirm {
@@ -44,8 +44,8 @@ impl Node {
             durability: request.durability,
         };
         match self.run(None, &confirm, timeout).await {
-            Ok(Some(proof)) => Ok(AskReply::Held(proof)),
-            Ok(None) => Err(Trouble::new(
+            Ok(Some(proof)) => Ok(AcquireReply::Held(proof)),
+            Ok(None) => Err(StoreError::new(
                 Outage::Other,
                 "the lock was gone before its replicas acknowledged it",
             )),

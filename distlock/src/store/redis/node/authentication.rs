@@ -8,7 +8,7 @@ use futures_util::future::{FutureExt, join_all};
 
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::Transport;
@@ -45,7 +45,7 @@ async fn run(node: Weak<Node>, source: Source) {
             Err(error) => {
                 if !is_reported {
                     let error = error.at(node.address());
-                    (node.shared.events)(StoreEvent::Noted(Note::NotAuthenticated(error)));
+                    (node.shared.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
                 }
                 is_reported = true;
                 source.every.min(RETRY_AUTH_INTERVAL)
@@ -54,7 +54,7 @@ async fn run(node: Weak<Node>, source: Source) {
     }
 }
 
-async fn reauthenticate(node: &Node, source: &Source) -> Result<(), Trouble> {
+async fn reauthenticate(node: &Node, source: &Source) -> Result<(), StoreError> {
     let credentials = login::fetch_credentials(source).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
@@ -69,7 +69,7 @@ async fn reauthenticate(node: &Node, source: &Source) -> Result<(), Trouble> {
 }
 
 /// Sends the credentials on an open connection.
-async fn authenticate(session: &Session, credentials: &Credentials) -> Result<(), Trouble> {
+async fn authenticate(session: &Session, credentials: &Credentials) -> Result<(), StoreError> {
     let mut auth = redis::cmd("AUTH");
     // A default user without a password accepts any password, but only if `AUTH` names the user.
     auth.arg(credentials.user().unwrap_or("default"))
@@ -80,9 +80,9 @@ async fn authenticate(session: &Session, credentials: &Credentials) -> Result<()
         Ok(Err(_)) if session.end.is_set() => Ok(()),
         // The server's error text repeats the command, so it is not used.
         Ok(Err(error)) if errors::classify(&error).code == Code::UnknownCommand => Err(
-            Trouble::new(Outage::Denied, "the server does not know AUTH"),
+            StoreError::new(Outage::Denied, "the server does not know AUTH"),
         ),
         Ok(Err(error)) => Err(errors::classify(&error)),
-        Err(_) => Err(Trouble::timed_out(login::CREDENTIALS_TIMEOUT)),
+        Err(_) => Err(StoreError::timed_out(login::CREDENTIALS_TIMEOUT)),
     }
 }

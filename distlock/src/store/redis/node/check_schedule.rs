@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::key::LockKey;
-use crate::protocol::timing::LOOK_EVERY;
-use crate::protocol::words::{Look, Owner};
+use crate::protocol::messages::{CheckQueue, Owner};
+use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
 
 /// Delays of a call's queue checks, starting when it was queued.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), LOOK_EVERY);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), QUEUE_CHECK_INTERVAL);
 
 /// Upper limit of owners in one script call.
 const MAX_OWNERS: usize = 500;
@@ -58,7 +58,7 @@ impl CheckSchedule {
     }
 
     /// Returns the due calls by lock. Doubles the delay of each, up to the limit of `BACKOFF`.
-    pub(crate) fn take_due(&self, now: Instant) -> Vec<Look> {
+    pub(crate) fn take_due(&self, now: Instant) -> Vec<CheckQueue> {
         let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
         for (owner, check) in &mut *lock(&self.by_owner) {
             if check.due_at <= now {
@@ -69,7 +69,7 @@ impl CheckSchedule {
         let mut checks = Vec::with_capacity(due.len());
         for (key, owners) in due {
             let parts = owners.chunks(MAX_OWNERS).map(<[Owner]>::to_vec);
-            checks.extend(parts.map(|owners| Look {
+            checks.extend(parts.map(|owners| CheckQueue {
                 key: key.clone(),
                 owners,
             }));

@@ -6,8 +6,8 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
     LIVENESS_CHECK_DELAY, ReconnectingConnection,
@@ -30,7 +30,7 @@ impl Node {
         before: Option<Cmd>,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, Trouble> {
+    ) -> Result<S::Reply, StoreError> {
         let durability = script.durability();
         if !durability.is_none() {
             return self
@@ -51,7 +51,7 @@ impl Node {
         path: &SendPath,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, Trouble> {
+    ) -> Result<S::Reply, StoreError> {
         let (shared, session) = (&*self.shared, &*path.session);
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
@@ -119,7 +119,7 @@ impl Node {
         script: &'a S,
         durability: Durability,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<S::Reply, StoreError>> {
         Box::pin(async move {
             // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
@@ -157,7 +157,7 @@ impl Node {
         owner: Owner,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
+    ) -> BoxFuture<'a, Result<(Moment, Value), StoreError>> {
         Box::pin(async move {
             let session = &runtime_connection.session;
             let loaded = session.scripts.reload_count();
@@ -206,7 +206,7 @@ impl Node {
         before: &'a [Cmd],
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
+    ) -> BoxFuture<'a, Result<(Moment, Value), StoreError>> {
         Box::pin(async move {
             let _place = connection.permit(timeout).await?;
             let loaded = session.scripts.reload_count();
@@ -226,11 +226,11 @@ impl Node {
         session: &Session,
         timeout: Duration,
         result: Result<T, Failure>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StoreError> {
         let error = match result {
             Ok(result) => return Ok(result),
             Err(Failure::Error(error)) => errors::classify(&error),
-            Err(Failure::TimedOut) => Trouble::timed_out(timeout),
+            Err(Failure::TimedOut) => StoreError::timed_out(timeout),
         };
         if self.shared.group.cluster().is_none()
             && let Some(error) = errors::cluster_node_error(&error)
@@ -272,7 +272,7 @@ impl Node {
 
     /// Ends the sessions if `error` shows that the server is now a replica. It will not be the
     /// primary again soon, and another server may have its name.
-    pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &Trouble) {
+    pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &StoreError) {
         let is_demoted = error.outage == Outage::ReadOnly || error.code == Code::PrimaryDown;
         if is_demoted && session.end.set(error.clone()) {
             for session in self.sessions() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, join_all};
 use tokio::sync::Notify;
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::url::Host;
@@ -39,7 +39,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
             let connection = sentinels.connect(host, push_sink).await?;
             let subscribed = connection.subscribe("+switch-master").await;
             subscribed.map_err(|error| errors::classify(&error))?;
-            Ok::<_, Trouble>(connection)
+            Ok::<_, StoreError>(connection)
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(QUERY_INTERVAL, subscribing).await {
             while let Ok(Ok(Some(master))) =

@@ -3,8 +3,8 @@
 
 use futures_util::stream::{self, StreamExt};
 
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{LookReply, RenewalFailure, Renewed};
+use crate::protocol::messages::{CheckQueueReply, RenewReply, RenewalFailure};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::util::clock::Moment;
 
@@ -13,8 +13,8 @@ const MAX_IN_FLIGHT: usize = 256;
 
 /// Runs the queue checks of several locks.
 pub(crate) async fn check_queues(
-    checks: Vec<BoxFuture<'_, Result<Vec<LookReply>, Trouble>>>,
-) -> Result<Vec<LookReply>, Trouble> {
+    checks: Vec<BoxFuture<'_, Result<Vec<CheckQueueReply>, StoreError>>>,
+) -> Result<Vec<CheckQueueReply>, StoreError> {
     let count = checks.len();
     let mut replies = stream::iter(checks).buffered(MAX_IN_FLIGHT);
     let mut all = Vec::with_capacity(count);
@@ -22,7 +22,7 @@ pub(crate) async fn check_queues(
         match reply {
             Ok(reply) => all.extend(reply),
             Err(error) if count == 1 => return Err(error),
-            Err(error) => all.push(LookReply::Failed(error)),
+            Err(error) => all.push(CheckQueueReply::Failed(error)),
         }
     }
     Ok(all)
@@ -31,8 +31,8 @@ pub(crate) async fn check_queues(
 /// Runs the renewals of several holds. `now` is before any of them is sent.
 pub(crate) async fn renew(
     now: Moment,
-    renewals: Vec<BoxFuture<'_, Result<Renewed, Trouble>>>,
-) -> Result<Renewed, Trouble> {
+    renewals: Vec<BoxFuture<'_, Result<RenewReply, StoreError>>>,
+) -> Result<RenewReply, StoreError> {
     let count = renewals.len();
     let mut replies = stream::iter(renewals).buffered(MAX_IN_FLIGHT).enumerate();
     let mut failures = Vec::new();
@@ -43,10 +43,10 @@ pub(crate) async fn renew(
                 failures.extend(failed.map(|(_, failure)| (index, failure)));
             }
             Err(error) if count == 1 => return Err(error),
-            Err(error) => failures.push((index, RenewalFailure::Trouble(error))),
+            Err(error) => failures.push((index, RenewalFailure::Error(error))),
         }
     }
-    Ok(Renewed {
+    Ok(RenewReply {
         sent: now,
         failures,
     })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::command::List;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::encode;
@@ -14,7 +14,7 @@ impl Node {
         &self,
         list: &List<'_>,
         timeout: Duration,
-    ) -> Result<Vec<LockKey>, Trouble> {
+    ) -> Result<Vec<LockKey>, StoreError> {
         let (id, mut keys, mut cursor) = (self.shared.id(), Vec::new(), "0".to_owned());
         let scope = self.shared.scope(&id);
         loop {
@@ -22,7 +22,7 @@ impl Node {
             if session.client.is_polling() {
                 // Some proxies close the connection on unknown commands.
                 let detail = "a proxy is before the server, and does not list keys; list at the server itself";
-                return Err(Trouble::new(Outage::Unsupported, detail).unsent());
+                return Err(StoreError::new(Outage::Unsupported, detail).unsent());
             }
             let scan = |_| encode::scan(scope.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);

@@ -25,8 +25,8 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Outage};
 use crate::observer::event::Event;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply};
+use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Role};
@@ -96,7 +96,7 @@ impl Node {
         });
         let opened = opened.await.unwrap_or_else(|_| {
             let last_error = lock(&last_error).take();
-            Err(last_error.unwrap_or_else(|| Trouble::timed_out(timeout)))
+            Err(last_error.unwrap_or_else(|| StoreError::timed_out(timeout)))
         });
         let (first, second) = opened
             .map_err(|error| config.connect_error(error, shared.clock.now().since(started)))?;
@@ -197,16 +197,16 @@ impl Node {
     }
 
     /// Returns the path over the command connection.
-    pub(crate) fn command_path(&self) -> Result<SendPath, Trouble> {
+    pub(crate) fn command_path(&self) -> Result<SendPath, StoreError> {
         self.commands.session().map(SendPath::new)
     }
 
     pub(crate) async fn acquire_on(
         &self,
         path: &SendPath,
-        request: &Ask<'_>,
+        request: &Acquire<'_>,
         timeout: Duration,
-    ) -> Result<AskReply, Trouble> {
+    ) -> Result<AcquireReply, StoreError> {
         let reply = self.run_on(path, request, timeout).await;
         let reply = reply.inspect_err(|refusal| {
             // Reports a server that replies but refuses.
@@ -215,14 +215,14 @@ impl Node {
             }
         })?;
         if path.session.client.is_polling() {
-            if let AskReply::Queued(_) = reply {
+            if let AcquireReply::Queued(_) = reply {
                 self.check_schedule.add(request.key, request.owner);
             } else {
                 self.check_schedule.remove(request.owner);
             }
         }
         // The server has written for this acquire, so it no longer refuses.
-        if matches!(reply, AskReply::Held(_) | AskReply::Queued(_)) {
+        if matches!(reply, AcquireReply::Held(_) | AcquireReply::Queued(_)) {
             self.health.clear(Cause::Rejecting);
         }
         Ok(reply)
@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// Returns why no command can be sent at the moment, or `None` if one can.
-    pub(crate) fn outage(&self) -> Option<Trouble> {
+    pub(crate) fn outage(&self) -> Option<StoreError> {
         let error = self.commands.session().err()?;
         Some(error.at(&self.address))
     }
@@ -272,7 +272,7 @@ impl Node {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
                 let detail = format!("the sentinels say that {peer} is the master now");
-                session.end.set(Trouble::new(Outage::NotReady, detail));
+                session.end.set(StoreError::new(Outage::NotReady, detail));
             }
         }
     }
@@ -327,10 +327,10 @@ impl Node {
         let address: Arc<str> = self.address.as_str().into();
         if let Some(by) = observation.jump {
             let address = address.clone();
-            (shared.events)(StoreEvent::Noted(Note::ClockJumped { address, by }));
+            (shared.events)(StoreEvent::Log(Note::ClockJumped { address, by }));
         }
         let seconds = observation.offset as f64 / 1e6;
-        (shared.events)(StoreEvent::Happened(Event::ClockOffset {
+        (shared.events)(StoreEvent::Observer(Event::ClockOffset {
             address,
             seconds,
         }));

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
-use crate::protocol::timing::LOOK_EVERY;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Grant, Look, LookReply, Renewal, Renewed};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, RenewReply, Renewal};
+use crate::protocol::store_error::StoreError;
+use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::store::StoreEvent;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::check_schedule::CheckSchedule;
@@ -34,7 +34,7 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
         };
         let checks = check_schedule.take_due(Instant::now());
         // Errors are left to the manager's own queue checks, which report them.
-        if let Ok(replies) = check_queues(&node, &checks, LOOK_EVERY).await {
+        if let Ok(replies) = check_queues(&node, &checks, QUEUE_CHECK_INTERVAL).await {
             for (check, reply) in checks.iter().zip(replies) {
                 report_grant(&node, check, &reply);
             }
@@ -42,8 +42,8 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
     }
 }
 
-fn report_grant(node: &Node, check: &Look, reply: &LookReply) {
-    let LookReply::Seen { occupant, missing } = reply else {
+fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
+    let CheckQueueReply::Checked { occupant, missing } = reply else {
         return;
     };
     // The manager's own queue checks acquire again for every owner that still waits.
@@ -65,7 +65,7 @@ fn report_grant(node: &Node, check: &Look, reply: &LookReply) {
             token: occupant.token,
             // The grant may be as old as the previous check, so it is confirmed first.
             granted_at: None,
-            lease: LOOK_EVERY,
+            lease: QUEUE_CHECK_INTERVAL,
         }));
     }
 }
@@ -73,9 +73,9 @@ fn report_grant(node: &Node, check: &Look, reply: &LookReply) {
 /// Runs queue checks for a polling client, with one command per lock.
 pub(crate) async fn check_queues(
     node: &Node,
-    checks: &[Look],
+    checks: &[CheckQueue],
     timeout: Duration,
-) -> Result<Vec<LookReply>, Trouble> {
+) -> Result<Vec<CheckQueueReply>, StoreError> {
     let checks = checks
         .iter()
         .map(|check| node.run(None, from_ref(check), timeout).boxed());
@@ -87,7 +87,7 @@ pub(crate) async fn renew(
     node: &Node,
     batch: &[Renewal],
     timeout: Duration,
-) -> Result<Renewed, Trouble> {
+) -> Result<RenewReply, StoreError> {
     let now = node.shared.clock.now();
     let renewals = batch
         .iter()

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Owner, ReleaseReply};
+use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::store_error::StoreError;
 use crate::store::command::Release;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
@@ -23,10 +23,10 @@ impl Node {
         owner: Owner,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
-    ) -> Result<ReleaseReply, Trouble> {
+    ) -> Result<ReleaseReply, StoreError> {
         let command_path = self.command_path()?;
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
-        if !self.shared.rules.follow_lane {
+        if !self.shared.rules.release_in_order {
             unanswered.runtime_connections.clear();
         }
         let mut was_held = false;
@@ -90,7 +90,7 @@ impl Node {
         path: &SendPath,
         release: &Release<'_>,
         timeout: Duration,
-    ) -> Option<Result<ReleaseReply, Trouble>> {
+    ) -> Option<Result<ReleaseReply, StoreError>> {
         if self.unanswered.get(release.owner).is_some() {
             return None;
         }
@@ -107,12 +107,12 @@ impl Node {
         id: &RuntimeConnectionId,
         session: &Session,
         timeout: Duration,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StoreError> {
         match tokio::time::timeout(timeout, id.kill(session)).await {
             Ok(killed) => killed,
             Err(_) => {
                 self.commands.check_liveness(timeout);
-                Err(Trouble::timed_out(timeout))
+                Err(StoreError::timed_out(timeout))
             }
         }
     }
@@ -123,7 +123,7 @@ impl Node {
         path: &SendPath,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, StoreError> {
         let give_up_at = self.shared.clock.now() + timeout;
         let mut was_held = false;
         loop {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell};
 
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake;
 use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session};
 use crate::util::clock::Moment;
@@ -293,7 +293,7 @@ impl RuntimeConnectionId {
 
     /// Kills the connection over another one, so that nothing more of it is applied. Returns
     /// `false` if it may live on.
-    pub(crate) async fn kill(&self, session: &Session) -> Result<bool, Trouble> {
+    pub(crate) async fn kill(&self, session: &Session) -> Result<bool, StoreError> {
         let kill = || handshake::kill(&*session.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()
     }

@@ -289,7 +289,7 @@ impl RuntimeConnections {
                             self.retire(connection.id.number);
                         }
                         let owners = connection.take_hung(now);
-                        (self.dialer.shared.events)(StoreEvent::Unheard(owners));
+                        (self.dialer.shared.events)(StoreEvent::Stalled(owners));
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
 use crate::store::redis::conn::server_time::as_micros;
 use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;

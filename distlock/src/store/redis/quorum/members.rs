@@ -8,7 +8,7 @@ use redis::ConnectionAddr;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Outage};
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
@@ -18,7 +18,7 @@ use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::util::clock::Clock;
 
 /// The pause between two checks of connections that are being opened.
-const AGAIN: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The servers of a quorum.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Members {
         client_of: impl Fn(usize, Client) -> Client,
     ) -> Self {
         let scripts = Arc::new(client.scripts.for_quorum());
-        let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
+        let nodes = hosts.iter().enumerate().map(|(index, (host, port))| {
             let server = ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
                 location: StoreLocation::Single(server.clone()),
@@ -56,7 +56,7 @@ impl Members {
                 ..client.clone()
             };
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-            let client = client_of(place, client);
+            let client = client_of(index, client);
             let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
             authentication::spawn(&node, &config, &*transport);
             node
@@ -70,38 +70,42 @@ impl Members {
     }
 
     /// Waits until a quorum is usable, and gives the other nodes up to a quarter of the timeout.
-    pub(super) async fn enter(&self, config: &RedisConfig, clock: &dyn Clock) -> Result<(), Error> {
+    pub(super) async fn wait_connected(
+        &self,
+        config: &RedisConfig,
+        clock: &dyn Clock,
+    ) -> Result<(), Error> {
         let (started, limit) = (clock.now(), config.connect_timeout);
         loop {
             let waited = clock.now().since(started);
             let outages: Vec<_> = self.nodes.iter().map(|node| node.outage()).collect();
-            let final_one = outages
+            let permanent = outages
                 .iter()
                 .flatten()
-                .find(|trouble| !trouble.outage.is_transient());
-            if let Some(trouble) = final_one {
-                return Err(config.connect_error(trouble.clone(), waited));
+                .find(|error| !error.outage.is_transient());
+            if let Some(error) = permanent {
+                return Err(config.connect_error(error.clone(), waited));
             }
             let up = outages.iter().filter(|outage| outage.is_none()).count();
             if up == self.nodes.len() || up >= self.quorum && waited >= limit / 4 {
                 return Ok(());
             }
             if waited >= limit {
-                return Err(config.connect_error(self.unusable(limit), waited));
+                return Err(config.connect_error(self.unavailable_error(limit), waited));
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
     /// Returns why no lock can be acquired now, or `None` if a quorum is usable.
-    pub(super) fn outage(&self) -> Option<Trouble> {
+    pub(super) fn outage(&self) -> Option<StoreError> {
         let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
         let up = self.nodes.len() - outages.len();
         if up >= self.quorum {
             return None;
         }
-        let listed: Vec<_> = outages.iter().map(Trouble::to_string).collect();
-        Some(Trouble::new(
+        let listed: Vec<_> = outages.iter().map(StoreError::to_string).collect();
+        Some(StoreError::new(
             Outage::Unreachable,
             format!(
                 "{} of {} servers can be used, and a quorum is {}: {}",
@@ -114,20 +118,21 @@ impl Members {
     }
 
     /// Returns the error of a command that too few nodes answered in time.
-    pub(super) fn unusable(&self, within: Duration) -> Trouble {
-        self.outage().unwrap_or_else(|| Trouble::timed_out(within))
+    pub(super) fn unavailable_error(&self, timeout: Duration) -> StoreError {
+        self.outage()
+            .unwrap_or_else(|| StoreError::timed_out(timeout))
     }
 
     /// Waits until a quorum is usable.
     pub(super) async fn ready(&self) {
         while self.outage().is_some() {
             // Proceeds on a change or after the timeout, whichever comes first.
-            let _ = tokio::time::timeout(AGAIN * 10, self.changed.notified()).await;
+            let _ = tokio::time::timeout(CHECK_INTERVAL * 10, self.changed.notified()).await;
         }
     }
 
     /// Returns the newest time that a node has reached, as far as is known (µs).
-    pub(super) fn newest(&self) -> Option<u64> {
+    pub(super) fn newest_time(&self) -> Option<u64> {
         let times = self.nodes.iter().filter_map(|node| {
             let shared = &*node.shared;
             shared.server_time.lower_bound(shared.clock.now())

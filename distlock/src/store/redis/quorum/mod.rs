@@ -2,9 +2,10 @@
 //! it and confirmed the vote.
 //!
 //! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
-//! connections ensures that no server votes twice. A `candidate` tracks the votes for one owner,
-//! without I/O. Its `ballot` sends the commands in `verbs` to the nodes. `asking`, `renewing`,
-//! `releasing` and `looking` combine the commands to all nodes, and `seen` serves inspection.
+//! connections ensures that no server votes twice. A `owner` tracks the votes for one owner,
+//! without I/O. Its `acquisition` sends the commands in `node_commands` to the nodes. `acquire`,
+//! `renew`, `release` and `check_queue` combine the commands to all nodes, and `admin` serves
+//! inspection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -15,50 +16,50 @@ use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Owner;
-use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
+use crate::protocol::messages::Owner;
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::{Group, Push};
 use crate::store::redis::conn::server_registry::ServerRegistry;
-use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
+use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
+use crate::store::redis::quorum::config::QuorumConfig;
 use crate::store::redis::quorum::members::Members;
-use crate::store::redis::quorum::terms::Terms;
-use crate::store::redis::quorum::told::Told;
-use crate::store::redis::quorum::verbs::Asks;
+use crate::store::redis::quorum::node_commands::VoteRequest;
+use crate::store::redis::quorum::vote_push::VotePush;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::{BoxFuture, LockStore, Opened, StoreEvent};
+use crate::store::{BoxFuture, LockStore, OpenedStore, StoreEvent};
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
-mod asking;
-mod ballot;
-mod candidate;
-mod looking;
+mod acquire;
+mod acquisition;
+mod admin;
+mod check_queue;
+mod config;
 mod members;
-mod releasing;
-mod renewing;
-mod seen;
-mod terms;
-mod told;
-mod verbs;
+mod node_commands;
+mod release;
+mod renew;
+mod vote_push;
+mod vote_state;
 
 /// The pause before a release is retried on a node.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) struct Quorum {
-    polls: Arc<Polls>,
+    context: Arc<QuorumContext>,
     random: Arc<dyn Random>,
-    table: Mutex<Table>,
+    acquisitions: Mutex<Acquisitions>,
 }
 
-/// The ballots of a client, from the first request to the release.
+/// The acquisitions of a client, from the first request to the release.
 #[derive(Debug, Default)]
-struct Table {
-    by_call: HashMap<Owner, Arc<Ballot>>,
-    /// The keys of `by_call`, by the owner ids that the nodes know.
-    calls: HashMap<Owner, Owner>,
+struct Acquisitions {
+    by_caller: HashMap<Owner, Arc<QuorumAcquisition>>,
+    /// The keys of `by_caller`, by the owner ids that the nodes know.
+    callers: HashMap<Owner, Owner>,
     /// Tickets of one client always rise, even if its estimate of the nodes' clocks does not.
     last_ticket: u64,
 }
@@ -66,7 +67,7 @@ struct Table {
 impl std::fmt::Debug for Quorum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Quorum")
-            .field("members", &self.polls.members)
+            .field("members", &self.context.members)
             .finish_non_exhaustive()
     }
 }
@@ -78,23 +79,27 @@ impl Quorum {
         config: &RedisConfig,
         hosts: &[Host],
         client: Client,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedStore, Error> {
         let clock = client.clock.clone();
         let quorum = Self::open(config, hosts, client);
-        let entered = quorum.polls.members.enter(config, &*clock).await;
-        if entered.is_err() {
+        let connected = quorum.context.members.wait_connected(config, &*clock).await;
+        if connected.is_err() {
             quorum.close();
         }
-        entered.map(|()| quorum.opened(config))
+        connected.map(|()| quorum.opened(config))
     }
 
     /// Opens the connections in the background, on the current runtime.
-    pub(super) fn connect_lazy(config: &RedisConfig, hosts: &[Host], client: Client) -> Opened {
+    pub(super) fn connect_lazy(
+        config: &RedisConfig,
+        hosts: &[Host],
+        client: Client,
+    ) -> OpenedStore {
         Self::open(config, hosts, client).opened(config)
     }
 
-    fn opened(self: Arc<Self>, config: &RedisConfig) -> Opened {
-        Opened {
+    fn opened(self: Arc<Self>, config: &RedisConfig) -> OpenedStore {
+        OpenedStore {
             store: Box::new(self),
             identity: config.identity().into(),
             address: Some(config.address().into()),
@@ -105,10 +110,10 @@ impl Quorum {
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let terms = Terms(config.quorum.clone());
-            let size = terms.quorum_of(hosts.len(), client.rules);
+            let quorum_config = QuorumConfig(config.quorum.clone());
+            let size = quorum_config.quorum_size(hosts.len(), client.rules);
             let registry: Arc<ServerRegistry> = Arc::default();
-            let members = Members::open(config, size, hosts, &client, |place, client| {
+            let members = Members::open(config, size, hosts, &client, |node, client| {
                 let (of_events, events) = (quorum.clone(), client.events.clone());
                 let quorum = quorum.clone();
                 Client {
@@ -116,31 +121,31 @@ impl Quorum {
                         registry: registry.clone(),
                         sink: Arc::new(move |push: &Push<'_>| {
                             if let Some(quorum) = quorum.upgrade()
-                                && let Some(told) = Told::read(push, quorum.polls.rules)
+                                && let Some(vote_push) = VotePush::read(push, quorum.context.rules)
                             {
-                                quorum.told(place, told);
+                                quorum.handle_push(node, vote_push);
                             }
                         }),
                     },
                     events: Arc::new(move |event| match of_events.upgrade() {
-                        Some(quorum) => quorum.happened(event),
+                        Some(quorum) => quorum.handle_event(event),
                         None => events(event),
                     }),
                     ..client
                 }
             });
-            let polls = Polls {
+            let context = QuorumContext {
                 members,
                 clock: client.clock.clone(),
-                terms,
+                quorum_config,
                 rules: client.rules,
                 events: client.events.clone(),
                 runtime: Handle::current(),
             };
             Quorum {
-                polls: Arc::new(polls),
+                context: Arc::new(context),
                 random: client.random.clone(),
-                table: Mutex::default(),
+                acquisitions: Mutex::default(),
             }
         })
     }
@@ -148,67 +153,75 @@ impl Quorum {
 
 impl Quorum {
     /// Handles an unsolicited message from a node. Releases the vote if its owner is unknown here.
-    fn told(self: &Arc<Self>, node: usize, told: Told) {
-        let known = self.ballot_of(told.owner);
-        if let Some(ballot) = known.filter(|ballot| ballot.asks.key.same_lock(&told.key)) {
-            ballot.hear(&self.polls, node, told.heard);
+    fn handle_push(self: &Arc<Self>, node: usize, vote_push: VotePush) {
+        let known = self.acquisition_of_node_owner(vote_push.owner);
+        if let Some(acquisition) =
+            known.filter(|acquisition| acquisition.request.key.same_lock(&vote_push.key))
+        {
+            acquisition.handle_push(&self.context, node, vote_push.event);
             return;
         }
-        let member = self.polls.members.nodes[node].clone();
-        self.polls.spawn(async move {
+        let member = self.context.members.nodes[node].clone();
+        self.context.spawn(async move {
             // The result does not matter, because the vote is short and expires by itself.
             let release = Release {
-                key: &told.key,
-                owner: told.owner,
+                key: &vote_push.key,
+                owner: vote_push.owner,
                 keep: Duration::ZERO,
             };
-            let _ = member.release(told.owner, &release, AGAIN).await;
+            let _ = member
+                .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
+                .await;
         });
     }
 
     /// Handles an event of one of the servers.
-    fn happened(self: &Arc<Self>, event: StoreEvent) {
-        self.polls.members.changed.notify_waiters();
+    fn handle_event(self: &Arc<Self>, event: StoreEvent) {
+        self.context.members.changed.notify_waiters();
         match event {
             StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
-                let ballots: Vec<_> = lock(&self.table).by_call.values().cloned().collect();
-                for ballot in ballots {
-                    ballot.look();
-                    ballot.pump(&self.polls);
+                let all: Vec<_> = lock(&self.acquisitions)
+                    .by_caller
+                    .values()
+                    .cloned()
+                    .collect();
+                for acquisition in all {
+                    acquisition.allow_requests();
+                    acquisition.drive(&self.context);
                 }
-                (self.polls.events)(StoreEvent::RenewalsReconnected);
+                (self.context.events)(StoreEvent::RenewalsReconnected);
             }
-            event @ (StoreEvent::Happened(_) | StoreEvent::Noted(_) | StoreEvent::Revoked(_)) => {
-                (self.polls.events)(event);
+            event @ (StoreEvent::Observer(_) | StoreEvent::Log(_) | StoreEvent::Revoked(_)) => {
+                (self.context.events)(event);
             }
-            StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
+            StoreEvent::Granted(_) | StoreEvent::Stalled(_) | StoreEvent::Moved => {}
         }
     }
 
-    fn forget(&self, ballot: &Arc<Ballot>) {
-        let mut table = lock(&self.table);
-        table.calls.remove(&ballot.asks.owner);
-        let known = table.by_call.get(&ballot.call);
-        if known.is_some_and(|known| Arc::ptr_eq(known, ballot)) {
-            table.by_call.remove(&ballot.call);
+    fn remove(&self, acquisition: &Arc<QuorumAcquisition>) {
+        let mut acquisitions = lock(&self.acquisitions);
+        acquisitions.callers.remove(&acquisition.request.owner);
+        let known = acquisitions.by_caller.get(&acquisition.caller);
+        if known.is_some_and(|known| Arc::ptr_eq(known, acquisition)) {
+            acquisitions.by_caller.remove(&acquisition.caller);
         }
     }
 
-    fn ballot(&self, owner: Owner) -> Option<Arc<Ballot>> {
-        lock(&self.table).by_call.get(&owner).cloned()
+    fn acquisition(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+        lock(&self.acquisitions).by_caller.get(&owner).cloned()
     }
 
-    /// Returns the ballot with an owner id that the nodes know.
-    fn ballot_of(&self, owner: Owner) -> Option<Arc<Ballot>> {
-        let table = lock(&self.table);
-        let call = table.calls.get(&owner)?;
-        table.by_call.get(call).cloned()
+    /// Returns the acquisition with an owner id that the nodes know.
+    fn acquisition_of_node_owner(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+        let acquisitions = lock(&self.acquisitions);
+        let caller = acquisitions.callers.get(&owner)?;
+        acquisitions.by_caller.get(caller).cloned()
     }
 
-    fn held(&self, owner: Owner) -> Option<(Asks, u64)> {
-        let ballot = self.ballot(owner)?;
-        match ballot.count() {
-            Count::Elected(elected) => Some((ballot.asks.clone(), elected.token)),
+    fn find_hold(&self, owner: Owner) -> Option<(VoteRequest, u64)> {
+        let acquisition = self.acquisition(owner)?;
+        match acquisition.progress() {
+            Progress::Held(hold) => Some((acquisition.request.clone(), hold.token)),
             _ => None,
         }
     }
@@ -219,52 +232,62 @@ impl LockStore for Arc<Quorum> {
         &'a self,
         command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         let quorum = self;
         Box::pin(async move {
             match command {
-                Command::Acquire(ask) => quorum.ask(ask, timeout).await.map(Reply::Asked),
-                Command::Confirm(Confirm { owner, .. }) => match quorum.held(owner) {
-                    Some((asks, token)) => {
-                        let confirmed = quorum.confirm(asks, token, timeout).await;
-                        confirmed.map(Reply::Confirmed)
+                Command::Acquire(acquire) => quorum
+                    .acquire(acquire, timeout)
+                    .await
+                    .map(CommandReply::Acquired),
+                Command::Confirm(Confirm { owner, .. }) => match quorum.find_hold(owner) {
+                    Some((request, token)) => {
+                        let confirmed = quorum.confirm(request, token, timeout).await;
+                        confirmed.map(CommandReply::Confirmed)
                     }
-                    None => Ok(Reply::Confirmed(None)),
+                    None => Ok(CommandReply::Confirmed(None)),
                 },
-                Command::Renew(batch) => Ok(Reply::Renewed(quorum.renew(batch, timeout).await)),
+                Command::Renew(batch) => {
+                    Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
+                }
                 Command::Release(Release { owner, keep, .. }) => {
                     let released = quorum.release(owner, keep, timeout).await;
-                    released.map(Reply::Released)
+                    released.map(CommandReply::Released)
                 }
-                Command::CheckQueue(looks) => {
-                    let looks = looks.iter().map(|look| quorum.look(look, timeout).boxed());
-                    Ok(Reply::Looked(join_all(looks).await))
+                Command::CheckQueue(checks) => {
+                    let checks = checks
+                        .iter()
+                        .map(|check| quorum.check_queue(check, timeout).boxed());
+                    Ok(CommandReply::QueueChecked(join_all(checks).await))
                 }
                 Command::Inspect(inspect) => {
                     let inspected = quorum.inspect(&inspect, timeout).await;
-                    inspected.map(Box::new).map(Reply::Inspected)
+                    inspected.map(Box::new).map(CommandReply::Inspected)
                 }
-                Command::List(list) => quorum.list(&list, timeout).await.map(Reply::Listed),
+                Command::List(list) => quorum.list(&list, timeout).await.map(CommandReply::Listed),
                 // Never deletes the lock, because a client that is connected to one node may be
                 // disconnected from all others.
                 Command::Revoke(revoke) => {
-                    let deletes = false;
-                    let revoke = Revoke { deletes, ..revoke };
-                    quorum.revoke(&revoke, timeout).await.map(Reply::Revoked)
+                    let delete = false;
+                    let revoke = Revoke { delete, ..revoke };
+                    quorum
+                        .revoke(&revoke, timeout)
+                        .await
+                        .map(CommandReply::Revoked)
                 }
             }
         })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.polls.members.ready())
+        Box::pin(self.context.members.ready())
     }
 
-    fn outage(&self) -> Option<Trouble> {
-        self.polls.members.outage()
+    fn outage(&self) -> Option<StoreError> {
+        self.context.members.outage()
     }
 
     fn close(&self) {
-        self.polls.members.close();
+        self.context.members.close();
     }
 }

@@ -8,7 +8,7 @@ use crate::config::credentials::{Credentials, Source};
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation, Url, format_host};
 
 /// The address of a store, and the settings for its connections.
@@ -137,7 +137,7 @@ impl RedisConfig {
     }
 
     /// Returns the error of a connection that could not be set up.
-    pub(crate) fn connect_error(&self, error: Trouble, waited: Duration) -> Error {
+    pub(crate) fn connect_error(&self, error: StoreError, waited: Duration) -> Error {
         error.at(&self.address()).into_connect_error(waited)
     }
 }

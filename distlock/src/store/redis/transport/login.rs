@@ -6,7 +6,7 @@ use redis::RedisConnectionInfo;
 
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 
 /// Timeout of a credentials source, and of a server that receives credentials.
 pub(crate) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,10 +23,10 @@ pub(crate) fn with_credentials(
 }
 
 /// Returns the current credentials.
-pub(crate) async fn fetch_credentials(source: &Source) -> Result<Credentials, Trouble> {
+pub(crate) async fn fetch_credentials(source: &Source) -> Result<Credentials, StoreError> {
     let failed = |reason: String| {
         let detail = format!("the credentials could not be had from their source: {reason}");
-        Trouble::new(Outage::Unreachable, detail)
+        StoreError::new(Outage::Unreachable, detail)
     };
     match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.ask()).await {
         Ok(fetched) => fetched.map_err(|error| failed(error.to_string())),

@@ -21,16 +21,16 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 
 /// Waits for a result up to `timeout`.
 pub(crate) async fn with_timeout<T>(
     timeout: Duration,
-    work: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let done = tokio::time::timeout(timeout, work).await;
-    done.unwrap_or_else(|_| Err(Trouble::timed_out(timeout)))
+    done.unwrap_or_else(|_| Err(StoreError::timed_out(timeout)))
 }
 
 /// A factory of connections to one server.
@@ -39,7 +39,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>>;
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>>;
 
     /// Spawns a task that keeps connections open.
     fn spawn(&self, task: BoxFuture<'static, ()>);
@@ -82,7 +82,7 @@ pub(crate) enum ConnectionEvent {
     /// The end of a subscription, decided by the server.
     Unsubscribed(Vec<Value>),
     /// The end of the connection, with its fault if it had one.
-    End(Option<Trouble>),
+    End(Option<StoreError>),
 }
 
 /// The receiver of a connection's events. It must not block.

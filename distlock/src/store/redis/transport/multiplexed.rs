@@ -11,7 +11,7 @@ use redis::{
 use tokio::task::AbortHandle;
 
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner;
@@ -112,7 +112,7 @@ impl Multiplexed {
                 let detail = "the server's reply was to another request, so the connection was closed; is it a Redis \
                               server, and not a proxy that rewrites?";
                 // An earlier fault is kept.
-                let _ = fault.set(Trouble::new(Outage::Unreachable, detail));
+                let _ = fault.set(StoreError::new(Outage::Unreachable, detail));
                 self.gate.report_end();
                 self.driver.0.abort();
             }
@@ -243,13 +243,13 @@ impl fmt::Debug for EventGate {
 
 /// The reason why a connection cannot be used.
 pub(crate) enum HandshakeError {
-    Rejected(Trouble),
+    Rejected(StoreError),
     /// The greeting was not answered, or not understood.
-    HelloFailed(Trouble),
+    HelloFailed(StoreError),
 }
 
 impl HandshakeError {
-    pub(crate) fn into_error(self) -> Trouble {
+    pub(crate) fn into_error(self) -> StoreError {
         let (HandshakeError::Rejected(error) | HandshakeError::HelloFailed(error)) = self;
         error
     }
@@ -262,10 +262,10 @@ fn is_hello_unsupported(error: &redis::RedisError) -> bool {
 }
 
 /// Returns the error of a server that rejects this client.
-fn handshake_error(db: i64, error: &redis::RedisError) -> Trouble {
+fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     // The server's error text repeats the command with its password, so it is not used.
     if errors::classify(error).code == Code::UnknownCommand {
-        return Trouble::new(
+        return StoreError::new(
             Outage::Misconfigured,
             "the server does not know HELLO, and so does not speak RESP3; use Redis 6.2 or later",
         );
@@ -279,16 +279,16 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> Trouble {
     errors::with_remedy(errors::classify(error))
 }
 
-fn unknown_database(db: i64, reply_text: &str) -> Trouble {
+fn unknown_database(db: i64, reply_text: &str) -> StoreError {
     let detail = format!("the URL's database {db} cannot be selected: {reply_text}");
     let error = errors::classify_text(reply_text);
     if error.code == Code::OnlyOutsideClusters {
         return errors::node_of_cluster();
     }
     if error.outage == Outage::Denied {
-        return Trouble::new(Outage::Denied, detail).with_remedy("grant the user +select");
+        return StoreError::new(Outage::Denied, detail).with_remedy("grant the user +select");
     }
-    Trouble::new(Outage::Misconfigured, detail)
+    StoreError::new(Outage::Misconfigured, detail)
         .with_remedy("name one below the server's `databases`")
 }
 

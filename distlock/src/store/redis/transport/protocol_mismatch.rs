@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 
 /// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
@@ -25,7 +25,7 @@ const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 const MAX_SHOWN: usize = 40;
 
 /// Returns the error of a server if its first bytes are not those of a Redis reply.
-pub(crate) fn from_first_bytes(bytes: &[u8]) -> Option<Trouble> {
+pub(crate) fn from_first_bytes(bytes: &[u8]) -> Option<StoreError> {
     if REPLY_TYPES.contains(bytes.first()?) {
         return None;
     }
@@ -39,8 +39,8 @@ pub(crate) fn from_first_bytes(bytes: &[u8]) -> Option<Trouble> {
 }
 
 /// Returns the error of a server that does not speak RESP.
-pub(crate) fn not_redis(reason: &str) -> Trouble {
-    Trouble::new(
+pub(crate) fn not_redis(reason: &str) -> StoreError {
+    StoreError::new(
         Outage::Misconfigured,
         format!(
             "it does not speak the protocol of Redis ({reason}): correct host and port in the URL"
@@ -49,16 +49,16 @@ pub(crate) fn not_redis(reason: &str) -> Trouble {
 }
 
 /// Returns the error of a plain connection to a port for TLS.
-pub(crate) fn expects_tls() -> Trouble {
-    Trouble::new(
+pub(crate) fn expects_tls() -> StoreError {
+    StoreError::new(
         Outage::Misconfigured,
         "it expects TLS: write rediss:// instead of redis://, or name the server's plain `port`",
     )
 }
 
 /// Returns the error of a TLS connection to a plain port.
-pub(crate) fn lacks_tls() -> Trouble {
-    Trouble::new(
+pub(crate) fn lacks_tls() -> StoreError {
+    StoreError::new(
         Outage::Misconfigured,
         "it does not speak TLS, and answers in plain text: write redis:// instead of rediss://, or name the server's \
          `tls-port`",

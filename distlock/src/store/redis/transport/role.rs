@@ -3,22 +3,22 @@
 use redis::from_redis_value;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::ReplyReader;
 
-async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
+async fn role(connection: &dyn Connection) -> Result<String, StoreError> {
     let role = connection.send(redis::cmd("ROLE")).await;
     ReplyReader::from_list(role.map_err(|error| errors::classify(&error))?)?.text()
 }
 
 /// Rejects a server that the sentinels report as the primary, and that is not. It is about to
 /// become the primary, or no longer is.
-pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), Trouble> {
+pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), StoreError> {
     match role(connection).await {
         Ok(role) if role == "master" => Ok(()),
-        Ok(_) => Err(Trouble::new(
+        Ok(_) => Err(StoreError::new(
             Outage::ReadOnly,
             "the sentinels say that it is the master, and it is a replica: a failover is under way",
         )),
@@ -29,7 +29,7 @@ pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), Tro
 }
 
 /// Rejects a version without RESP3.
-pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
+pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), StoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let Ok(info) = connection.send(info).await else {
@@ -41,7 +41,7 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Tro
         .find_map(|line| line.strip_prefix("redis_version:"));
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     match (version, major) {
-        (Some(version), Some(..=5)) => Err(Trouble::new(
+        (Some(version), Some(..=5)) => Err(StoreError::new(
             Outage::Misconfigured,
             format!("it is Redis {version}, which does not speak RESP3: use Redis 6.2 or later"),
         )),
@@ -50,9 +50,9 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Tro
 }
 
 /// Rejects a sentinel. Called for a server that runs no scripts.
-pub(crate) async fn check_not_sentinel(connection: &dyn Connection) -> Result<(), Trouble> {
+pub(crate) async fn check_not_sentinel(connection: &dyn Connection) -> Result<(), StoreError> {
     match role(connection).await.as_deref() {
-        Ok("sentinel") => Err(Trouble::new(
+        Ok("sentinel") => Err(StoreError::new(
             Outage::Misconfigured,
             "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
         )),

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble};
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::Multiplexed;
@@ -58,7 +58,7 @@ impl Sentinels {
 
     /// Returns the primary that most sentinels report, without waiting for the others. Otherwise
     /// all reports must agree, because an isolated sentinel may know an old primary.
-    pub(crate) async fn primary(&self) -> Result<Host, Trouble> {
+    pub(crate) async fn primary(&self) -> Result<Host, StoreError> {
         let queries = self
             .hosts
             .iter()
@@ -88,13 +88,13 @@ impl Sentinels {
         }
     }
 
-    fn disagreement_error(&self, votes: &BTreeMap<Host, usize>) -> Trouble {
+    fn disagreement_error(&self, votes: &BTreeMap<Host, usize>) -> StoreError {
         let service = &self.service;
         let each = votes.iter().map(|(primary, count)| {
             let name = self.address_of(primary);
             format!("{count} say {name}")
         });
-        Trouble::new(
+        StoreError::new(
             Outage::NotReady,
             format!(
                 "the sentinels of `{service}` do not agree where the master is ({}): a failover is under way, some of them \
@@ -104,10 +104,10 @@ impl Sentinels {
         )
     }
 
-    fn no_primary_error(&self, unknown: usize, failures: Vec<Trouble>) -> Trouble {
+    fn no_primary_error(&self, unknown: usize, failures: Vec<StoreError>) -> StoreError {
         let service = &self.service;
         if unknown > 0 {
-            return Trouble::new(
+            return StoreError::new(
                 Outage::NoSuchService,
                 format!(
                     "of {} sentinels {unknown} answer, and do not know a service `{service}`: write the name that \
@@ -117,13 +117,13 @@ impl Sentinels {
             );
         }
         // A rejection explains more than a missing reply.
-        let outage = |error: &Trouble| error.outage;
+        let outage = |error: &StoreError| error.outage;
         let rejection = failures
             .iter()
             .map(outage)
             .find(|outage| !outage.is_transient());
         let details = failures.iter().map(|error| &*error.detail);
-        Trouble::new(
+        StoreError::new(
             rejection.unwrap_or(Outage::Unreachable),
             format!(
                 "no sentinel of `{service}` says where the master is: {}",
@@ -133,7 +133,7 @@ impl Sentinels {
     }
 
     /// Queries one sentinel, on a new connection.
-    async fn query_sentinel(&self, host: &Host) -> Result<Option<Host>, Trouble> {
+    async fn query_sentinel(&self, host: &Host) -> Result<Option<Host>, StoreError> {
         let query = with_timeout(self.query_timeout, async {
             let ignore_events: ConnectionEventHandler = Arc::new(|_| {});
             let connection = self.connect(host, ignore_events).await?;
@@ -147,7 +147,7 @@ impl Sentinels {
         &self,
         (host, port): &Host,
         on_event: ConnectionEventHandler,
-    ) -> Result<Multiplexed, Trouble> {
+    ) -> Result<Multiplexed, StoreError> {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.connector.connect(&address).await?;
         let connected = Multiplexed::connect(stream, &self.settings, on_event).await;
@@ -161,14 +161,14 @@ impl Sentinels {
     pub(crate) async fn query_primary(
         &self,
         connection: &dyn Connection,
-    ) -> Result<Option<Host>, Trouble> {
+    ) -> Result<Option<Host>, StoreError> {
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let reply = connection.send(command).await.map_err(|error| {
             let error = errors::classify(&error);
             if error.code == Code::UnknownCommand {
                 let detail = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
-                Trouble::new(Outage::Misconfigured, detail)
+                StoreError::new(Outage::Misconfigured, detail)
             } else {
                 error
             }
@@ -178,7 +178,7 @@ impl Sentinels {
 }
 
 /// Returns the error of a sentinel that rejects the credentials, which are not those of the server.
-pub(crate) fn explain_rejection(error: Trouble) -> Trouble {
+pub(crate) fn explain_rejection(error: StoreError) -> StoreError {
     let code = match error.code {
         Code::NotAuthenticated => "NOAUTH",
         Code::WrongPassword => "WRONGPASS",
@@ -187,5 +187,5 @@ pub(crate) fn explain_rejection(error: Trouble) -> Trouble {
     };
     let detail =
         format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
-    Trouble::new(Outage::Denied, detail)
+    StoreError::new(Outage::Denied, detail)
 }

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 
 use crate::config::tls::Tls;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
@@ -57,7 +57,7 @@ impl SocketConnector {
     }
 
     /// Connects. The name is resolved every time, because it may have moved to another server.
-    pub(crate) async fn connect(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
+    pub(crate) async fn connect(&self, address: &ConnectionAddr) -> Result<Stream, StoreError> {
         let failed = |error: io::Error| errors::classify(&error.into());
         let socket: Box<dyn Socket> = match address {
             ConnectionAddr::Tcp(host, port) => {
@@ -85,7 +85,7 @@ impl SocketConnector {
     }
 
     /// Waits until TLS is overdue, and returns once the server has answered a plain PING, or never.
-    async fn detect_plain_text(&self, host: &str, port: u16) -> Trouble {
+    async fn detect_plain_text(&self, host: &str, port: u16) -> StoreError {
         tokio::time::sleep(self.tls_timeout / 4).await;
         if !protocol_mismatch::speaks_plain_text(connect(host, port)).await {
             std::future::pending::<()>().await;
@@ -95,7 +95,7 @@ impl SocketConnector {
 
     /// Returns why a server ended a connection without a reply, as far as can be determined. It may
     /// expect TLS.
-    pub(crate) async fn explain(&self, address: &ConnectionAddr, error: Trouble) -> Trouble {
+    pub(crate) async fn explain(&self, address: &ConnectionAddr, error: StoreError) -> StoreError {
         match address {
             ConnectionAddr::Tcp(host, port)
                 if self.tls.is_none()
@@ -109,7 +109,7 @@ impl SocketConnector {
     }
 
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, Trouble> {
+    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, StoreError> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let secured = tls::secure(tls, host, stream, self.tls_timeout);
@@ -146,7 +146,7 @@ impl Activity {
 /// The reason why a connection is unusable. This side ended it, the server speaks another protocol,
 /// or it rejects our certificate after TLS seemed to be established. Nothing that arrives
 /// afterwards is used.
-pub(crate) type Fault = Arc<OnceCell<Trouble>>;
+pub(crate) type Fault = Arc<OnceCell<StoreError>>;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl AsyncRead for Stream {
             this.activity.record();
             if let Err(TooLarge) = this.replies.scan(&mut buffer.filled_mut()[before..]) {
                 buffer.set_filled(before);
-                let error = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE_MESSAGE);
+                let error = StoreError::new(Outage::Unreachable, reply_scanner::TOO_LARGE_MESSAGE);
                 // An earlier fault is kept.
                 let _ = this.fault.set(error);
                 let error = io::Error::new(

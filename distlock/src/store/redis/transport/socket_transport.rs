@@ -6,7 +6,7 @@ use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 use crate::config::credentials::Source;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
@@ -55,7 +55,7 @@ impl SocketTransport {
         }
     }
 
-    async fn connect(&self, on_event: ConnectionEventHandler) -> Result<Multiplexed, Trouble> {
+    async fn connect(&self, on_event: ConnectionEventHandler) -> Result<Multiplexed, StoreError> {
         let sentinels = match &self.target {
             Target::Server(address) => return self.connect_to(address, on_event).await,
             Target::Primary(sentinels) => sentinels,
@@ -70,7 +70,9 @@ impl SocketTransport {
             role::check_primary(&connection).await?;
             Ok(connection)
         };
-        let connection = connected.await.map_err(|error: Trouble| error.at(&name))?;
+        let connection = connected
+            .await
+            .map_err(|error: StoreError| error.at(&name))?;
         Ok(connection.with_peer(name))
     }
 
@@ -81,7 +83,7 @@ impl SocketTransport {
         &self,
         address: &ConnectionAddr,
         on_event: ConnectionEventHandler,
-    ) -> Result<Multiplexed, Trouble> {
+    ) -> Result<Multiplexed, StoreError> {
         let settings = self.settings().await?;
         let connected = self.try_handshake(address, &settings, &on_event).await?;
         let hello_error = match connected {
@@ -117,7 +119,7 @@ impl SocketTransport {
         address: &ConnectionAddr,
         resp2: &RedisConnectionInfo,
         on_event: &ConnectionEventHandler,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StoreError> {
         // On a separate connection, because a proxy may end it.
         let Ok(Ok(connection)) = self.try_handshake(address, resp2, on_event).await else {
             return Ok(());
@@ -130,12 +132,12 @@ impl SocketTransport {
         address: &ConnectionAddr,
         settings: &RedisConnectionInfo,
         on_event: &ConnectionEventHandler,
-    ) -> Result<Result<Multiplexed, HandshakeError>, Trouble> {
+    ) -> Result<Result<Multiplexed, HandshakeError>, StoreError> {
         let stream = self.connector.connect(address).await?;
         Ok(Multiplexed::connect(stream, settings, on_event.clone()).await)
     }
 
-    async fn settings(&self) -> Result<RedisConnectionInfo, Trouble> {
+    async fn settings(&self) -> Result<RedisConnectionInfo, StoreError> {
         let settings = self.settings.clone();
         Ok(match &self.credentials {
             None => settings,
@@ -150,7 +152,7 @@ impl Transport for SocketTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection: Arc<dyn Connection> = Arc::new(self.connect(on_event).await?);
             Ok(connection)

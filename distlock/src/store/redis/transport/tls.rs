@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::config::tls::Tls;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::wire::errors;
 
@@ -25,7 +25,7 @@ pub(crate) async fn secure(
     host: &str,
     stream: TcpStream,
     timeout: Duration,
-) -> Result<TlsStream<TcpStream>, Trouble> {
+) -> Result<TlsStream<TcpStream>, StoreError> {
     let name = tls.expected(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
         tls_error(format!(
@@ -39,7 +39,7 @@ pub(crate) async fn secure(
     let secured = TlsConnector::from(Arc::new(config)).connect(server, stream);
     match tokio::time::timeout(timeout, secured).await {
         Ok(secured) => secured.map_err(|error| handshake_error(error, name)),
-        Err(_) => Err(Trouble::new(
+        Err(_) => Err(StoreError::new(
             Outage::TimedOut,
             format!(
                 "the server accepts connections, and says nothing of TLS for {timeout:?}: if this is its plain port, write \
@@ -50,11 +50,11 @@ pub(crate) async fn secure(
 }
 
 /// Returns the error of an established connection if TLS caused it.
-pub(crate) fn read_error(error: &io::Error) -> Option<Trouble> {
+pub(crate) fn read_error(error: &io::Error) -> Option<StoreError> {
     as_rustls_error(error).map(|error| tls_error(explain(error, "the URL's host")))
 }
 
-fn handshake_error(error: io::Error, name: &str) -> Trouble {
+fn handshake_error(error: io::Error, name: &str) -> StoreError {
     match as_rustls_error(&error) {
         Some(rustls::Error::InvalidMessage(_)) => protocol_mismatch::lacks_tls(),
         Some(error) => tls_error(explain(error, &format!("`{name}`"))),
@@ -66,11 +66,11 @@ fn as_rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn tls_error(detail: String) -> Trouble {
-    Trouble::new(Outage::Tls, detail)
+fn tls_error(detail: String) -> StoreError {
+    StoreError::new(Outage::Tls, detail)
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
+fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
     // The program's default provider, if it installed one. distlock does not install one for it.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
@@ -100,7 +100,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
         })
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, Trouble> {
+fn roots(tls: &Tls) -> Result<RootCertStore, StoreError> {
     let Some(path) = tls.trusted() else {
         return default_roots();
     };
@@ -113,7 +113,7 @@ fn roots(tls: &Tls) -> Result<RootCertStore, Trouble> {
 }
 
 #[cfg(feature = "tls-native-roots")]
-fn default_roots() -> Result<RootCertStore, Trouble> {
+fn default_roots() -> Result<RootCertStore, StoreError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);
@@ -129,12 +129,12 @@ fn default_roots() -> Result<RootCertStore, Trouble> {
 
 #[cfg(all(feature = "tls-webpki-roots", not(feature = "tls-native-roots")))]
 #[allow(clippy::unnecessary_wraps)] // The system's may be missing.
-fn default_roots() -> Result<RootCertStore, Trouble> {
+fn default_roots() -> Result<RootCertStore, StoreError> {
     Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
 }
 
 #[cfg(not(any(feature = "tls-webpki-roots", feature = "tls-native-roots")))]
-fn default_roots() -> Result<RootCertStore, Trouble> {
+fn default_roots() -> Result<RootCertStore, StoreError> {
     Err(tls_error(
         "this build trusts nobody by itself: name the file of the server's CA with `Tls::ca_file`, or give distlock the \
          feature `tls-native-roots` or `tls-webpki-roots`"
@@ -142,7 +142,7 @@ fn default_roots() -> Result<RootCertStore, Trouble> {
     ))
 }
 
-fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let found =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
@@ -152,7 +152,7 @@ fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static
     }
 }
 
-fn unreadable(path: &Path, setting: &str, reason: impl std::fmt::Display) -> Trouble {
+fn unreadable(path: &Path, setting: &str, reason: impl std::fmt::Display) -> StoreError {
     let path = path.display();
     tls_error(format!(
         "{path} cannot be used as a PEM file ({setting}): {reason}"

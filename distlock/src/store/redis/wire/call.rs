@@ -6,8 +6,8 @@ use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Owner;
+use crate::protocol::messages::Owner;
+use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{Text, millis};
@@ -48,13 +48,13 @@ pub(crate) trait ScriptCall: Sync {
     }
 
     /// Returns the errors of a command that succeeded in part.
-    fn failures(_reply: &Self::Reply) -> Vec<&Trouble> {
+    fn failures(_reply: &Self::Reply) -> Vec<&StoreError> {
         Vec::new()
     }
 }
 
 /// The result of reading a reply.
-pub(crate) type Decoded<T> = Result<Dated<T>, Trouble>;
+pub(crate) type Decoded<T> = Result<Dated<T>, StoreError>;
 
 /// A reply with its time, if it contains one.
 #[derive(Debug)]

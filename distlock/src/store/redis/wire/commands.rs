@@ -7,12 +7,12 @@ use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
-use crate::protocol::trouble::{Code, Trouble};
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
-    Revoked,
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, Owner, Proof, RenewReply,
+    Renewal, RenewalFailure, RevokeReply,
 };
-use crate::store::client_id::plain_number;
+use crate::protocol::store_error::{Code, StoreError};
+use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
 use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
@@ -22,8 +22,8 @@ use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::Moment;
 
-impl ScriptCall for Ask<'_> {
-    type Reply = AskReply;
+impl ScriptCall for Acquire<'_> {
+    type Reply = AcquireReply;
 
     fn owner(&self) -> Option<Owner> {
         Some(self.owner)
@@ -53,20 +53,20 @@ impl ScriptCall for Ask<'_> {
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<AskReply> {
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<AcquireReply> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, AskReply::Held(Proof { sent, token }));
+            return Dated::at(at, AcquireReply::Held(Proof { sent, token }));
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
-        let foreign = || AskReply::Foreign(scope.foreign(self.key, FOREIGN_VALUE));
+        let foreign = || AcquireReply::Foreign(scope.foreign(self.key, FOREIGN_VALUE));
         let occupied = match status {
-            2 => AskReply::Queued,
-            3 => AskReply::Busy,
-            4 => return Dated::at(at, AskReply::Late),
+            2 => AcquireReply::Queued,
+            3 => AcquireReply::Busy,
+            4 => return Dated::at(at, AcquireReply::Late),
             5 => return Dated::at(at, foreign()),
-            6 => AskReply::Full,
+            6 => AcquireReply::Full,
             other => return Err(reply::malformed(&format!("verdict {other}"))),
         };
         let value = reply.text()?;
@@ -78,8 +78,8 @@ impl ScriptCall for Ask<'_> {
         Dated::at(at, occupied(occupant))
     }
 
-    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<AskReply> {
-        Some(AskReply::Foreign(scope.foreign(self.key, error_text)))
+    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<AcquireReply> {
+        Some(AcquireReply::Foreign(scope.foreign(self.key, error_text)))
     }
 }
 
@@ -110,7 +110,7 @@ impl ScriptCall for Confirm<'_> {
 }
 
 impl ScriptCall for [Renewal] {
-    type Reply = Renewed;
+    type Reply = RenewReply;
 
     const RENEWS: bool = true;
 
@@ -133,7 +133,7 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<Renewed> {
+    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<RenewReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
@@ -147,17 +147,17 @@ impl ScriptCall for [Renewal] {
             let failure = match failure.text()?.as_str() {
                 "" => RenewalFailure::Gone,
                 "REVOKED" => RenewalFailure::Revoked,
-                error => RenewalFailure::Trouble(errors::classify_text(error)),
+                error => RenewalFailure::Error(errors::classify_text(error)),
             };
             failures.push((index, failure));
         }
-        Dated::undated(Renewed { sent, failures })
+        Dated::undated(RenewReply { sent, failures })
     }
 
-    fn failures(reply: &Renewed) -> Vec<&Trouble> {
+    fn failures(reply: &RenewReply) -> Vec<&StoreError> {
         let failures = reply.failures.iter();
         let failures = failures.filter_map(|(_, failure)| match failure {
-            RenewalFailure::Trouble(error) => Some(error),
+            RenewalFailure::Error(error) => Some(error),
             RenewalFailure::Gone | RenewalFailure::Revoked => None,
         });
         failures.collect()
@@ -203,8 +203,8 @@ impl ScriptCall for Release<'_> {
 }
 
 /// The reply has one entry per lock.
-impl ScriptCall for [Look] {
-    type Reply = Vec<LookReply>;
+impl ScriptCall for [CheckQueue] {
+    type Reply = Vec<CheckQueueReply>;
 
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = scope.script(ScriptId::CheckQueue, script_ref);
@@ -228,21 +228,26 @@ impl ScriptCall for [Look] {
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Vec<LookReply>> {
+    fn decode(
+        &self,
+        scope: &Scope<'_>,
+        _: Moment,
+        raw_reply: Value,
+    ) -> Decoded<Vec<CheckQueueReply>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
-        let mut each = |look: &Look| match reply.next() {
+        let mut each = |look: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(scope, look, at, entry),
             None => Err(reply::malformed("a look that is too short")),
         };
-        let replies: Result<_, Trouble> = self.iter().map(&mut each).collect();
+        let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
         Dated::at(at, replies?)
     }
 
-    fn failures(reply: &Vec<LookReply>) -> Vec<&Trouble> {
+    fn failures(reply: &Vec<CheckQueueReply>) -> Vec<&StoreError> {
         let failures = reply.iter().filter_map(|reply| match reply {
-            LookReply::Failed(error) => Some(error),
-            LookReply::Seen { .. } | LookReply::Foreign(_) => None,
+            CheckQueueReply::Failed(error) => Some(error),
+            CheckQueueReply::Checked { .. } | CheckQueueReply::Foreign(_) => None,
         });
         failures.collect()
     }
@@ -250,16 +255,16 @@ impl ScriptCall for [Look] {
 
 fn decode_queue_check(
     scope: &Scope<'_>,
-    look: &Look,
+    look: &CheckQueue,
     at: u64,
     entry: Value,
-) -> Result<LookReply, Trouble> {
-    let foreign = |error_text: &str| LookReply::Foreign(scope.foreign(&look.key, error_text));
+) -> Result<CheckQueueReply, StoreError> {
+    let foreign = |error_text: &str| CheckQueueReply::Foreign(scope.foreign(&look.key, error_text));
     if !reply::is_list(&entry) {
         let error = errors::classify_text(&reply::text(entry)?);
         return Ok(match error.code {
             Code::Foreign => foreign(&error.detail),
-            _ => LookReply::Failed(error),
+            _ => CheckQueueReply::Failed(error),
         });
     }
     let mut fields = ReplyReader::from_list(entry)?;
@@ -274,7 +279,7 @@ fn decode_queue_check(
         let owner = look.owners.get(ReplyReader::from_value(index).index()?);
         missing.push(*owner.ok_or_else(|| reply::malformed("a missing owner's index"))?);
     }
-    Ok(LookReply::Seen { occupant, missing })
+    Ok(CheckQueueReply::Checked { occupant, missing })
 }
 
 impl ScriptCall for Inspect<'_> {
@@ -315,7 +320,7 @@ impl ScriptCall for Inspect<'_> {
         let inspection = Inspection {
             occupant: known.flatten(),
             // The remaining time of a lock that exists and expires.
-            left: u64::try_from(remaining).ok().map(Duration::from_millis),
+            expires_in: u64::try_from(remaining).ok().map(Duration::from_millis),
             waiters,
             waiting: decode_waiters(scope.client, &mut reply)?,
             last_token: last.parse().ok().map(FencingToken::new),
@@ -334,31 +339,31 @@ impl ScriptCall for Inspect<'_> {
 }
 
 impl ScriptCall for Revoke<'_> {
-    type Reply = Revoked;
+    type Reply = RevokeReply;
 
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = scope.script(ScriptId::Revoke, script_ref);
         scope.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(self.token.to_string()).arg(u8::from(self.deletes));
+        cmd.arg(self.token.to_string()).arg(u8::from(self.delete));
         scope.append_client(&mut cmd, self.key);
         cmd.arg(&scope.settings.name);
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Revoked> {
+    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let status = reply.int()?;
         let fence = reply.text()?;
         let newest = || {
-            let token = plain_number(&fence).filter(|token| *token > 0);
+            let token = parse_number(&fence).filter(|token| *token > 0);
             let token = token.ok_or_else(|| reply::malformed("a revocation's token"))?;
             Ok(FencingToken::new(token))
         };
         Dated::undated(match status {
-            0 => Revoked::NotHeld,
-            1 => Revoked::Ending(newest()?),
-            2 => Revoked::Deleted(newest()?),
-            3 => Revoked::Connected,
+            0 => RevokeReply::NotHeld,
+            1 => RevokeReply::Revoked(newest()?),
+            2 => RevokeReply::Deleted(newest()?),
+            3 => RevokeReply::Connected,
             other => return Err(reply::malformed(&format!("{other} to a revocation"))),
         })
     }

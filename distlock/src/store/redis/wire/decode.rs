@@ -7,10 +7,10 @@ use redis::Value;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::messages::{Grant, Occupant, QueuedWaiter, RevocationNotice};
+use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::{Trouble, one_line};
-use crate::protocol::words::{Grant, Occupant, Revocation, Waiting};
-use crate::store::client_id::{ClientId, plain_number};
+use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::Scope;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
@@ -28,8 +28,8 @@ impl Scope<'_> {
         local: impl FnOnce(u64) -> Option<Moment>,
     ) -> Option<Grant> {
         let mut fields = text.splitn(5, ' ');
-        let (_, owner) = self.client.recognise(fields.next()?);
-        let mut number = || plain_number(fields.next()?);
+        let (_, owner) = self.client.recognize(fields.next()?);
+        let mut number = || parse_number(fields.next()?);
         let (token, granted, lease) = (number()?, number()?, number()?);
         let key = fields.next()?.strip_prefix(&self.names.lock_prefix)?;
         if token == 0 || lease == 0 || key.is_empty() {
@@ -46,12 +46,12 @@ impl Scope<'_> {
     }
 
     /// Reads a revocation from a message on the same channel.
-    pub(crate) fn decode_revocation(&self, text: &str) -> Option<Revocation> {
+    pub(crate) fn decode_revocation(&self, text: &str) -> Option<RevocationNotice> {
         let (header, by) = text.strip_prefix("revoked ")?.split_once('\n')?;
         let (token, key) = header.split_once(' ')?;
-        Some(Revocation {
+        Some(RevocationNotice {
             key: LockKey::from_tagged(key.strip_prefix(&self.names.lock_prefix)?),
-            token: FencingToken::new(plain_number(token)?),
+            token: FencingToken::new(parse_number(token)?),
             by: one_line(by.to_owned()),
         })
     }
@@ -60,7 +60,7 @@ impl Scope<'_> {
     pub(crate) fn decode_scan(
         &self,
         raw_reply: Value,
-    ) -> Result<(Vec<LockKey>, Option<String>), Trouble> {
+    ) -> Result<(Vec<LockKey>, Option<String>), StoreError> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let cursor = reply.text()?;
         let mut names = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
@@ -83,7 +83,7 @@ impl Scope<'_> {
         {
             return None;
         }
-        let (this_process, ours) = self.client.recognise(owner);
+        let (this_process, ours) = self.client.recognize(owner);
         let token = fields.next()?;
         // One leading zero marks a lock that was released and is kept. Two zeros mark a revoked
         // lock.
@@ -109,7 +109,7 @@ impl Scope<'_> {
     ) -> Option<(Occupant, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
-        let (this_process, ours) = self.client.recognise(fields.next()?);
+        let (this_process, ours) = self.client.recognize(fields.next()?);
         let mut number = || fields.next()?.parse().ok();
         let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
         let occupant = Occupant {
@@ -138,7 +138,7 @@ pub(crate) fn ends_at(at: u64, remaining: i64) -> Option<u64> {
 }
 
 /// Reads the end of a kept lock, if the reply contains its remaining time.
-pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>, Trouble> {
+pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>, StoreError> {
     match reply.next() {
         Some(remaining) => Ok(ends_at(at, ReplyReader::from_value(remaining).signed()?)),
         None => Ok(None),
@@ -149,13 +149,13 @@ pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>
 pub(crate) fn decode_waiters(
     client: &ClientId,
     reply: &mut ReplyReader,
-) -> Result<Vec<Waiting>, Trouble> {
+) -> Result<Vec<QueuedWaiter>, StoreError> {
     let mut waiting = Vec::new();
     while let Some(owner) = reply.next() {
-        let (this_process, _) = client.recognise(&reply::text(owner)?);
+        let (this_process, _) = client.recognize(&reply::text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
-        waiting.push(Waiting {
+        waiting.push(QueuedWaiter {
             this_process,
             since: place.parse().unwrap_or_default(),
             name: one_line(entry.splitn(4, ' ').nth(3).unwrap_or_default().to_owned()),
@@ -165,10 +165,10 @@ pub(crate) fn decode_waiters(
 }
 
 /// Reads `held token`, where the token is also the server's time, or `held token now`.
-pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
+pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), StoreError> {
     let numbers = text.strip_prefix("held ").map(|numbers| {
         let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
-        (plain_number(token), plain_number(now))
+        (parse_number(token), parse_number(now))
     });
     match numbers {
         Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
@@ -177,7 +177,10 @@ pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
 }
 
 /// Returns true if the acknowledgments satisfy `durability`.
-pub(crate) fn is_acknowledged(durability: Durability, raw_reply: Value) -> Result<bool, Trouble> {
+pub(crate) fn is_acknowledged(
+    durability: Durability,
+    raw_reply: Value,
+) -> Result<bool, StoreError> {
     let (local, replicas) = if durability.fsync {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         (reply.int()?, reply.int()?)
@@ -188,7 +191,7 @@ pub(crate) fn is_acknowledged(durability: Durability, raw_reply: Value) -> Resul
 }
 
 /// Reads the server's time, and the error of the probe's write, if it failed.
-pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<Trouble>), Trouble> {
+pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<StoreError>), StoreError> {
     let mut reply = ReplyReader::from_list(raw_reply)?;
     let at = reply.int()?;
     let write_error = reply.text()?;

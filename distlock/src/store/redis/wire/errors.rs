@@ -3,15 +3,15 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
-use crate::protocol::trouble::{Code, Trouble, one_line};
+use crate::protocol::store_error::{Code, StoreError, one_line};
 
 pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 
-pub(crate) fn classify(error: &RedisError) -> Trouble {
+pub(crate) fn classify(error: &RedisError) -> StoreError {
     let outage = match error.kind() {
         ErrorKind::AuthenticationFailed => Outage::Denied,
         ErrorKind::RESP3NotSupported => {
-            return Trouble::new(
+            return StoreError::new(
                 Outage::Misconfigured,
                 "the server does not speak RESP3; use Redis 6.2 or later",
             );
@@ -22,14 +22,14 @@ pub(crate) fn classify(error: &RedisError) -> Trouble {
         _ => {
             let code = error.code().unwrap_or("ERR");
             let text = format!("{code} {}", error.detail().unwrap_or_default());
-            return classify_text(&text).because(ServerError::of(error));
+            return classify_text(&text).with_source(ServerError::of(error));
         }
     };
-    let classified = Trouble::new(outage, error.to_string());
+    let classified = StoreError::new(outage, error.to_string());
     if error.is_io_error() {
-        classified.because(error.clone())
+        classified.with_source(error.clone())
     } else {
-        classified.because(ServerError::of(error))
+        classified.with_source(ServerError::of(error))
     }
 }
 
@@ -46,7 +46,7 @@ impl ServerError {
 }
 
 /// Adds the remedy to a server's error about the user, the password or a right.
-pub(crate) fn with_remedy(error: Trouble) -> Trouble {
+pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     if error.outage != Outage::Denied {
         return error;
     }
@@ -61,12 +61,12 @@ pub(crate) fn with_remedy(error: Trouble) -> Trouble {
 }
 
 /// Names the right that the user needs, if the error is a lack of rights.
-pub(crate) fn with_missing_right(error: Trouble, right: &str) -> Trouble {
+pub(crate) fn with_missing_right(error: StoreError, right: &str) -> StoreError {
     if error.outage != Outage::Denied {
         return error;
     }
     let detail = format!("the user needs {right}: {}", error.detail);
-    Trouble::new(error.outage, detail)
+    StoreError::new(error.outage, detail)
         .with_remedy(GRANT)
         .with_code(error.code)
 }
@@ -100,7 +100,7 @@ const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
 ];
 
 /// Returns the error for a text from Redis, which is a code, then words.
-pub(crate) fn classify_text(text: &str) -> Trouble {
+pub(crate) fn classify_text(text: &str) -> StoreError {
     let text = without_script_context(text);
     let mut words = text.split_ascii_whitespace();
     let (outage, code) = match words.next().unwrap_or_default() {
@@ -128,7 +128,7 @@ pub(crate) fn classify_text(text: &str) -> Trouble {
             })
         }
     };
-    Trouble::new(outage, text).with_code(code)
+    StoreError::new(outage, text).with_code(code)
 }
 
 /// Removes what servers add about the script that failed. Redis 7 appends the script's hash. Redis
@@ -166,19 +166,19 @@ fn after_line_number(text: &str) -> Option<&str> {
 }
 
 /// Returns true if a cluster node does not run a command here, or now. The command did nothing.
-pub(crate) fn is_redirect(error: &Trouble) -> bool {
+pub(crate) fn is_redirect(error: &StoreError) -> bool {
     matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::TryAgain)
 }
 
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
-pub(crate) fn cluster_node_error(error: &Trouble) -> Option<Trouble> {
+pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
     let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
     is_of_a_cluster.then(node_of_cluster)
 }
 
-pub(crate) fn node_of_cluster() -> Trouble {
+pub(crate) fn node_of_cluster() -> StoreError {
     let detail = "it is a node of a cluster: write redis+cluster://host,host";
-    Trouble::new(Outage::Misconfigured, detail)
+    StoreError::new(Outage::Misconfigured, detail)
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
             "-OOM",
             "",
         ] {
-            assert_eq!(classify_text(text), Trouble::new(Outage::Other, text));
+            assert_eq!(classify_text(text), StoreError::new(Outage::Other, text));
         }
     }
 }

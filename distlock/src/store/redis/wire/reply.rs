@@ -4,13 +4,13 @@ use redis::Value;
 
 use crate::error::Outage;
 use crate::fencing::FencingToken;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::store_error::StoreError;
 
 /// A reply that is read from front to back.
 pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
 
 impl ReplyReader {
-    pub(crate) fn from_list(value: Value) -> Result<Self, Trouble> {
+    pub(crate) fn from_list(value: Value) -> Result<Self, StoreError> {
         match value {
             // An empty list means that every renewal succeeded, so no other value may pass for a
             // list.
@@ -27,35 +27,35 @@ impl ReplyReader {
         self.0.next()
     }
 
-    pub(crate) fn signed(&mut self) -> Result<i64, Trouble> {
+    pub(crate) fn signed(&mut self) -> Result<i64, StoreError> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
             _ => Err(malformed("something that is not a number")),
         }
     }
 
-    pub(crate) fn int(&mut self) -> Result<u64, Trouble> {
+    pub(crate) fn int(&mut self) -> Result<u64, StoreError> {
         u64::try_from(self.signed()?).map_err(|_| malformed("a negative number"))
     }
 
     /// Reads an index into a list. A number that is too large becomes an index beyond every list.
-    pub(crate) fn index(&mut self) -> Result<usize, Trouble> {
+    pub(crate) fn index(&mut self) -> Result<usize, StoreError> {
         Ok(usize::try_from(self.int()?).unwrap_or(usize::MAX))
     }
 
-    pub(crate) fn token(&mut self) -> Result<FencingToken, Trouble> {
+    pub(crate) fn token(&mut self) -> Result<FencingToken, StoreError> {
         match self.int()? {
             0 => Err(malformed("a fencing token of zero")),
             token => Ok(FencingToken::new(token)),
         }
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, Trouble> {
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
         text(self.0.next().unwrap_or(Value::Nil))
     }
 }
 
-pub(crate) fn text(value: Value) -> Result<String, Trouble> {
+pub(crate) fn text(value: Value) -> Result<String, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
@@ -76,8 +76,8 @@ pub(crate) fn payload(message: &[Value]) -> Option<&str> {
     }
 }
 
-pub(crate) fn malformed(what: &str) -> Trouble {
-    Trouble::new(
+pub(crate) fn malformed(what: &str) -> StoreError {
+    StoreError::new(
         Outage::Other,
         format!(
             "the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"

@@ -1,14 +1,14 @@
-//! The hold of a claim: its proofs, its renewals, and its end by time.
+//! The hold of an acquisition: its proofs, its renewals, and its end by time.
 
 use std::sync::Arc;
 
 use crate::fencing::FencingToken;
-use crate::protocol::belief::{self, Belief};
-use crate::protocol::outcome::{Action, End};
+use crate::protocol::messages::{Grant, Proof, RenewalFailure};
+use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Grant, Proof, RenewalFailure};
+use crate::protocol::safe_deadline::{self, SafeDeadline};
+use crate::protocol::store_error::StoreError;
 use crate::util::clock::Moment;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Holding {
     since: Moment,
     /// When the hold reaches its `max_hold`.
     limit: Option<Moment>,
-    belief: Arc<Belief>,
+    safe_deadline: Arc<SafeDeadline>,
     /// A short grant is confirmed before it is renewed: until then the server counts it as short.
     is_confirmed: bool,
     attempt: Attempt,
@@ -29,15 +29,15 @@ pub(super) struct Holding {
 #[derive(Clone, Copy, Debug)]
 enum Attempt {
     At(Moment),
-    UnderWay,
+    InFlight,
     /// The hold is already valid up to its limit.
     NoMore,
 }
 
 /// The meaning of a reply for the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Ours,
+pub(super) enum HoldStatus {
+    Held,
     /// The store reported that it has no such lock, and no retry can change that.
     Gone,
     /// The lock was revoked.
@@ -53,8 +53,8 @@ impl Holding {
         proof: Proof,
         now: Moment,
     ) -> Option<Self> {
-        let from = belief::proven_from(rules, proof.sent, now);
-        let until = belief::safe_until(from, request.timing);
+        let from = safe_deadline::proven_from(rules, proof.sent, now);
+        let until = safe_deadline::safe_until(from, request.timing);
         if now >= until {
             return None;
         }
@@ -75,9 +75,9 @@ impl Holding {
         if !request.durability.is_none() {
             return None;
         }
-        let until = belief::granted_until(rules, grant, request.timing, now)?;
+        let until = safe_deadline::granted_until(rules, grant, request.timing, now)?;
         let mut held = Self::begin(request, rules, grant.token, until, now);
-        held.attempt = Attempt::At(now + request.timing.confirm_after());
+        held.attempt = Attempt::At(now + request.timing.confirm_delay());
         Some(held)
     }
 
@@ -93,7 +93,7 @@ impl Holding {
             token,
             since: now,
             limit,
-            belief: Arc::new(Belief::begin(rules, until, limit)),
+            safe_deadline: Arc::new(SafeDeadline::new(rules, until, limit)),
             is_confirmed: false,
             attempt: Attempt::NoMore,
             failure: String::new(),
@@ -112,23 +112,23 @@ impl Holding {
         self.since
     }
 
-    pub(super) fn belief(&self) -> &Arc<Belief> {
-        &self.belief
+    pub(super) fn safe_deadline(&self) -> &Arc<SafeDeadline> {
+        &self.safe_deadline
     }
 
     /// Returns when the hold must next be renewed or confirmed, or ends.
-    pub(super) fn next(&self) -> Moment {
+    pub(super) fn next_due(&self) -> Moment {
         // A hold is due at once if another caller has found that it ended.
-        let over = self.belief.until().unwrap_or(Moment(0));
+        let expires_at = self.safe_deadline.valid_until().unwrap_or(Moment(0));
         match self.attempt {
-            Attempt::At(at) => at.min(over),
-            Attempt::UnderWay | Attempt::NoMore => over,
+            Attempt::At(at) => at.min(expires_at),
+            Attempt::InFlight | Attempt::NoMore => expires_at,
         }
     }
 
     /// Returns until when the call must have taken the hold: halfway to its safe deadline (R37).
-    pub(super) fn patience(&self) -> Moment {
-        let until = self.belief.until().unwrap_or(Moment(0));
+    pub(super) fn accept_by(&self) -> Moment {
+        let until = self.safe_deadline.valid_until().unwrap_or(Moment(0));
         self.since + until.since(self.since) / 2
     }
 
@@ -138,66 +138,68 @@ impl Holding {
             _ => return None,
         }
         if self.is_confirmed {
-            self.attempt = Attempt::UnderWay;
+            self.attempt = Attempt::InFlight;
             return Some(Action::Renew);
         }
         // The next attempt does not wait for this one to time out, because a short grant leaves no
         // time for that. The first reply counts.
-        let within = self.belief.until()?.since(now);
-        self.attempt = Attempt::At(now + request.timing.grant().command_deadline());
-        Some(Action::Confirm { within })
+        let timeout = self.safe_deadline.valid_until()?.since(now);
+        self.attempt = Attempt::At(now + request.timing.grant().command_timeout());
+        Some(Action::Confirm { timeout })
     }
 
-    pub(super) fn confirmed(
+    pub(super) fn handle_confirmation(
         &mut self,
         request: &Request,
         rules: Rules,
-        answer: Result<Option<Proof>, Trouble>,
+        reply: Result<Option<Proof>, StoreError>,
         now: Moment,
-    ) -> Verdict {
-        match answer {
+    ) -> HoldStatus {
+        match reply {
             // With another token, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
-            Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => Verdict::Gone,
+            Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => {
+                HoldStatus::Gone
+            }
             Ok(Some(proof)) => {
                 self.is_confirmed = true;
                 self.prove(request, rules, proof.sent, now);
-                Verdict::Ours
+                HoldStatus::Held
             }
-            Ok(None) => Verdict::Gone,
+            Ok(None) => HoldStatus::Gone,
             // The next attempt is already scheduled.
-            Err(trouble) => {
-                self.failure = trouble.to_string();
-                Verdict::Ours
+            Err(error) => {
+                self.failure = error.to_string();
+                HoldStatus::Held
             }
         }
     }
 
-    pub(super) fn renewed(
+    pub(super) fn handle_renewal(
         &mut self,
         request: &Request,
         rules: Rules,
-        answer: Result<(), RenewalFailure>,
+        reply: Result<(), RenewalFailure>,
         sent: Moment,
         now: Moment,
-    ) -> Verdict {
-        match answer {
+    ) -> HoldStatus {
+        match reply {
             Ok(()) => self.prove(request, rules, sent, now),
-            Err(RenewalFailure::Gone) => return Verdict::Gone,
-            Err(RenewalFailure::Revoked) => return Verdict::Revoked,
-            Err(RenewalFailure::Trouble(trouble)) => {
-                self.failure = trouble.to_string();
-                let again = sent + request.timing.retry_pause();
-                self.attempt = Attempt::At(again.max(now));
+            Err(RenewalFailure::Gone) => return HoldStatus::Gone,
+            Err(RenewalFailure::Revoked) => return HoldStatus::Revoked,
+            Err(RenewalFailure::Error(error)) => {
+                self.failure = error.to_string();
+                let retry_at = sent + request.timing.renew_retry_interval();
+                self.attempt = Attempt::At(retry_at.max(now));
             }
         }
-        Verdict::Ours
+        HoldStatus::Held
     }
 
     /// Makes the first confirmation due. A repeated one keeps its time, because its predecessor may
     /// still be answered.
     pub(super) fn confirm_now(&mut self, request: &Request, now: Moment) {
-        let first = self.since + request.timing.confirm_after();
+        let first = self.since + request.timing.confirm_delay();
         if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {
             self.attempt = Attempt::At(now);
         }
@@ -211,30 +213,30 @@ impl Holding {
     }
 
     /// Returns how the hold ended, if it expired or reached its limit.
-    pub(super) fn ran_out(&self, now: Moment) -> Option<End> {
-        if self.belief.holds_at(now) {
+    pub(super) fn check_end(&self, now: Moment) -> Option<HoldEnd> {
+        if self.safe_deadline.check_valid(now) {
             return None;
         }
         Some(match self.limit {
-            Some(limit) if now >= limit => End::Limit,
-            _ => End::NotRenewed(self.failure.clone()),
+            Some(limit) if now >= limit => HoldEnd::MaxHold,
+            _ => HoldEnd::NotRenewed(self.failure.clone()),
         })
     }
 
     fn prove(&mut self, request: &Request, rules: Rules, sent: Moment, now: Moment) {
-        let from = belief::proven_from(rules, sent, now);
-        let until = belief::safe_until(from, request.timing);
+        let from = safe_deadline::proven_from(rules, sent, now);
+        let until = safe_deadline::safe_until(from, request.timing);
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
-        self.belief.extend(rules, until, self.limit, now);
+        self.safe_deadline.extend(rules, until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.
     fn next_renewal(&self, request: &Request, proven: Moment) -> Attempt {
-        if self.limit.is_some() && self.belief.until() >= self.limit {
+        if self.limit.is_some() && self.safe_deadline.valid_until() >= self.limit {
             return Attempt::NoMore;
         }
-        let every = request.timing.renew_every();
+        let every = request.timing.renew_interval();
         let grid = u64::try_from((every / 16).as_nanos()).unwrap_or(1).max(1);
         let next = proven + every;
         Attempt::At(Moment(next.0 - next.0 % grid))

@@ -9,7 +9,7 @@ use crate::util::visible::is_hidden;
 
 /// The error of a failed store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct StoreError {
     pub(crate) outage: Outage,
     pub(crate) code: Code,
     pub(crate) detail: String,
@@ -48,7 +48,7 @@ pub(crate) enum Code {
     NoAppendOnly,
 }
 
-/// The cause of a [`Trouble`]. Comparisons ignore it, because the detail already has its text.
+/// The cause of a [`StoreError`]. Comparisons ignore it, because the detail already has its text.
 #[derive(Clone, Debug)]
 struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -60,9 +60,9 @@ impl PartialEq for Cause {
 
 impl Eq for Cause {}
 
-impl Trouble {
+impl StoreError {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
-        Trouble {
+        StoreError {
             outage,
             code: Code::Other,
             detail: one_line(detail.into()),
@@ -72,17 +72,20 @@ impl Trouble {
     }
 
     pub(crate) fn with_code(self, code: Code) -> Self {
-        Trouble { code, ..self }
+        StoreError { code, ..self }
     }
 
     /// Returns the same error with `error` as its cause.
-    pub(crate) fn because(mut self, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_source(
+        mut self,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
         self.cause = Some(Cause(Arc::new(error)));
         self
     }
 
     /// Returns true if the command was not sent, or the store did not answer.
-    pub(crate) fn is_no_answer(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
     }
 
@@ -113,8 +116,8 @@ impl Trouble {
         self
     }
 
-    pub(crate) fn timed_out(within: Duration) -> Self {
-        Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
+    pub(crate) fn timed_out(timeout: Duration) -> Self {
+        StoreError::new(Outage::TimedOut, format!("no answer within {timeout:?}"))
     }
 
     /// Returns the error of a manager that could not connect. An error that does not pass by itself
@@ -137,7 +140,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.outage, self.detail)
     }

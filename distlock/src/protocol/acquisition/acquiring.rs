@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::observer::event::AcquirePath;
+use crate::protocol::messages::{AcquireReply, Grant, Occupant, Proof};
 use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
+use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
@@ -17,12 +17,12 @@ use crate::util::clock::Moment;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct Acquiring {
     next: Next,
     /// Set if the store may have something of this id.
-    asked: bool,
-    /// `asked`, and the remaining wait of the caller, before the acquire in flight.
-    before: Before,
+    may_be_stored: bool,
+    /// `may_be_stored`, and the remaining wait of the caller, before the acquire in flight.
+    previous: Previous,
     /// Set while the id is in the queue, as far as is known.
     in_queue: bool,
     was_late: bool,
@@ -35,7 +35,7 @@ pub(super) struct Asking {
     /// The arrival of the grant that must be confirmed.
     arrival: Arrival,
     /// When it was first noticed that only the call can continue.
-    due_since: Option<Moment>,
+    stuck_since: Option<Moment>,
 }
 
 /// The path on which a call got its lock.
@@ -55,31 +55,31 @@ impl Arrival {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Before {
-    asked: bool,
+struct Previous {
+    may_be_stored: bool,
     wait: Duration,
 }
 
 /// The next step of the id, or the event for which it waits.
 #[derive(Debug)]
 enum Next {
-    Ask,
-    Answer,
-    Place,
+    Acquire,
+    AwaitReply,
+    AwaitGrant,
     /// A failed acquire is repeated at this time. A grant can arrive before, because the failed
     /// acquire may have been applied.
     Retry(Moment),
     Confirm,
-    Confirmation,
-    Out(Outcome),
+    AwaitConfirmation,
+    Done(Outcome),
 }
 
-impl Asking {
+impl Acquiring {
     pub(super) fn new(obstacle: Option<Obstacle>) -> Self {
-        Asking {
-            next: Next::Ask,
-            asked: false,
-            before: Before::default(),
+        Acquiring {
+            next: Next::Acquire,
+            may_be_stored: false,
+            previous: Previous::default(),
             in_queue: false,
             was_late: false,
             backoff: BACKOFF,
@@ -87,33 +87,33 @@ impl Asking {
             occupant: None,
             pushed: None,
             arrival: Arrival::FREE,
-            due_since: None,
+            stuck_since: None,
         }
     }
 
     /// Returns true if the store may have something of this id, and only its call can continue.
-    pub(super) fn is_due(&self) -> bool {
-        self.asked && matches!(self.next, Next::Ask | Next::Retry(_) | Next::Confirm)
+    pub(super) fn awaits_call(&self) -> bool {
+        self.may_be_stored && matches!(self.next, Next::Acquire | Next::Retry(_) | Next::Confirm)
     }
 
-    /// Returns true if the call was first found due `patience` ago, and has not continued since.
+    /// Returns true if the call was first found due `timeout` ago, and has not continued since.
     /// The pause before a retry does not count.
-    pub(super) fn notice_stuck(&mut self, patience: Duration, now: Moment) -> bool {
-        let is_due = self.is_due() && self.retry_at().is_none_or(|at| now >= at);
+    pub(super) fn notice_stuck(&mut self, timeout: Duration, now: Moment) -> bool {
+        let is_due = self.awaits_call() && self.retry_at().is_none_or(|at| now >= at);
         if !is_due {
-            self.due_since = None;
+            self.stuck_since = None;
             return false;
         }
-        now >= *self.due_since.get_or_insert(now) + patience
+        now >= *self.stuck_since.get_or_insert(now) + timeout
     }
 
     pub(super) fn is_queued(&self) -> bool {
-        matches!(self.next, Next::Place)
+        matches!(self.next, Next::AwaitGrant)
     }
 
     /// Returns true while a command of the call is in flight.
-    pub(super) fn is_unanswered(&self) -> bool {
-        matches!(self.next, Next::Answer | Next::Confirmation)
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.next, Next::AwaitReply | Next::AwaitConfirmation)
     }
 
     /// Returns when a failed acquire may be repeated.
@@ -126,39 +126,39 @@ impl Asking {
 
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         match &self.next {
-            Next::Out(outcome) => Some(outcome),
+            Next::Done(outcome) => Some(outcome),
             _ => None,
         }
     }
 
     pub(super) fn action(&mut self, request: &Request, now: Moment) -> Option<Action> {
-        self.due_since = None;
+        self.stuck_since = None;
         match self.next {
-            Next::Ask => {
+            Next::Acquire => {
                 let wait = request.deadline().since(now);
-                if wait.is_zero() && !request.tries_once() {
+                if wait.is_zero() && !request.is_try_acquire() {
                     self.refuse(request);
                     return None;
                 }
-                let deadline = request.timing.command_deadline();
-                let within = if request.tries_once() {
-                    deadline
+                let command_timeout = request.timing.command_timeout();
+                let timeout = if request.is_try_acquire() {
+                    command_timeout
                 } else {
-                    deadline.min(wait)
+                    command_timeout.min(wait)
                 };
-                self.before = Before {
-                    asked: self.asked,
+                self.previous = Previous {
+                    may_be_stored: self.may_be_stored,
                     wait,
                 };
-                self.asked = true;
+                self.may_be_stored = true;
                 self.in_queue = false;
-                self.next = Next::Answer;
-                Some(Action::Ask { wait, within })
+                self.next = Next::AwaitReply;
+                Some(Action::Acquire { wait, timeout })
             }
             Next::Confirm => {
-                self.next = Next::Confirmation;
+                self.next = Next::AwaitConfirmation;
                 Some(Action::Confirm {
-                    within: request.timing.command_deadline(),
+                    timeout: request.timing.command_timeout(),
                 })
             }
             _ => None,
@@ -166,61 +166,63 @@ impl Asking {
     }
 
     /// Handles the reply to an acquire. Returns the proof if the reply is a hold.
-    pub(super) fn answered(&mut self, request: &Request, answer: AskReply) -> Option<Proof> {
-        match answer {
-            AskReply::Held(proof) => return Some(proof),
+    pub(super) fn handle_reply(&mut self, request: &Request, reply: AcquireReply) -> Option<Proof> {
+        match reply {
+            AcquireReply::Held(proof) => return Some(proof),
             // Free behind more dead waiters than one script removes: acquire again.
-            AskReply::Queued(None) if !request.tries_once() => self.next = Next::Ask,
-            AskReply::Queued(occupant) => {
+            AcquireReply::Queued(None) if !request.is_try_acquire() => self.next = Next::Acquire,
+            AcquireReply::Queued(occupant) => {
                 self.note_occupant(occupant);
                 self.obstacle = Some(Obstacle::Occupied);
                 self.in_queue = true;
-                self.next = Next::Place;
+                self.next = Next::AwaitGrant;
             }
-            AskReply::Busy(occupant) => {
-                let occupant = self.turned_away(occupant);
+            AcquireReply::Busy(occupant) => {
+                let occupant = self.note_rejection(occupant);
                 self.give_up(Outcome::Refused(Refusal::Busy(occupant)));
             }
-            AskReply::Full(occupant) => {
-                let occupant = self.turned_away(occupant);
+            AcquireReply::Full(occupant) => {
+                let occupant = self.note_rejection(occupant);
                 self.give_up(Outcome::Refused(Refusal::Full(occupant)));
             }
             // The server's time was not known well enough, so nothing was applied. Now it is known.
-            AskReply::Late => {
-                let late = Trouble::timed_out(request.timing.command_deadline());
-                self.obstacle = Some(Obstacle::Trouble(late));
-                if request.tries_once() && self.was_late {
+            AcquireReply::Late => {
+                let late = StoreError::timed_out(request.timing.command_timeout());
+                self.obstacle = Some(Obstacle::Error(late));
+                if request.is_try_acquire() && self.was_late {
                     self.refuse(request);
                 } else {
                     self.was_late = true;
-                    self.next = Next::Ask;
+                    self.next = Next::Acquire;
                 }
             }
-            AskReply::Foreign(detail) => self.give_up(Outcome::Refused(Refusal::Foreign(detail))),
+            AcquireReply::Foreign(detail) => {
+                self.give_up(Outcome::Refused(Refusal::Foreign(detail)))
+            }
         }
         None
     }
 
     /// Notes that this acquire left nothing in the store. Returns the occupant of the lock.
-    fn turned_away(&mut self, occupant: Option<Occupant>) -> Option<Occupant> {
-        self.asked = self.before.asked;
+    fn note_rejection(&mut self, occupant: Option<Occupant>) -> Option<Occupant> {
+        self.may_be_stored = self.previous.may_be_stored;
         self.obstacle = None;
         self.occupant.take().or(occupant)
     }
 
     /// Handles a failed command: schedules a retry of the acquire, or refuses the call.
-    pub(super) fn failed(&mut self, request: &Request, trouble: Trouble, now: Moment) {
-        if trouble.unsent {
-            self.asked = self.before.asked;
+    pub(super) fn handle_failure(&mut self, request: &Request, error: StoreError, now: Moment) {
+        if error.unsent {
+            self.may_be_stored = self.previous.may_be_stored;
             self.backoff.reset();
         }
-        let stop = request.tries_once() || !trouble.outage.is_transient();
+        let stop = request.is_try_acquire() || !error.outage.is_transient();
         // A timeout that the end of the wait cut short says less than the obstacle before it.
-        let cut_short = trouble.outage == Outage::TimedOut
-            && !request.tries_once()
-            && self.before.wait < request.timing.command_deadline();
+        let cut_short = error.outage == Outage::TimedOut
+            && !request.is_try_acquire()
+            && self.previous.wait < request.timing.command_timeout();
         if self.obstacle.is_none() || !cut_short {
-            self.obstacle = Some(Obstacle::Trouble(trouble));
+            self.obstacle = Some(Obstacle::Error(error));
         }
         if stop {
             self.refuse(request);
@@ -232,8 +234,8 @@ impl Asking {
     /// Returns true if a pushed grant can be taken now. One before the reply is stored for later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
-            Next::Place | Next::Retry(_) => true,
-            Next::Ask | Next::Answer => {
+            Next::AwaitGrant | Next::Retry(_) => true,
+            Next::Acquire | Next::AwaitReply => {
                 self.pushed = Some(Box::new(grant.clone()));
                 false
             }
@@ -244,7 +246,7 @@ impl Asking {
     /// Returns a stored grant, once the id waits for one.
     pub(super) fn take_pushed(&mut self) -> Option<Box<Grant>> {
         match self.next {
-            Next::Place | Next::Retry(_) => self.pushed.take(),
+            Next::AwaitGrant | Next::Retry(_) => self.pushed.take(),
             _ => None,
         }
     }
@@ -260,7 +262,7 @@ impl Asking {
     }
 
     /// Handles a queue check that found the lock to be this id's.
-    pub(super) fn found(&mut self) {
+    pub(super) fn handle_found(&mut self) {
         if self.is_queued() {
             self.confirm(AcquirePath::QueueCheck, None);
         }
@@ -271,17 +273,17 @@ impl Asking {
         self.occupant.as_ref()
     }
 
-    pub(super) fn trouble(&self) -> Option<&Trouble> {
+    pub(super) fn error(&self) -> Option<&StoreError> {
         match &self.obstacle {
-            Some(Obstacle::Trouble(trouble)) => Some(trouble),
+            Some(Obstacle::Error(error)) => Some(error),
             _ => None,
         }
     }
 
     /// Acquires again, because the store may no longer have a place of this id.
-    pub(super) fn missing(&mut self) {
+    pub(super) fn handle_missing(&mut self) {
         if self.is_queued() {
-            self.next = Next::Ask;
+            self.next = Next::Acquire;
         }
     }
 
@@ -297,48 +299,50 @@ impl Asking {
             return;
         }
         if rules.same_id {
-            self.next = Next::Ask;
+            self.next = Next::Acquire;
         } else {
-            self.asked = false;
-            self.again();
+            self.may_be_stored = false;
+            self.restart();
         }
     }
 
     /// Refuses the call if its wait has ended, unless a command is due or in flight.
-    pub(super) fn run_out(&mut self, request: &Request, now: Moment) {
-        let waits = matches!(self.next, Next::Place | Next::Retry(_));
+    pub(super) fn handle_time(&mut self, request: &Request, now: Moment) {
+        let waits = matches!(self.next, Next::AwaitGrant | Next::Retry(_));
         if waits && now >= request.deadline() {
             self.refuse(request);
         }
     }
 
     /// Gives up an id whose grant cannot be proven. The call acquires with a new one.
-    pub(super) fn again(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.in_queue = false;
         let obstacle = self.obstacle.take();
-        self.give_up(Outcome::Again(obstacle));
+        self.give_up(Outcome::Retry(obstacle));
     }
 
     pub(super) fn give_up(&mut self, outcome: Outcome) {
-        self.next = Next::Out(outcome);
+        self.next = Next::Done(outcome);
     }
 
     fn refuse(&mut self, request: &Request) {
         let refusal = match self.obstacle.take() {
             Some(Obstacle::Occupied) => Refusal::Busy(self.occupant.take()),
-            Some(Obstacle::Trouble(trouble)) => Refusal::Unavailable(trouble),
-            None => Refusal::Unavailable(Trouble::timed_out(request.options.wait)),
+            Some(Obstacle::Error(error)) => Refusal::Unavailable(error),
+            None => Refusal::Unavailable(StoreError::timed_out(request.options.wait)),
         };
         self.give_up(Outcome::Refused(refusal));
     }
 
     /// Returns true if the store may have something of this id that must be undone.
-    pub(super) fn is_to_be_undone(&self, rules: Rules) -> bool {
-        let answered = match self.outcome() {
+    pub(super) fn needs_release(&self, rules: Rules) -> bool {
+        let is_answered = match self.outcome() {
             Some(Outcome::Refused(Refusal::Foreign(_))) => true,
-            Some(Outcome::Refused(Refusal::Unavailable(trouble))) => !trouble.is_no_answer(),
+            Some(Outcome::Refused(Refusal::Unavailable(error))) => !error.is_unanswered(),
             _ => false,
         };
-        self.asked && (rules.leave_queue || !self.in_queue) && (rules.undo_what_failed || !answered)
+        self.may_be_stored
+            && (rules.leave_queue || !self.in_queue)
+            && (rules.undo_what_failed || !is_answered)
     }
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::Who;
-use crate::protocol::words::Owner;
+use super::queue::OwnerId;
+use crate::protocol::messages::Owner;
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::Moment;
 
 /// A registered client.
-pub(super) struct Client {
+pub(super) struct RegisteredClient {
     pub(super) events: EventSink,
     pub(super) name: Arc<str>,
     /// The length at which its requests find a queue full.
@@ -22,24 +22,24 @@ pub(super) struct Client {
 
 /// Work limit of one call in queues, as in Redis, where more would block the server for other
 /// clients (see `lua/next.lua`).
-pub(super) const WORK: i64 = 500;
+pub(super) const MAX_WORK: i64 = 500;
 
 /// The context of one call.
-pub(super) struct Call<'a> {
+pub(super) struct CommandContext<'a> {
     pub(super) caller: &'a ClientId,
-    pub(super) client: &'a Client,
+    pub(super) client: &'a RegisteredClient,
     pub(super) now: Moment,
     /// Wall time in µs.
     pub(super) wall: u64,
     /// The work that the call may still do in queues.
     pub(super) work: i64,
-    pub(super) clients: &'a HashMap<ClientId, Client>,
+    pub(super) clients: &'a HashMap<ClientId, RegisteredClient>,
     pub(super) pushes: Vec<(EventSink, StoreEvent)>,
 }
 
-impl Call<'_> {
-    pub(super) fn who(&self, owner: Owner) -> Who {
-        Who {
+impl CommandContext<'_> {
+    pub(super) fn owner_id(&self, owner: Owner) -> OwnerId {
+        OwnerId {
             client: self.caller.clone(),
             owner,
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::ReleaseReply;
+use crate::protocol::messages::ReleaseReply;
+use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
 
@@ -12,61 +12,61 @@ use crate::util::clock::Moment;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Maximum number of times that an answered release is sent again.
-const MOST_AGAIN: u32 = 3;
+const MAX_REPEATS: u32 = 3;
 
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
     keep: Duration,
     began: Moment,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
-    believed_until: Option<Moment>,
+    safe_until: Option<Moment>,
     /// Until when the store keeps the id's place in the queue, if it may have one.
-    place_until: Option<Moment>,
+    place_expires_at: Option<Moment>,
     /// Set if a failed attempt may nevertheless have been applied.
-    was_unanswered: bool,
+    may_be_applied: bool,
     /// How often the release was sent again after a reply.
-    again: u32,
+    repeats: u32,
     backoff: Backoff,
 }
 
 /// The result of an attempt to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum ReleaseStep {
     /// The release is complete.
     Done,
     /// The lock was no longer this owner's, although its hold was valid (R30).
     NotOurs,
     /// The release is repeated at this time. No caller needs to wait for that.
-    Again(Moment),
+    RepeatAt(Moment),
 }
 
-impl Leaving {
+impl Releasing {
     pub(super) fn new(now: Moment) -> Self {
-        Leaving {
+        Releasing {
             keep: Duration::ZERO,
             began: now,
-            believed_until: None,
-            place_until: None,
-            was_unanswered: false,
-            again: 0,
+            safe_until: None,
+            place_expires_at: None,
+            may_be_applied: false,
+            repeats: 0,
             backoff: BACKOFF,
         }
     }
 
     /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
-    pub(super) fn hold(self, keep: Duration, believed_until: Option<Moment>) -> Self {
-        Leaving {
+    pub(super) fn with_hold(self, keep: Duration, safe_until: Option<Moment>) -> Self {
+        Releasing {
             keep,
-            believed_until,
+            safe_until,
             ..self
         }
     }
 
     /// Sets until when the store may keep a place of the id in the queue.
-    pub(super) fn place(self, until: Moment) -> Self {
-        Leaving {
-            place_until: Some(until),
+    pub(super) fn with_place(self, until: Moment) -> Self {
+        Releasing {
+            place_expires_at: Some(until),
             ..self
         }
     }
@@ -78,34 +78,38 @@ impl Leaving {
     }
 
     /// Returns true if all that the id may have left in the store has expired.
-    pub(super) fn is_past(&self, ttl: Duration, now: Moment) -> bool {
-        now >= self.began + ttl && self.place_until.is_none_or(|until| now >= until)
+    pub(super) fn has_expired(&self, ttl: Duration, now: Moment) -> bool {
+        now >= self.began + ttl && self.place_expires_at.is_none_or(|until| now >= until)
     }
 
-    pub(super) fn answered(&mut self, answer: Result<ReleaseReply, Trouble>, now: Moment) -> Left {
-        match answer {
+    pub(super) fn handle_reply(
+        &mut self,
+        reply: Result<ReleaseReply, StoreError>,
+        now: Moment,
+    ) -> ReleaseStep {
+        match reply {
             Ok(released) => {
                 // If the hold is still valid and the first release did not find its lock, the lock
                 // was lost before. A hold that may have expired meanwhile proves nothing.
-                let believed = self.believed_until.take().is_some_and(|until| now < until);
-                if believed && !released.was_held && !self.was_unanswered {
-                    return Left::NotOurs;
+                let was_valid = self.safe_until.take().is_some_and(|until| now < until);
+                if was_valid && !released.was_held && !self.may_be_applied {
+                    return ReleaseStep::NotOurs;
                 }
                 match released.again_after {
-                    Some(after) if self.again < MOST_AGAIN => {
-                        self.again += 1;
-                        Left::Again(now + after)
+                    Some(after) if self.repeats < MAX_REPEATS => {
+                        self.repeats += 1;
+                        ReleaseStep::RepeatAt(now + after)
                     }
-                    _ => Left::Done,
+                    _ => ReleaseStep::Done,
                 }
             }
-            Err(trouble) => {
-                self.was_unanswered |= !trouble.unsent;
+            Err(error) => {
+                self.may_be_applied |= !error.unsent;
                 // All releases are retried once the store is back.
-                if trouble.is_no_answer() {
-                    return Left::Again(now);
+                if error.is_unanswered() {
+                    return ReleaseStep::RepeatAt(now);
                 }
-                Left::Again(now + self.backoff.pause())
+                ReleaseStep::RepeatAt(now + self.backoff.pause())
             }
         }
     }

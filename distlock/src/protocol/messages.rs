@@ -6,8 +6,8 @@ use crate::config::options::Durability;
 use crate::error::Holder;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::Trouble;
 use crate::util::clock::Moment;
 
 /// The number in the owner id of one acquisition, unique within the client and never reused.
@@ -29,7 +29,7 @@ pub(crate) struct Grant {
 
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct Acquire<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: Owner,
     pub(crate) timing: Timing,
@@ -47,7 +47,7 @@ pub(crate) struct Proof {
 
 /// The reply to a request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AskReply {
+pub(crate) enum AcquireReply {
     /// The owner has the lock for the full lease.
     Held(Proof),
     /// The owner is in the queue.
@@ -90,14 +90,14 @@ impl Occupant {
         Holder {
             client: self.name.clone(),
             fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN),
-            held_since: wall(self.since),
-            kept_until: self.kept_until.map(wall),
+            held_since: system_time(self.since),
+            kept_until: self.kept_until.map(system_time),
             this_process: self.this_process,
         }
     }
 }
 
-pub(crate) fn wall(micros: u64) -> SystemTime {
+pub(crate) fn system_time(micros: u64) -> SystemTime {
     UNIX_EPOCH
         .checked_add(Duration::from_micros(micros))
         .unwrap_or(UNIX_EPOCH)
@@ -115,7 +115,7 @@ pub(crate) struct Renewal {
 
 /// The reply to a renewal batch: only the failures, by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Renewed {
+pub(crate) struct RenewReply {
     pub(crate) sent: Moment,
     pub(crate) failures: Vec<(usize, RenewalFailure)>,
 }
@@ -127,7 +127,7 @@ pub(crate) enum RenewalFailure {
     /// The lock was revoked. It stays this owner's until its TTL ends or its owner releases it.
     Revoked,
     /// The renewal failed, and may work later.
-    Trouble(Trouble),
+    Error(StoreError),
 }
 
 /// The reply to a release.
@@ -142,20 +142,20 @@ pub(crate) struct ReleaseReply {
 
 /// A queue check of one key, for all owners of one client that wait for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
     pub(crate) owners: Vec<Owner>,
 }
 
 /// The reply to a queue check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LookReply {
-    Seen {
+pub(crate) enum CheckQueueReply {
+    Checked {
         occupant: Option<Occupant>,
         /// Owners that neither hold the lock nor have a place in its queue.
         missing: Vec<Owner>,
     },
-    Failed(Trouble),
+    Failed(StoreError),
     Foreign(String),
 }
 
@@ -164,28 +164,28 @@ pub(crate) enum LookReply {
 pub(crate) struct Inspection {
     pub(crate) occupant: Option<Occupant>,
     /// The time until the store removes the lock, unless it is renewed.
-    pub(crate) left: Option<Duration>,
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) waiters: u64,
     /// The first of the waiters, in the order of the queue.
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<QueuedWaiter>,
     pub(crate) last_token: Option<FencingToken>,
     /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) foreign: Option<String>,
     /// The views of the single servers, where several must agree.
-    pub(crate) servers: Vec<AtServer>,
+    pub(crate) servers: Vec<ServerInspection>,
 }
 
 /// The state of a lock at one of several servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AtServer {
+pub(crate) struct ServerInspection {
     pub(crate) address: String,
     /// The occupant is the holder at that server; a vote is not a hold.
-    pub(crate) seen: Result<Inspection, Trouble>,
+    pub(crate) inspection: Result<Inspection, StoreError>,
 }
 
 /// A waiter in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedWaiter {
     pub(crate) this_process: bool,
     /// Server time in µs.
     pub(crate) since: u64,
@@ -194,7 +194,7 @@ pub(crate) struct Waiting {
 
 /// A message to a holder that its lock is revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Revocation {
+pub(crate) struct RevocationNotice {
     pub(crate) key: LockKey,
     /// The token of the revoked hold. Only a client that may read the lock knows it (R40).
     pub(crate) token: FencingToken,
@@ -204,12 +204,12 @@ pub(crate) struct Revocation {
 
 /// The reply to a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Revoked {
+pub(crate) enum RevokeReply {
     /// The lock is free, or another hold has it.
     NotHeld,
     /// The hold can no longer be renewed. Carries a token above its own: a resource that has seen
     /// this token rejects the old holder.
-    Ending(FencingToken),
+    Revoked(FencingToken),
     /// The store no longer has the hold. Carries such a token, too.
     Deleted(FencingToken),
     /// The hold was not deleted, because its client is connected.

@@ -1,10 +1,10 @@
-//! The safe deadline of a hold (R9). No other module computes that of a claim.
+//! The safe deadline of a hold (R9). No other module computes that of an acquisition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::protocol::messages::Grant;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::Grant;
 use crate::util::clock::Moment;
 
 /// Marks the safe deadline of a hold that has ended. It is never removed.
@@ -42,15 +42,15 @@ pub(crate) fn granted_until(
     (until.since(now) >= timing.lease / 2).then_some(until)
 }
 
-/// The safe deadline of a hold. The claim decides with it, and every check whether the lock is held
-/// reads it. Such a check must cost next to nothing, so the deadline is one atomic.
+/// The safe deadline of a hold. The acquisition decides with it, and every check whether the lock
+/// is held reads it. Such a check must cost next to nothing, so the deadline is one atomic.
 #[derive(Debug)]
-pub(crate) struct Belief(AtomicU64);
+pub(crate) struct SafeDeadline(AtomicU64);
 
-impl Belief {
+impl SafeDeadline {
     /// Returns the safe deadline of a new hold: `until`, or `limit` if that is earlier.
-    pub(crate) fn begin(rules: Rules, until: Moment, limit: Option<Moment>) -> Self {
-        Belief(AtomicU64::new(capped(rules, until, limit).0 & !CLOSED))
+    pub(crate) fn new(rules: Rules, until: Moment, limit: Option<Moment>) -> Self {
+        SafeDeadline(AtomicU64::new(limited(rules, until, limit).0 & !CLOSED))
     }
 
     /// Moves the safe deadline to `until`, never back. Returns false if the hold has ended: the
@@ -62,14 +62,14 @@ impl Belief {
         limit: Option<Moment>,
         now: Moment,
     ) -> bool {
-        let until = capped(rules, until, limit).0 & !CLOSED;
+        let until = limited(rules, until, limit).0 & !CLOSED;
         // A later deadline is a greater number, and a closed one is greater than all that are open.
-        self.holds_at(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
+        self.check_valid(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
     }
 
     /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
     /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
-    pub(crate) fn holds_at(&self, now: Moment) -> bool {
+    pub(crate) fn check_valid(&self, now: Moment) -> bool {
         let mut current = self.0.load(Ordering::Acquire);
         while current < CLOSED {
             if now.0 < current {
@@ -89,7 +89,7 @@ impl Belief {
     }
 
     /// Returns the safe deadline without reading the clock, or `None` once the hold is closed.
-    pub(crate) fn until(&self) -> Option<Moment> {
+    pub(crate) fn valid_until(&self) -> Option<Moment> {
         let current = self.0.load(Ordering::Acquire);
         (current < CLOSED).then_some(Moment(current))
     }
@@ -100,14 +100,14 @@ impl Belief {
     }
 
     /// Ends the hold. Returns its safe deadline if it was still valid.
-    pub(crate) fn end(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn close(&self, now: Moment) -> Option<Moment> {
         let before = self.0.fetch_or(CLOSED, Ordering::AcqRel);
         (now.0 < before && before < CLOSED).then_some(Moment(before))
     }
 }
 
 /// Returns `until`, or `limit` if that is earlier: no hold is valid beyond its limit.
-fn capped(rules: Rules, until: Moment, limit: Option<Moment>) -> Moment {
+fn limited(rules: Rules, until: Moment, limit: Option<Moment>) -> Moment {
     match limit {
         Some(limit) => until.min(limit),
         None if rules.safe_deadline => until,
@@ -125,37 +125,37 @@ mod tests {
         Moment(ms * 1_000_000)
     }
 
-    fn begun(limit: Option<Moment>) -> Belief {
-        Belief::begin(Rules::ALL, at(1_300), limit)
+    fn begun(limit: Option<Moment>) -> SafeDeadline {
+        SafeDeadline::new(Rules::ALL, at(1_300), limit)
     }
 
     #[test]
     fn a_hold_is_over_at_its_safe_deadline_and_stays_over() {
-        let belief = begun(None);
-        assert!(belief.holds_at(at(1_299)));
-        assert!(!belief.holds_at(at(1_300)));
-        assert!(!belief.extend(Rules::ALL, at(9_000), None, at(1_250)));
-        assert!(!belief.holds_at(at(1_200)), "lost stays lost");
-        assert_eq!(belief.until(), None);
+        let safe_deadline = begun(None);
+        assert!(safe_deadline.check_valid(at(1_299)));
+        assert!(!safe_deadline.check_valid(at(1_300)));
+        assert!(!safe_deadline.extend(Rules::ALL, at(9_000), None, at(1_250)));
+        assert!(!safe_deadline.check_valid(at(1_200)), "lost stays lost");
+        assert_eq!(safe_deadline.valid_until(), None);
     }
 
     #[test]
     fn a_proof_never_shortens_and_never_passes_the_limit() {
         let limit = Some(at(1_500));
-        let belief = begun(limit);
-        assert!(belief.extend(Rules::ALL, at(1_200), limit, at(1_000)));
-        assert_eq!(belief.until(), Some(at(1_300)));
-        assert!(belief.extend(Rules::ALL, at(9_000), limit, at(1_000)));
-        assert_eq!(belief.until(), limit);
+        let safe_deadline = begun(limit);
+        assert!(safe_deadline.extend(Rules::ALL, at(1_200), limit, at(1_000)));
+        assert_eq!(safe_deadline.valid_until(), Some(at(1_300)));
+        assert!(safe_deadline.extend(Rules::ALL, at(9_000), limit, at(1_000)));
+        assert_eq!(safe_deadline.valid_until(), limit);
     }
 
     #[test]
     fn an_end_says_whether_it_was_believed() {
-        assert_eq!(begun(None).end(at(1_299)), Some(at(1_300)));
-        assert_eq!(begun(None).end(at(1_300)), None);
-        let belief = begun(None);
-        belief.end(at(1_000));
-        assert_eq!(belief.end(at(1_000)), None);
+        assert_eq!(begun(None).close(at(1_299)), Some(at(1_300)));
+        assert_eq!(begun(None).close(at(1_300)), None);
+        let safe_deadline = begun(None);
+        safe_deadline.close(at(1_000));
+        assert_eq!(safe_deadline.close(at(1_000)), None);
     }
 
     #[test]

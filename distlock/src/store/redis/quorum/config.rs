@@ -9,11 +9,11 @@ use crate::store::redis::wire::call::Scope;
 
 /// The settings on which all clients of a quorum must agree.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Terms(pub(super) Quorum);
+pub(super) struct QuorumConfig(pub(super) Quorum);
 
-impl Terms {
+impl QuorumConfig {
     /// Returns the number of votes that a quorum of `nodes` requires.
-    pub(super) fn quorum_of(&self, nodes: usize, rules: Rules) -> usize {
+    pub(super) fn quorum_size(&self, nodes: usize, rules: Rules) -> usize {
         let majority = nodes / 2 + usize::from(rules.majority);
         self.0.size.unwrap_or(majority)
     }
@@ -24,7 +24,7 @@ impl Terms {
     }
 
     /// Returns the name that a node keeps until it may have lost data: `-` if it never does.
-    pub(super) fn run<'a>(&self, scope: &Scope<'a>) -> &'a str {
+    pub(super) fn run_id<'a>(&self, scope: &Scope<'a>) -> &'a str {
         if self.0.nodes_remember {
             "-"
         } else {

@@ -7,20 +7,26 @@ use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::fencing::FencingToken;
+use crate::protocol::messages::{Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Proof, Renewal, RenewalFailure, Renewed};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
-use crate::store::redis::quorum::candidate::Token;
-use crate::store::redis::quorum::verbs::{Asks, Kept, RenewVotes, Repair};
+use crate::store::redis::quorum::node_commands::{
+    NodeRenewal, RenewVotes, RepairVote, VoteRequest,
+};
+use crate::store::redis::quorum::vote_state::Token;
 
 impl Quorum {
     /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
-    pub(super) async fn renew(self: &Arc<Self>, batch: &[Renewal], timeout: Duration) -> Renewed {
-        let sent = self.polls.clock.now();
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        batch: &[Renewal],
+        timeout: Duration,
+    ) -> RenewReply {
+        let sent = self.context.clock.now();
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (index, renewal) in batch.iter().enumerate() {
-            match self.held(renewal.owner) {
+            match self.find_hold(renewal.owner) {
                 Some(hold) => {
                     holds.push(hold);
                     indices.push(index);
@@ -31,45 +37,48 @@ impl Quorum {
         let renewed = self.extend(holds, true, timeout).await;
         let failed = indices.into_iter().zip(renewed);
         failures.extend(failed.filter_map(|(index, renewed)| Some((index, renewed.err()?))));
-        Renewed { sent, failures }
+        RenewReply { sent, failures }
     }
 
     async fn extend(
         self: &Arc<Self>,
-        holds: Vec<(Asks, u64)>,
-        repairs: bool,
-        within: Duration,
+        holds: Vec<(VoteRequest, u64)>,
+        with_repair: bool,
+        timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
+        let (nodes, quorum) = (
+            self.context.members.nodes.len(),
+            self.context.members.quorum,
+        );
         let holds = Arc::new(holds);
         let mut renewing = JoinSet::new();
         for node in 0..nodes {
             let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let member = &quorum.polls.members.nodes[node];
+                    let member = &quorum.context.members.nodes[node];
                     let renew = RenewVotes {
                         holds: &holds,
-                        terms: &quorum.polls.terms,
+                        quorum_config: &quorum.context.quorum_config,
                     };
-                    let kept = member.run(None, &renew, within).await;
-                    let kept = kept.unwrap_or_else(|trouble| {
-                        vec![Kept::Trouble(trouble.at(member.address())); holds.len()]
+                    let results = member.run(None, &renew, timeout).await;
+                    let results = results.unwrap_or_else(|error| {
+                        vec![NodeRenewal::Error(error.at(member.address())); holds.len()]
                     });
-                    for (hold, kept) in holds.iter().zip(&kept) {
-                        if repairs && matches!(kept, Kept::Free) {
-                            quorum.repair(node, hold, within);
+                    for (hold, result) in holds.iter().zip(&results) {
+                        if with_repair && matches!(result, NodeRenewal::Free) {
+                            quorum.repair(node, hold, timeout);
                         }
                     }
-                    kept
+                    results
                 },
-                &self.polls.runtime,
+                &self.context.runtime,
             );
         }
         let mut tallies = vec![Tally::default(); holds.len()];
-        while let Some(Ok(kept)) = renewing.join_next().await {
-            for (tally, kept) in tallies.iter_mut().zip(kept) {
-                tally.add(kept);
+        while let Some(Ok(results)) = renewing.join_next().await {
+            for (tally, result) in tallies.iter_mut().zip(results) {
+                tally.add(result);
             }
             if tallies.iter().all(|tally| tally.ours >= quorum) {
                 break;
@@ -79,7 +88,7 @@ impl Quorum {
         renewing.detach_all();
         tallies
             .into_iter()
-            .map(|tally| tally.outcome(nodes, quorum, self.polls.rules))
+            .map(|tally| tally.outcome(nodes, quorum, self.context.rules))
             .collect()
     }
 
@@ -87,42 +96,44 @@ impl Quorum {
     /// because the hold may not have begun, and another owner may hold the lock by now.
     pub(super) async fn confirm(
         self: &Arc<Self>,
-        asks: Asks,
+        request: VoteRequest,
         token: Token,
-        within: Duration,
-    ) -> Result<Option<Proof>, Trouble> {
-        let sent = self.polls.clock.now();
-        let renewed = self.extend(vec![(asks, token)], false, within).await;
+        timeout: Duration,
+    ) -> Result<Option<Proof>, StoreError> {
+        let sent = self.context.clock.now();
+        let renewed = self.extend(vec![(request, token)], false, timeout).await;
         match renewed.into_iter().next() {
             Some(Ok(())) => Ok(Some(Proof {
                 sent,
                 token: FencingToken::new(token),
             })),
-            Some(Err(RenewalFailure::Trouble(trouble))) => Err(trouble),
+            Some(Err(RenewalFailure::Error(error))) => Err(error),
             Some(Err(RenewalFailure::Gone | RenewalFailure::Revoked)) | None => Ok(None),
         }
     }
 
     /// Repairs a hold on a node that has lost it, in the background.
-    fn repair(&self, node: usize, (asks, token): &(Asks, u64), within: Duration) {
-        let Some(ballot) = self.ballot_of(asks.owner) else {
+    fn repair(&self, node: usize, (request, token): &(VoteRequest, u64), timeout: Duration) {
+        let Some(acquisition) = self.acquisition_of_node_owner(request.owner) else {
             return;
         };
         // No repair starts after a release has begun. A release that begins now waits for the
         // repair.
-        if !ballot.begin_repair(node) {
+        if !acquisition.start_repair(node) {
             return;
         }
-        let (polls, token) = (self.polls.clone(), *token);
-        polls.clone().spawn(async move {
-            let repair = Repair {
-                asks: &ballot.asks,
+        let (context, token) = (self.context.clone(), *token);
+        context.clone().spawn(async move {
+            let repair = RepairVote {
+                request: &acquisition.request,
                 token,
-                terms: &polls.terms,
+                quorum_config: &context.quorum_config,
             };
             // On failure, the next renewal retries the repair.
-            let _ = polls.members.nodes[node].run(None, &repair, within).await;
-            ballot.has_repaired(&polls, node);
+            let _ = context.members.nodes[node]
+                .run(None, &repair, timeout)
+                .await;
+            acquisition.finish_repair(&context, node);
         });
     }
 }
@@ -133,21 +144,21 @@ struct Tally {
     ours: usize,
     not_ours: usize,
     is_revoked: bool,
-    trouble: Option<Trouble>,
+    error: Option<StoreError>,
 }
 
 impl Tally {
-    fn add(&mut self, kept: Kept) {
-        match kept {
-            Kept::Ours => self.ours += 1,
-            Kept::NotOurs => self.not_ours += 1,
-            Kept::Revoked => {
+    fn add(&mut self, result: NodeRenewal) {
+        match result {
+            NodeRenewal::Held => self.ours += 1,
+            NodeRenewal::NotOurs => self.not_ours += 1,
+            NodeRenewal::Revoked => {
                 self.not_ours += 1;
                 self.is_revoked = true;
             }
             // A repaired hold counts from the next renewal on.
-            Kept::Free => {}
-            Kept::Trouble(trouble) => self.trouble = Some(trouble),
+            NodeRenewal::Free => {}
+            NodeRenewal::Error(error) => self.error = Some(error),
         }
     }
 
@@ -161,8 +172,8 @@ impl Tally {
                 RenewalFailure::Gone
             })
         } else {
-            let trouble = self.trouble.unwrap_or_else(|| {
-                Trouble::new(
+            let error = self.error.unwrap_or_else(|| {
+                StoreError::new(
                     Outage::NotReady,
                     format!(
                         "{} of {nodes} servers have the lock, and a quorum is {quorum}",
@@ -170,7 +181,7 @@ impl Tally {
                     ),
                 )
             });
-            Err(RenewalFailure::Trouble(trouble))
+            Err(RenewalFailure::Error(error))
         }
     }
 }
@@ -181,20 +192,23 @@ mod tests {
 
     /// One letter per node: Ours, Not ours, Revoked, Free, or an error (?).
     fn outcome(answers: &str) -> &'static str {
-        let kept = |letter| match letter {
-            'O' => Kept::Ours,
-            'N' => Kept::NotOurs,
-            'R' => Kept::Revoked,
-            'F' => Kept::Free,
-            _ => Kept::Trouble(Trouble::new(Outage::TimedOut, "no answer")),
+        let result = |letter| match letter {
+            'O' => NodeRenewal::Held,
+            'N' => NodeRenewal::NotOurs,
+            'R' => NodeRenewal::Revoked,
+            'F' => NodeRenewal::Free,
+            _ => NodeRenewal::Error(StoreError::new(Outage::TimedOut, "no answer")),
         };
         let mut tally = Tally::default();
-        answers.chars().map(kept).for_each(|kept| tally.add(kept));
+        answers
+            .chars()
+            .map(result)
+            .for_each(|result| tally.add(result));
         match tally.outcome(answers.len(), answers.len() / 2 + 1, Rules::ALL) {
             Ok(()) => "held",
             Err(RenewalFailure::Gone) => "gone",
             Err(RenewalFailure::Revoked) => "revoked",
-            Err(RenewalFailure::Trouble(_)) => "unknown",
+            Err(RenewalFailure::Error(_)) => "unknown",
         }
     }
 

@@ -1,0 +1,575 @@
+//! The state machine of one owner id, ask\* -> held -> released or lost (R1), without I/O. Inputs
+//! arrive through `handle_*`, and pending actions come from `poll_*`. Time is always an argument.
+//!
+//! `acquiring` is the path to a hold, `holding` the hold, and `releasing` the release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::observer::event::AcquirePath;
+use crate::protocol::acquisition::acquiring::{Acquiring, Arrival};
+use crate::protocol::acquisition::holding::{HoldStatus, Holding};
+use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
+use crate::protocol::messages::{
+    AcquireReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
+};
+use crate::protocol::outcome::{Action, HoldEnd, Obstacle, Outcome, Refusal};
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::safe_deadline::SafeDeadline;
+use crate::protocol::store_error::StoreError;
+use crate::util::clock::Moment;
+
+pub(crate) mod acquiring;
+pub(crate) mod holding;
+pub(crate) mod releasing;
+#[cfg(test)]
+mod tests;
+
+/// The state of one owner id.
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    request: Arc<Request>,
+    rules: Rules,
+    stage: Stage,
+    /// The hold, kept after it has ended.
+    hold_info: Option<HoldInfo>,
+    /// The release, from when the id is given up.
+    releasing: Option<Releasing>,
+    /// Set once the call has seen its hold and uses it. Until then the hold is not extended, and
+    /// not kept for long (R37).
+    is_accepted: bool,
+    /// Set while the loss of a hold in use has not been reported.
+    is_loss_pending: bool,
+    /// Set if the id must be released although its holder has not given it up.
+    is_release_due: bool,
+    /// The outcome that the call had not yet seen when the id was given up on its behalf.
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Acquiring(Box<Acquiring>),
+    Held(Holding),
+    /// Given up, or lost. Carries why the hold ended, if there was one that was not given back.
+    Ended(Option<HoldEnd>),
+}
+
+/// The state of an acquisition, as the manager sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquisitionState {
+    /// The id is about to acquire, waits for a reply, or came out without a hold.
+    Acquiring,
+    /// The id is in the queue, which is checked at intervals.
+    Queued,
+    /// The store may have something of the id, and only its call can continue.
+    AwaitsCall,
+    Held,
+    Ended,
+}
+
+/// A hold, for the code that uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldInfo {
+    pub(crate) token: FencingToken,
+    pub(crate) since: Moment,
+    pub(crate) safe_deadline: Arc<SafeDeadline>,
+    pub(crate) path: AcquirePath,
+    /// The earliest possible time of the grant, if the lock was handed off and the time is known.
+    pub(crate) granted_at: Option<Moment>,
+}
+
+impl Acquisition {
+    /// Creates the acquisition of an id about to acquire, with the obstacle of an earlier id of its
+    /// call.
+    pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
+        Acquisition {
+            request,
+            rules,
+            stage: Stage::Acquiring(Box::new(Acquiring::new(obstacle))),
+            hold_info: None,
+            releasing: None,
+            is_accepted: false,
+            is_loss_pending: false,
+            is_release_due: false,
+            outcome: None,
+        }
+    }
+
+    /// Creates an acquisition that releases an id unknown to this client, whatever the store has of
+    /// it.
+    pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: Moment) -> Self {
+        Acquisition {
+            stage: Stage::Ended(None),
+            releasing: Some(Releasing::new(now)),
+            ..Self::new(request, None, rules)
+        }
+    }
+
+    pub(crate) fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
+    pub(crate) fn state(&self) -> AcquisitionState {
+        match &self.stage {
+            Stage::Acquiring(acquiring) if acquiring.is_queued() => AcquisitionState::Queued,
+            Stage::Acquiring(acquiring) if acquiring.awaits_call() => AcquisitionState::AwaitsCall,
+            Stage::Acquiring(_) => AcquisitionState::Acquiring,
+            Stage::Held(_) => AcquisitionState::Held,
+            Stage::Ended(_) => AcquisitionState::Ended,
+        }
+    }
+
+    /// Returns true while a command of the call is in flight.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.is_in_flight())
+    }
+
+    /// Returns true if the id may be in the queue, where a grant stays until it is confirmed.
+    fn may_be_queued(&self) -> bool {
+        match &self.stage {
+            Stage::Acquiring(_) => true,
+            Stage::Held(held) => !held.is_confirmed(),
+            Stage::Ended(_) => false,
+        }
+    }
+
+    /// Returns true if the lock is held for the full lease, and not only by a short grant.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        matches!(&self.stage, Stage::Held(held) if held.is_confirmed())
+    }
+
+    fn may_use(&self) -> bool {
+        self.is_accepted || !self.rules.release_unused
+    }
+
+    /// Returns the occupant of the lock, as last reported, until the id has a hold.
+    pub(crate) fn occupant(&self) -> Option<&Occupant> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.occupant(),
+            _ => None,
+        }
+    }
+
+    /// Returns the call's last obstacle, if it is an error, until the id has a hold.
+    pub(crate) fn error(&self) -> Option<&StoreError> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.error(),
+            _ => None,
+        }
+    }
+
+    /// Returns the hold, also after it has ended.
+    pub(crate) fn hold_info(&self) -> Option<&HoldInfo> {
+        self.hold_info.as_ref()
+    }
+
+    /// Returns why the hold ended.
+    pub(crate) fn end(&self) -> Option<&HoldEnd> {
+        match &self.stage {
+            Stage::Ended(end) => end.as_ref(),
+            _ => None,
+        }
+    }
+
+    // Inputs while the id acquires.
+
+    pub(crate) fn handle_acquire_reply(
+        &mut self,
+        reply: Result<AcquireReply, StoreError>,
+        now: Moment,
+    ) {
+        let Stage::Acquiring(acquiring) = &mut self.stage else {
+            return;
+        };
+        if acquiring.outcome().is_some() {
+            // Whatever the reply is, the release that follows undoes it.
+            return;
+        }
+        match reply {
+            Ok(reply) => {
+                if let Some(proof) = acquiring.handle_reply(&self.request, reply) {
+                    return self.prove(proof, Arrival::FREE, now);
+                }
+            }
+            Err(error) => acquiring.handle_failure(&self.request, error, now),
+        }
+        if let Some(grant) = acquiring.take_pushed() {
+            self.apply_grant(&grant, now);
+        }
+    }
+
+    /// Handles a pushed grant. It does not change an existing hold, which only replies prove (R13).
+    pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage
+            && acquiring.receive_grant(grant)
+        {
+            self.apply_grant(grant, now);
+        }
+    }
+
+    /// Handles a queue check that found the lock to be this id's, although no grant had arrived.
+    pub(crate) fn handle_found(&mut self) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage {
+            acquiring.handle_found();
+        }
+    }
+
+    /// Handles a queue check that found neither a lock nor a place of this id. Also called when
+    /// commands use another connection or server, which may not know the id.
+    pub(crate) fn handle_missing(&mut self) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage {
+            acquiring.handle_missing();
+        }
+    }
+
+    /// Handles a queue check that reported the occupant of the lock.
+    pub(crate) fn handle_occupied(&mut self, occupant: Option<Occupant>) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage
+            && acquiring.is_queued()
+        {
+            acquiring.note_occupant(occupant);
+        }
+    }
+
+    /// Handles a queue check that found a value at the lock's keys that distlock did not write.
+    pub(crate) fn handle_foreign(&mut self, detail: String) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage
+            && acquiring.is_queued()
+        {
+            acquiring.give_up(Outcome::Refused(Refusal::Foreign(detail)));
+        }
+    }
+
+    /// Ends the pause after a failure, once the store can be used.
+    pub(crate) fn handle_retry(&mut self) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage {
+            acquiring.retry(self.rules);
+        }
+    }
+
+    // Inputs for a grant or a hold.
+
+    pub(crate) fn handle_confirmation(
+        &mut self,
+        reply: Result<Option<Proof>, StoreError>,
+        now: Moment,
+    ) {
+        self.handle_time(now);
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) if acquiring.outcome().is_some() => {}
+            Stage::Acquiring(acquiring) => match reply {
+                Ok(Some(proof)) => {
+                    let arrival = acquiring.arrival();
+                    self.prove(proof, arrival, now);
+                }
+                // Most likely only the replicas are missing: the same id acquires again, and keeps
+                // what it has. The store has the grant, even if this confirmation was not sent.
+                Err(error) if !self.request.durability.is_none() => {
+                    acquiring.handle_failure(&self.request, error.sent(), now);
+                }
+                // This is not a loss, because no body ran under the grant.
+                Ok(None) | Err(_) => acquiring.restart(),
+            },
+            Stage::Held(held) => {
+                let status = held.handle_confirmation(&self.request, self.rules, reply, now);
+                self.apply_status(status, now);
+            }
+            Stage::Ended(_) => {}
+        }
+    }
+
+    /// Handles the reply to a renewal that was sent at `sent`.
+    pub(crate) fn handle_renewal(
+        &mut self,
+        reply: Result<(), RenewalFailure>,
+        sent: Moment,
+        now: Moment,
+    ) {
+        self.handle_time(now);
+        if let Stage::Held(held) = &mut self.stage {
+            let status = held.handle_renewal(&self.request, self.rules, reply, sent, now);
+            self.apply_status(status, now);
+        }
+    }
+
+    // Inputs from outside the call.
+
+    /// Makes the renewal of a hold due at once, because there is a new connection.
+    pub(crate) fn renew_now(&mut self, now: Moment) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.renew_now(now);
+        }
+    }
+
+    /// Makes the confirmation of a short grant due at once, because its holder waits for it.
+    pub(crate) fn confirm_now(&mut self, now: Moment) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.confirm_now(&self.request, now);
+        }
+    }
+
+    /// Ends the hold if it has the token of the revocation.
+    pub(crate) fn handle_revocation(&mut self, revocation: &RevocationNotice, now: Moment) {
+        let held = matches!(self.stage, Stage::Held(_));
+        let is_meant = |hold_info: &HoldInfo| hold_info.token == revocation.token;
+        if held && self.hold_info.as_ref().is_some_and(is_meant) {
+            self.end_hold(HoldEnd::Revoked(revocation.by.clone()), now);
+        }
+    }
+
+    /// Ends a hold that has expired or was not taken in time, and a wait that has ended.
+    pub(crate) fn handle_time(&mut self, now: Moment) {
+        let may_use = self.may_use();
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => acquiring.handle_time(&self.request, now),
+            Stage::Held(held) => {
+                if let Some(end) = held.check_end(now) {
+                    self.end_hold(end, now);
+                } else if !may_use && now >= held.accept_by() {
+                    self.reclaim(now);
+                }
+            }
+            Stage::Ended(_) => {}
+        }
+    }
+
+    /// Releases an id with which its call does not continue (R37). Called at a queue check, while
+    /// the store can be used.
+    pub(crate) fn handle_queue_check(&mut self, now: Moment) {
+        let stuck_timeout = self.request.timing.command_timeout() * 2;
+        if let Stage::Acquiring(acquiring) = &mut self.stage
+            && acquiring.notice_stuck(stuck_timeout, now)
+            && self.rules.release_unused
+        {
+            self.reclaim(now);
+        }
+    }
+
+    /// Returns true if the id has come out without a hold, so that its call has to leave it.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
+    }
+
+    /// Releases the id if its call has a command in flight. Called when the call does not learn of
+    /// a reply in time, because its runtime does not run.
+    pub(crate) fn handle_hang(&mut self, now: Moment) {
+        if self.is_in_flight() && self.rules.release_unused {
+            self.reclaim(now);
+        }
+    }
+
+    pub(crate) fn handle_shutdown(&mut self, now: Moment) {
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => acquiring.give_up(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Held(_) => self.end_hold(HoldEnd::ShutDown, now),
+            Stage::Ended(_) => {}
+        }
+    }
+
+    /// Gives up the id for its call or holder. A lock that is still held stays taken for `keep`.
+    /// Returns true if a release must be sent.
+    pub(crate) fn release(&mut self, keep: Duration, now: Moment) -> bool {
+        self.handle_time(now);
+        let (end, safe_until) = match &self.stage {
+            Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
+            Stage::Acquiring(_) => {
+                self.stage = Stage::Ended(None);
+                return false;
+            }
+            Stage::Held(held) => (Some(HoldEnd::Released), held.safe_deadline().close(now)),
+            // The release has already begun, or there is nothing to release.
+            Stage::Ended(end) if self.releasing.is_some() || end.is_none() => return false,
+            Stage::Ended(end) => (end.clone(), None),
+        };
+        let has_place = self.may_be_queued();
+        if let Stage::Acquiring(acquiring) = &self.stage {
+            self.outcome = acquiring.outcome().cloned();
+        }
+        let keep = if safe_until.is_some() {
+            keep
+        } else {
+            Duration::ZERO
+        };
+        self.stage = Stage::Ended(end);
+        let releasing = Releasing::new(now).with_hold(keep, safe_until);
+        self.releasing = Some(if has_place {
+            releasing.with_place(self.request.place_expires_at())
+        } else {
+            releasing
+        });
+        true
+    }
+
+    /// Handles the reply to a release, and returns the result of the attempt.
+    pub(crate) fn handle_release_reply(
+        &mut self,
+        reply: Result<ReleaseReply, StoreError>,
+        now: Moment,
+    ) -> ReleaseStep {
+        let Some(releasing) = &mut self.releasing else {
+            return ReleaseStep::Done;
+        };
+        let step = releasing.handle_reply(reply, now);
+        if step == ReleaseStep::NotOurs {
+            self.stage = Stage::Ended(Some(HoldEnd::NotOurs));
+            self.is_loss_pending = true;
+        }
+        step
+    }
+
+    // Pending actions and results.
+
+    /// Returns the command to send now.
+    pub(crate) fn poll_action(&mut self, now: Moment) -> Option<Action> {
+        self.handle_time(now);
+        let may_use = self.may_use();
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
+            Stage::Held(held) if may_use => held.action(&self.request, now),
+            Stage::Held(_) | Stage::Ended(_) => None,
+        }
+    }
+
+    /// Returns the outcome for the call, once there is one. A hold counts as taken from then on.
+    pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.outcome().cloned(),
+            Stage::Held(_) => {
+                self.is_accepted = true;
+                Some(Outcome::Held)
+            }
+            // The acquisition ended before its call saw the outcome.
+            Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
+            Stage::Ended(None) => Some(Outcome::Retry(Some(Obstacle::Error(not_accepted())))),
+            Stage::Ended(_) => Some(Outcome::Retry(None)),
+        }
+    }
+
+    /// Returns how the hold was lost, once, for the caller that reports it.
+    pub(crate) fn poll_loss(&mut self) -> Option<HoldEnd> {
+        std::mem::take(&mut self.is_loss_pending)
+            .then(|| self.end().cloned())
+            .flatten()
+    }
+
+    /// Returns true, once, if the id must be released although its holder has not given it up. The
+    /// release makes the store hand a free lock to the next waiter (R5).
+    pub(crate) fn poll_release(&mut self) -> bool {
+        std::mem::take(&mut self.is_release_due)
+    }
+
+    /// Returns when the acquisition needs attention, if no input arrives before.
+    pub(crate) fn poll_timeout(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Acquiring(_) => Some(self.request.deadline()),
+            Stage::Held(held) if self.may_use() => Some(held.next_due()),
+            Stage::Held(held) => Some(held.accept_by()),
+            Stage::Ended(_) => None,
+        }
+    }
+
+    /// Returns when a failed acquire may be repeated.
+    pub(crate) fn poll_retry(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.retry_at(),
+            _ => None,
+        }
+    }
+
+    /// Returns how long a release that is sent now keeps the key.
+    pub(crate) fn keep(&self, now: Moment) -> Duration {
+        let releasing = self.releasing.as_ref();
+        releasing.map_or(Duration::ZERO, |releasing| releasing.keep(now))
+    }
+
+    /// Returns true if the store can have nothing of the id any longer.
+    pub(crate) fn has_expired(&self, now: Moment) -> bool {
+        let ttl = self.request.timing.ttl();
+        let releasing = self.releasing.as_ref();
+        releasing.is_none_or(|releasing| releasing.has_expired(ttl, now))
+    }
+
+    // Transitions between stages.
+
+    fn prove(&mut self, proof: Proof, arrival: Arrival, now: Moment) {
+        match Holding::proven(&self.request, self.rules, proof, now) {
+            Some(held) => self.begin_hold(held, arrival),
+            None => {
+                if let Stage::Acquiring(acquiring) = &mut self.stage {
+                    acquiring.restart();
+                }
+            }
+        }
+    }
+
+    fn apply_grant(&mut self, grant: &Grant, now: Moment) {
+        match Holding::granted(&self.request, self.rules, grant, now) {
+            Some(held) => {
+                let path = AcquirePath::HandedOff;
+                let granted_at = grant.granted_at;
+                self.begin_hold(held, Arrival { path, granted_at });
+            }
+            None => {
+                if let Stage::Acquiring(acquiring) = &mut self.stage {
+                    acquiring.confirm(AcquirePath::HandedOff, grant.granted_at);
+                }
+            }
+        }
+    }
+
+    fn begin_hold(&mut self, held: Holding, Arrival { path, granted_at }: Arrival) {
+        self.hold_info = Some(HoldInfo {
+            token: held.token(),
+            since: held.since(),
+            safe_deadline: held.safe_deadline().clone(),
+            path,
+            granted_at,
+        });
+        self.stage = Stage::Held(held);
+    }
+
+    fn apply_status(&mut self, status: HoldStatus, now: Moment) {
+        match status {
+            HoldStatus::Held => {}
+            HoldStatus::Gone => {
+                self.end_hold(HoldEnd::Gone, now);
+                self.releasing = Some(Releasing::new(now));
+                self.is_release_due = true;
+            }
+            // Not released here: no other client can acquire the lock before its holder has stopped
+            // and releases it, or its TTL ends.
+            HoldStatus::Revoked => self.end_hold(HoldEnd::Revoked(String::new()), now),
+        }
+    }
+
+    /// Releases the id because its call does not take the hold, or does not learn of a reply.
+    /// Others can then have the lock, and the call acquires again when it runs (R37).
+    fn reclaim(&mut self, now: Moment) {
+        if let Stage::Held(held) = &self.stage {
+            held.safe_deadline().close(now);
+        }
+        self.stage = Stage::Ended(None);
+        self.releasing = Some(Releasing::new(now).with_place(self.request.place_expires_at()));
+        self.is_release_due = true;
+    }
+
+    fn end_hold(&mut self, end: HoldEnd, now: Moment) {
+        if let Stage::Held(held) = &self.stage {
+            held.safe_deadline().close(now);
+            self.stage = Stage::Ended(Some(end));
+            self.is_loss_pending = self.is_accepted;
+        }
+    }
+}
+
+/// Returns the obstacle of a call that did not continue, or did not take its hold.
+fn not_accepted() -> StoreError {
+    StoreError::new(
+        Outage::TimedOut,
+        "what this call had asked for, or was granted, was taken back, because its runtime did not run",
+    )
+}

@@ -1,0 +1,443 @@
+//! Tests of the acquisition, each a list of inputs.
+
+use super::*;
+use crate::config::options::Options;
+use crate::error::Outage;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(ms: u64) -> Moment {
+    Moment(ms * 1_000_000)
+}
+
+/// Returns an acquisition that is about to acquire at 1 s.
+fn fresh(lease: Duration, wait: Duration) -> Acquisition {
+    let options = Options {
+        lease,
+        wait,
+        ..Options::default()
+    };
+    let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
+    Acquisition::new(Arc::new(request), None, Rules::ALL)
+}
+
+/// Returns an acquisition that sent its acquire at 1 s, with a lease of 30 s and a wait of 10 s.
+fn asked() -> Acquisition {
+    let mut acquisition = fresh(SECOND * 30, SECOND * 10);
+    let command = acquisition.poll_action(at(1_000));
+    assert!(
+        command
+            == Some(Action::Acquire {
+                wait: SECOND * 10,
+                timeout: SECOND
+            }),
+        "{command:?}"
+    );
+    acquisition
+}
+
+fn proof(sent: u64, token: u64) -> Proof {
+    Proof {
+        sent: at(sent),
+        token: FencingToken::new(token),
+    }
+}
+
+fn held(token: u64) -> Result<AcquireReply, StoreError> {
+    Ok(AcquireReply::Held(proof(1_000, token)))
+}
+
+fn queued() -> Result<AcquireReply, StoreError> {
+    Ok(AcquireReply::Queued(Some(Occupant {
+        ours: None,
+        this_process: false,
+        token: FencingToken::new(1),
+        since: 0,
+        kept_until: None,
+        name: "another".into(),
+    })))
+}
+
+fn grant(granted_at: Option<u64>, token: u64) -> Grant {
+    Grant {
+        key: LockKey::new("k").unwrap(),
+        owner: 1,
+        token: FencingToken::new(token),
+        granted_at: granted_at.map(at),
+        lease: SECOND,
+    }
+}
+
+fn error(outage: Outage) -> StoreError {
+    StoreError::new(outage, "it happens")
+}
+
+/// Returns an acquisition that has received `answer`.
+fn answered(answer: Result<AcquireReply, StoreError>) -> Acquisition {
+    let mut acquisition = asked();
+    acquisition.handle_acquire_reply(answer, at(1_010));
+    acquisition
+}
+
+/// Returns a waiting acquisition that was granted the lock at 2 s with the token 7. Its call has
+/// not seen the grant.
+fn not_accepted() -> Acquisition {
+    let mut acquisition = answered(queued());
+    assert_eq!(acquisition.state(), AcquisitionState::Queued);
+    acquisition.handle_grant(&grant(Some(2_000), 7), at(2_010));
+    acquisition
+}
+
+/// Returns the acquisition of `not_accepted`, after its call has seen the grant.
+fn granted() -> Acquisition {
+    let mut acquisition = not_accepted();
+    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+    acquisition
+}
+
+#[track_caller]
+fn assert_confirms(acquisition: &mut Acquisition, now: Moment) {
+    let action = acquisition.poll_action(now);
+    assert!(matches!(action, Some(Action::Confirm { .. })), "{action:?}");
+}
+
+#[test]
+fn a_hold_counts_from_the_send_of_the_ask_that_proved_it() {
+    let mut acquisition = asked();
+    acquisition.handle_acquire_reply(held(7), at(1_500));
+    let hold_info = acquisition.hold_info().unwrap().clone();
+    let validity = Timing::new(SECOND * 30).validity();
+    assert_eq!(
+        hold_info.safe_deadline.valid_until(),
+        Some(at(1_000) + validity)
+    );
+    assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
+    let mut late = asked();
+    late.handle_acquire_reply(held(7), at(1_000) + validity);
+    assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
+    assert!(late.release(Duration::ZERO, at(40_000)), "it is undone");
+}
+
+#[test]
+fn a_grant_that_overtakes_the_answer_is_taken_with_it() {
+    let mut acquisition = asked();
+    acquisition.handle_grant(&grant(Some(1_005), 7), at(1_006));
+    assert_eq!(acquisition.state(), AcquisitionState::Acquiring);
+    acquisition.handle_acquire_reply(queued(), at(1_010));
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
+}
+
+#[test]
+fn a_grant_of_unknown_age_is_proven_first() {
+    let mut acquisition = answered(queued());
+    acquisition.handle_grant(&grant(None, 7), at(2_000));
+    let command = acquisition.poll_action(at(2_000));
+    assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
+    acquisition.handle_confirmation(Ok(Some(proof(2_000, 8))), at(2_010));
+    assert_eq!(
+        acquisition.hold_info().unwrap().token.get(),
+        8,
+        "that of the proof"
+    );
+}
+
+#[test]
+fn what_was_granted_is_confirmed_before_it_is_renewed() {
+    let mut acquisition = granted();
+    let due = acquisition.poll_timeout().unwrap();
+    assert!(due <= at(2_040), "{due:?}");
+    assert_eq!(acquisition.poll_action(at(2_011)), None);
+    assert_confirms(&mut acquisition, due);
+    acquisition.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
+    let due = acquisition.poll_timeout().unwrap();
+    assert!(due > at(11_000), "{due:?}");
+    assert_eq!(acquisition.poll_action(due), Some(Action::Renew));
+    assert_eq!(acquisition.poll_action(due), None, "one at a time");
+}
+
+#[test]
+fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
+    let mut acquisition = granted();
+    assert!(!acquisition.is_confirmed());
+    acquisition.confirm_now(at(2_011));
+    assert_eq!(acquisition.poll_timeout(), Some(at(2_011)));
+    assert_confirms(&mut acquisition, at(2_011));
+    acquisition.confirm_now(at(2_012));
+    assert_eq!(acquisition.poll_action(at(2_012)), None, "it is in flight");
+    acquisition.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
+    assert!(acquisition.is_confirmed());
+    let renewal = acquisition.poll_timeout();
+    acquisition.confirm_now(at(2_014));
+    assert_eq!(
+        acquisition.poll_timeout(),
+        renewal,
+        "nothing is left to be confirmed"
+    );
+}
+
+#[test]
+fn a_hold_that_is_gone_is_told_and_released_once() {
+    let mut acquisition = granted();
+    acquisition.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
+    assert_eq!(
+        acquisition.poll_loss(),
+        Some(HoldEnd::Gone),
+        "another token"
+    );
+    assert_eq!(acquisition.poll_loss(), None);
+    assert!(acquisition.poll_release() && !acquisition.poll_release());
+    assert!(
+        !acquisition.release(SECOND, at(2_050)),
+        "its release is under way"
+    );
+}
+
+#[test]
+fn a_hold_that_nobody_took_is_no_loss() {
+    let mut acquisition = answered(held(7));
+    acquisition.handle_time(at(60_000));
+    assert_eq!(
+        (acquisition.state(), acquisition.poll_loss()),
+        (AcquisitionState::Ended, None)
+    );
+    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
+    assert!(acquisition.release(Duration::ZERO, at(60_000)));
+}
+
+#[test]
+fn a_failed_ask_is_repeated_with_its_id() {
+    let mut acquisition = asked();
+    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
+    let again = acquisition.poll_retry().unwrap();
+    assert_eq!(
+        acquisition.poll_action(again),
+        None,
+        "the store may not be back"
+    );
+    acquisition.handle_retry();
+    assert!(matches!(
+        acquisition.poll_action(again),
+        Some(Action::Acquire { .. })
+    ));
+    acquisition.handle_acquire_reply(held(7), at(2_100));
+    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+}
+
+/// Only an acquire that was refused, or not sent, is known to have left nothing.
+#[test]
+fn a_refusal_says_nothing_of_an_earlier_ask() {
+    let timed_out = || Err(error(Outage::TimedOut));
+    let unsent = || Err(error(Outage::Unreachable).unsent());
+    let refusals = [
+        Ok(AcquireReply::Busy(None)),
+        Ok(AcquireReply::Full(None)),
+        unsent(),
+    ];
+    for refusal in refusals {
+        for (earlier, may_be_there) in [(unsent(), false), (timed_out(), true)] {
+            let mut acquisition = asked();
+            acquisition.handle_acquire_reply(earlier, at(2_000));
+            let again = acquisition.poll_retry().unwrap();
+            acquisition.handle_retry();
+            assert!(acquisition.poll_action(again).is_some());
+            acquisition.handle_acquire_reply(refusal.clone(), again);
+            let is_undone = acquisition.release(Duration::ZERO, again);
+            assert_eq!(is_undone, may_be_there, "{refusal:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_after_a_shutdown_makes_no_hold() {
+    let mut acquisition = asked();
+    acquisition.handle_shutdown(at(1_001));
+    acquisition.handle_acquire_reply(held(7), at(1_002));
+    let refused = Outcome::Refused(Refusal::ShutDown);
+    assert_eq!(acquisition.poll_outcome(), Some(refused));
+    assert!(acquisition.release(Duration::ZERO, at(1_003)));
+}
+
+/// The outcome is the same whether or not the call runs before its id leaves the queue.
+#[test]
+fn the_end_of_a_wait_says_what_stood_in_the_way() {
+    for runs in [true, false] {
+        let mut acquisition = answered(queued());
+        acquisition.handle_time(at(11_000));
+        let early = runs.then(|| acquisition.poll_outcome()).flatten();
+        assert!(
+            acquisition.release(Duration::ZERO, at(11_000)),
+            "{runs}: it waits"
+        );
+        let outcome = early.or_else(|| acquisition.poll_outcome());
+        assert!(
+            matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
+            "{runs}: {outcome:?}"
+        );
+        let again = acquisition.release(Duration::ZERO, at(12_000));
+        assert!(!again, "{runs}: once is enough");
+    }
+}
+
+#[test]
+fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
+    let nothing = ReleaseReply {
+        was_held: false,
+        again_after: None,
+    };
+    let released = |answers: &[Result<ReleaseReply, StoreError>], when: u64| {
+        let mut acquisition = answered(held(7));
+        assert!(acquisition.release(Duration::ZERO, at(1_500)));
+        let last = answers
+            .iter()
+            .map(|answer| acquisition.handle_release_reply(answer.clone(), at(when)))
+            .last();
+        last.unwrap()
+    };
+    assert_eq!(released(&[Ok(nothing)], 1_600), ReleaseStep::NotOurs);
+    assert_eq!(
+        released(&[Ok(nothing)], 60_000),
+        ReleaseStep::Done,
+        "its lease may have ended"
+    );
+    let unanswered = || Err(error(Outage::TimedOut));
+    assert_eq!(
+        released(&[unanswered(), Ok(nothing)], 1_600),
+        ReleaseStep::Done
+    );
+    let unsent = || Err(error(Outage::Unreachable).unsent());
+    assert_eq!(
+        released(&[unsent(), Ok(nothing)], 1_600),
+        ReleaseStep::NotOurs
+    );
+    let answers = [unanswered(), unsent(), Ok(nothing)];
+    assert_eq!(released(&answers, 1_600), ReleaseStep::Done);
+}
+
+/// The store may keep a place of the call for longer than a TTL.
+#[test]
+fn a_release_is_given_up_only_when_nothing_can_be_left() {
+    let leaves: [fn(&mut Acquisition); 2] = [
+        |acquisition| {
+            acquisition.handle_acquire_reply(queued(), at(1_010));
+            assert!(acquisition.release(Duration::ZERO, at(2_000)));
+        },
+        |acquisition| acquisition.handle_hang(at(2_000)),
+    ];
+    for release in leaves {
+        let mut acquisition = fresh(SECOND, SECOND * 20);
+        acquisition.poll_action(at(1_000));
+        release(&mut acquisition);
+        let place_expires_at = acquisition.request().place_expires_at();
+        assert!(place_expires_at > at(21_000) && acquisition.has_expired(place_expires_at));
+        assert!(!acquisition.has_expired(Moment(place_expires_at.0 - 1)));
+    }
+    let mut acquisition = answered(held(7));
+    assert!(acquisition.release(Duration::ZERO, at(2_000)));
+    let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
+    assert!(acquisition.has_expired(ends) && !acquisition.has_expired(Moment(ends.0 - 1)));
+}
+
+#[test]
+fn a_repeated_release_keeps_the_key_no_longer() {
+    let mut acquisition = answered(held(7));
+    assert!(acquisition.release(SECOND * 5, at(2_000)));
+    assert_eq!(acquisition.keep(at(2_000)), SECOND * 5);
+    assert_eq!(acquisition.keep(at(5_000)), SECOND * 2);
+    assert_eq!(acquisition.keep(at(9_000)), Duration::ZERO);
+}
+
+#[test]
+fn what_is_not_taken_is_not_extended_and_is_given_back() {
+    let mut acquisition = not_accepted();
+    let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
+    let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
+    assert_eq!(acquisition.poll_timeout(), Some(half));
+    assert_eq!(acquisition.poll_action(Moment(half.0 - 1)), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
+    assert_eq!(acquisition.poll_action(half), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+    assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
+    assert_eq!(acquisition.poll_loss(), None, "nobody had it");
+    let outcome = acquisition.poll_outcome();
+    let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(error.to_string().contains("did not run"), "{error}");
+    assert!(!acquisition.release(Duration::ZERO, half), "once is enough");
+}
+
+#[test]
+fn what_nobody_hears_of_is_given_back() {
+    let mut acquisition = asked();
+    acquisition.handle_hang(at(3_000));
+    assert!(acquisition.poll_release());
+    acquisition.handle_acquire_reply(held(7), at(3_100));
+    assert_eq!(
+        acquisition.state(),
+        AcquisitionState::Ended,
+        "it comes too late"
+    );
+    let mut waiting = answered(queued());
+    waiting.handle_hang(at(3_000));
+    assert_eq!(waiting.state(), AcquisitionState::Queued, "it was answered");
+}
+
+#[test]
+fn who_does_not_go_on_is_taken_back() {
+    let mut acquisition = asked();
+    assert_eq!(
+        acquisition.state(),
+        AcquisitionState::Acquiring,
+        "under way"
+    );
+    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
+    assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
+    acquisition.handle_queue_check(at(2_010));
+    assert_eq!(
+        acquisition.state(),
+        AcquisitionState::AwaitsCall,
+        "its pause is not over"
+    );
+    acquisition.handle_queue_check(at(2_100));
+    // A call that continues keeps its id.
+    acquisition.handle_retry();
+    acquisition.poll_action(at(2_110));
+    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(3_000));
+    acquisition.handle_queue_check(at(4_200));
+    acquisition.handle_queue_check(at(6_199));
+    assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
+    acquisition.handle_queue_check(at(6_200));
+    assert!(acquisition.poll_release() && acquisition.state() == AcquisitionState::Ended);
+    // The store has nothing of an id whose first acquire has not been sent.
+    let request = acquisition.request().clone();
+    let mut fresh = Acquisition::new(request, None, Rules::ALL);
+    assert_eq!(fresh.state(), AcquisitionState::Acquiring);
+    fresh.handle_queue_check(at(90_000));
+    assert_eq!(fresh.state(), AcquisitionState::Acquiring);
+}
+
+#[test]
+fn how_a_hold_came_is_known_with_it() {
+    // The age of these two grants is not known well enough, so they are confirmed first.
+    let confirmed = |news: fn(&mut Acquisition)| {
+        let mut acquisition = answered(queued());
+        news(&mut acquisition);
+        assert_confirms(&mut acquisition, at(2_010));
+        acquisition.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+        acquisition
+    };
+    let of_unknown_age =
+        confirmed(|acquisition| acquisition.handle_grant(&grant(None, 7), at(2_010)));
+    let found = confirmed(|acquisition| acquisition.handle_found());
+    for (acquisition, path, granted_at) in [
+        (answered(held(7)), AcquirePath::Free, None),
+        (not_accepted(), AcquirePath::HandedOff, Some(at(2_000))),
+        (of_unknown_age, AcquirePath::HandedOff, None),
+        (found, AcquirePath::QueueCheck, None),
+    ] {
+        let hold_info = acquisition.hold_info().expect("a hold");
+        assert_eq!((hold_info.path, hold_info.granted_at), (path, granted_at));
+    }
+}

@@ -1,0 +1,443 @@
+//! The state of one lock, and its commands, which follow the scripts in `lua/` step by step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::{CommandContext, MAX_WORK, RegisteredClient};
+use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use crate::fencing::FencingToken;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueueReply, Grant, Inspection, Occupant, Owner, Proof,
+    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
+};
+use crate::protocol::timing::Timing;
+use crate::store::StoreEvent;
+use crate::store::command::Revoke;
+use crate::util::clock::Moment;
+
+/// Work that every lock of a queue check may do at least (see [`CommandContext::work`]). No lock
+/// then waits for the dead waiters of another.
+const MIN_WORK: i64 = 10;
+
+/// How long an entry is served after the caller's wait has ended.
+const WAIT_GRACE: Duration = Duration::from_secs(1);
+
+/// The state of one lock. An empty lock is equivalent to none.
+#[derive(Debug, Default)]
+pub(super) struct MemoryLock {
+    pub(super) hold: Option<Hold>,
+    pub(super) queue: Queue,
+    pub(super) fence: Option<Fence>,
+}
+
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) owner_id: OwnerId,
+    pub(super) token: FencingToken,
+    pub(super) state: HoldState,
+    /// The longest TTL that the holder may set.
+    pub(super) max_ttl: Duration,
+    pub(super) expires_at: Moment,
+    /// Wall time in µs.
+    pub(super) since: u64,
+    pub(super) name: Arc<str>,
+}
+
+/// The state of a hold. Only a hold that is `Held` can be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldState {
+    Held,
+    /// Released, and kept taken by `min_hold`.
+    Kept,
+    /// Revoked: ends with its TTL, or when its holder releases it.
+    Revoked,
+}
+
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) token: FencingToken,
+    pub(super) expires_at: Moment,
+}
+
+/// The result of handing on a free lock.
+enum NextGrant {
+    /// The first live waiter has the lock.
+    Granted,
+    /// The caller is the first waiter, and takes the lock itself.
+    Caller,
+    /// No client waits.
+    NoWaiter,
+    /// The queue has too many dead entries for one script.
+    WorkLimit,
+}
+
+impl MemoryLock {
+    /// Removes the hold, the fence and the queue if they have expired.
+    pub(super) fn remove_expired(&mut self, now: Moment) {
+        self.hold.take_if(|hold| hold.expires_at <= now);
+        self.fence.take_if(|fence| fence.expires_at <= now);
+        self.queue.remove_expired(now);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        request: &Acquire<'_>,
+    ) -> AcquireReply {
+        let owner_id = context.owner_id(request.owner);
+        let RegisteredClient {
+            name, max_waiters, ..
+        } = context.client;
+        if self.hold.is_none()
+            && let NextGrant::Caller | NextGrant::NoWaiter =
+                self.grant_next(context, Some(&owner_id))
+        {
+            self.queue.remove(&owner_id);
+            let ttl = request.timing.ttl();
+            return AcquireReply::Held(self.create_hold(context, owner_id, ttl, ttl, name));
+        }
+        let revoked = |hold: &Hold| hold.owner_id == owner_id && hold.state == HoldState::Revoked;
+        if self.hold.as_ref().is_some_and(revoked) {
+            // The lock was revoked before its owner learned of its hold.
+            return AcquireReply::Busy(self.occupant(context));
+        }
+        if let Some(proof) = self.extend(context, &owner_id, request.timing) {
+            return AcquireReply::Held(proof);
+        }
+        let occupant = self.occupant(context);
+        if request.wait.is_zero() {
+            // A client that queues checks every half second, and cuts the TTL down then.
+            self.clamp_ttl(context.now);
+            return AcquireReply::Busy(occupant);
+        }
+        if !self.queue.contains(&owner_id) && self.queue.len() >= *max_waiters {
+            self.make_room(context, request.owner);
+            if self.queue.len() >= *max_waiters {
+                return AcquireReply::Full(occupant);
+            }
+        }
+        self.queue.join(QueueEntry {
+            owner_id,
+            key: request.key.clone(),
+            timing: request.timing,
+            deadline: context.now + request.wait + WAIT_GRACE,
+            since: context.wall,
+            name: Arc::clone(name),
+        });
+        AcquireReply::Queued(occupant)
+    }
+
+    /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
+    fn make_room(&mut self, context: &CommandContext<'_>, owner: Owner) {
+        let gone: Vec<OwnerId> = (self.queue.slice(owner))
+            .filter(|entry| {
+                entry.deadline < context.now || !context.is_alive(&entry.owner_id.client)
+            })
+            .map(|entry| entry.owner_id.clone())
+            .collect();
+        for owner_id in &gone {
+            self.queue.remove(owner_id);
+        }
+    }
+
+    pub(super) fn confirm(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        owner: Owner,
+        timing: Timing,
+    ) -> Option<Proof> {
+        // A kept lock was released, and a revoked one must end, so a late confirmation changes
+        // nothing.
+        if (self.hold.as_ref()).is_some_and(|hold| hold.state != HoldState::Held) {
+            return None;
+        }
+        self.extend(context, &context.owner_id(owner), timing)
+    }
+
+    /// Extends the hold if it is still that of the renewal.
+    pub(super) fn renew(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        renewal: &Renewal,
+    ) -> Result<(), RenewalFailure> {
+        let owner_id = context.owner_id(renewal.owner);
+        let ours = |hold: &&mut Hold| hold.owner_id == owner_id && hold.token == renewal.token;
+        let hold = self.hold.as_mut().filter(ours);
+        let hold = hold.ok_or(RenewalFailure::Gone)?;
+        match hold.state {
+            HoldState::Held => {
+                hold.expires_at = context.now + renewal.timing.ttl();
+                Ok(())
+            }
+            HoldState::Revoked => Err(RenewalFailure::Revoked),
+            HoldState::Kept => Err(RenewalFailure::Gone),
+        }
+    }
+
+    /// Revokes the hold with this token.
+    pub(super) fn revoke(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        revoke: &Revoke<'_>,
+    ) -> RevokeReply {
+        let Revoke { key, token, delete } = *revoke;
+        let Some(hold) = self.hold.as_ref().filter(|hold| hold.token == token) else {
+            return RevokeReply::NotHeld;
+        };
+        let (owner_id, state) = (hold.owner_id.clone(), hold.state);
+        let is_kept = state == HoldState::Kept;
+        if delete && !is_kept && context.is_alive(&owner_id.client) {
+            return RevokeReply::Connected;
+        }
+        let new_token = if state == HoldState::Revoked {
+            self.fence.as_ref().map_or(token, |fence| fence.token)
+        } else {
+            // The later end counts, because other clients may remember tokens for longer.
+            let known = self.fence.as_ref().map(|fence| fence.expires_at);
+            let new_token = self.next_token(context);
+            if let Some(fence) = &mut self.fence {
+                fence.expires_at = fence.expires_at.max(known.unwrap_or(fence.expires_at));
+            }
+            new_token
+        };
+        self.clamp_ttl(context.now);
+        if is_kept || delete {
+            self.hold = None;
+            self.queue.remove(&owner_id);
+            self.grant_next(context, None);
+            return RevokeReply::Deleted(new_token);
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.state = HoldState::Revoked;
+        }
+        let revocation = RevocationNotice {
+            key: key.clone(),
+            token,
+            by: context.client.name.to_string(),
+        };
+        context.push(&owner_id.client, StoreEvent::Revoked(revocation));
+        RevokeReply::Revoked(new_token)
+    }
+
+    pub(super) fn release(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        owner: Owner,
+        keep: Duration,
+    ) -> bool {
+        let owner_id = context.owner_id(owner);
+        let held = self
+            .hold
+            .as_ref()
+            .is_some_and(|hold| hold.owner_id == owner_id);
+        if held && keep.is_zero() {
+            self.hold = None;
+        } else if held && let Some(hold) = &mut self.hold {
+            hold.state = HoldState::Kept;
+            hold.max_ttl = keep;
+            hold.expires_at = context.now + keep;
+        }
+        self.queue.remove(&owner_id);
+        // The work limit of one script is not enough to pass very many dead waiters.
+        while self.hold.is_none() && matches!(self.grant_next(context, None), NextGrant::WorkLimit)
+        {
+            context.work = MAX_WORK;
+        }
+        held
+    }
+
+    pub(super) fn check_queue(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        owners: &[Owner],
+    ) -> CheckQueueReply {
+        context.work = context.work.max(MIN_WORK);
+        if self.hold.is_none() {
+            self.grant_next(context, None);
+        }
+        self.clamp_ttl(context.now);
+        let here = |owner: Owner| {
+            let owner_id = context.owner_id(owner);
+            self.hold
+                .as_ref()
+                .is_some_and(|hold| hold.owner_id == owner_id)
+                || self.queue.contains(&owner_id)
+        };
+        CheckQueueReply::Checked {
+            occupant: self.occupant(context),
+            missing: (owners.iter().copied())
+                .filter(|owner| !here(*owner))
+                .collect(),
+        }
+    }
+
+    pub(super) fn inspect(&self, context: &CommandContext<'_>, waiters: usize) -> Inspection {
+        // The owner of a marked entry no longer waits.
+        let marked = usize::from(self.queue.marked().is_some());
+        let waiting = self.queue.entries.values().skip(marked).take(waiters);
+        Inspection {
+            occupant: self.occupant(context),
+            expires_in: self
+                .hold
+                .as_ref()
+                .map(|hold| hold.expires_at.since(context.now)),
+            waiters: (self.queue.len() - marked) as u64,
+            waiting: waiting
+                .map(|entry| QueuedWaiter {
+                    this_process: true,
+                    since: entry.since,
+                    name: entry.name.to_string(),
+                })
+                .collect(),
+            last_token: self.fence.as_ref().map(|fence| fence.token),
+            ..Inspection::default()
+        }
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    fn occupant(&self, context: &CommandContext<'_>) -> Option<Occupant> {
+        let hold = self.hold.as_ref()?;
+        let remaining = hold.expires_at.since(context.now).as_micros();
+        let ends_at = context
+            .wall
+            .saturating_add(u64::try_from(remaining).unwrap_or(u64::MAX));
+        Some(Occupant {
+            ours: (hold.owner_id.client == *context.caller).then_some(hold.owner_id.owner),
+            // No other process can reach this store.
+            this_process: true,
+            token: hold.token,
+            since: hold.since,
+            kept_until: (hold.state == HoldState::Kept).then_some(ends_at),
+            name: hold.name.to_string(),
+        })
+    }
+
+    /// Extends the hold of `owner_id` to its full lease and removes its mark; `None` if it has no
+    /// hold.
+    fn extend(
+        &mut self,
+        context: &CommandContext<'_>,
+        owner_id: &OwnerId,
+        timing: Timing,
+    ) -> Option<Proof> {
+        let hold = self
+            .hold
+            .as_mut()
+            .filter(|hold| hold.owner_id == *owner_id)?;
+        hold.expires_at = context.now + timing.ttl();
+        self.queue.remove(owner_id);
+        Some(Proof {
+            sent: context.now,
+            token: hold.token,
+        })
+    }
+
+    /// Hands the free lock to the first live waiter, unless that is `me`.
+    fn grant_next(&mut self, context: &mut CommandContext<'_>, me: Option<&OwnerId>) -> NextGrant {
+        while context.work > 0 {
+            let Some((head, marked)) = self.queue.head() else {
+                return NextGrant::NoWaiter;
+            };
+            if marked && head.owner_id.client != *context.caller {
+                // Granted, never confirmed, and the lock has expired: the client does not answer.
+                self.queue.purge_client_of_head(&mut context.work);
+            } else if !marked && Some(&head.owner_id) == me {
+                return NextGrant::Caller;
+            } else if !marked
+                && head.deadline >= context.now
+                && context.is_alive(&head.owner_id.client)
+            {
+                self.grant_to_head(context);
+                return NextGrant::Granted;
+            } else {
+                self.queue.remove_head();
+                context.work -= REMOVAL_COST;
+            }
+        }
+        NextGrant::WorkLimit
+    }
+
+    /// Grants the lock to the head for a short time, and notifies its client.
+    fn grant_to_head(&mut self, context: &mut CommandContext<'_>) {
+        let Some((head, _)) = self.queue.head() else {
+            return;
+        };
+        let (owner_id, key, name) = (
+            head.owner_id.clone(),
+            head.key.clone(),
+            Arc::clone(&head.name),
+        );
+        let timing = head.timing;
+        self.queue.mark_head();
+        let proof = self.create_hold(
+            context,
+            owner_id.clone(),
+            timing.grant().ttl(),
+            timing.ttl(),
+            &name,
+        );
+        let grant = Grant {
+            key,
+            owner: owner_id.owner,
+            token: proof.token,
+            granted_at: Some(context.now),
+            lease: timing.grant().lease,
+        };
+        context.push(&owner_id.client, StoreEvent::Granted(grant));
+    }
+
+    fn create_hold(
+        &mut self,
+        context: &CommandContext<'_>,
+        owner_id: OwnerId,
+        ttl: Duration,
+        max_ttl: Duration,
+        name: &Arc<str>,
+    ) -> Proof {
+        let token = self.next_token(context);
+        self.hold = Some(Hold {
+            owner_id,
+            token,
+            state: HoldState::Held,
+            max_ttl,
+            expires_at: context.now + ttl,
+            since: context.wall,
+            name: Arc::clone(name),
+        });
+        Proof {
+            sent: context.now,
+            token,
+        }
+    }
+
+    fn next_token(&mut self, context: &CommandContext<'_>) -> FencingToken {
+        let after_previous = (self.fence.as_ref()).map_or(0, |fence| fence.token.get() + 1);
+        let token = after_previous.max(context.wall);
+        let ahead = Duration::from_micros(token - context.wall);
+        let token = FencingToken::new(token);
+        self.fence = Some(Fence {
+            token,
+            expires_at: context.now + context.client.fence_ttl + ahead,
+        });
+        token
+    }
+
+    /// Cuts the hold down to the longest TTL that its holder may set (R21).
+    fn clamp_ttl(&mut self, now: Moment) {
+        let Some(hold) = &mut self.hold else { return };
+        let max_ttl = match self.queue.marked() {
+            Some(entry) if entry.owner_id == hold.owner_id => {
+                hold.max_ttl.min(entry.timing.grant().ttl())
+            }
+            _ => hold.max_ttl,
+        };
+        hold.expires_at = hold.expires_at.min(now + max_ttl);
+    }
+}

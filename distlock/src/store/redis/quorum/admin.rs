@@ -1,0 +1,152 @@
+//! Commands to all nodes for inspecting, listing and revoking locks.
+
+use std::time::Duration;
+
+use futures_util::future::{FutureExt, join_all};
+
+use crate::key::LockKey;
+use crate::protocol::messages::{Inspection, Occupant, RevokeReply, ServerInspection};
+use crate::protocol::store_error::StoreError;
+use crate::store::BoxFuture;
+use crate::store::command::{Inspect, List, Revoke};
+use crate::store::redis::node::Node;
+use crate::store::redis::quorum::Quorum;
+use crate::store::redis::wire::errors;
+
+impl Quorum {
+    pub(super) async fn inspect(
+        &self,
+        inspect: &Inspect<'_>,
+        timeout: Duration,
+    ) -> Result<Inspection, StoreError> {
+        let members = &self.context.members;
+        let quorum = members.quorum;
+        let servers = join_all(members.nodes.iter().map(|node| {
+            let inspecting = async move {
+                let inspection = node.run(None, inspect, timeout).await;
+                let address = node.address().to_owned();
+                ServerInspection {
+                    address,
+                    inspection,
+                }
+            };
+            inspecting.boxed()
+        }));
+        let servers = servers.await;
+        let inspections = || {
+            servers
+                .iter()
+                .filter_map(|server| server.inspection.as_ref().ok())
+        };
+        if inspections().count() < quorum {
+            let errors = servers.into_iter().filter_map(|server| {
+                let error = server.inspection.err()?;
+                Some(error.at(&server.address))
+            });
+            let last = errors.last();
+            return Err(last.unwrap_or_else(|| StoreError::timed_out(timeout)));
+        }
+        let is_held_by_quorum = |occupant: &&Occupant| {
+            let holders = inspections().filter_map(|other| other.occupant.as_ref());
+            holders.filter(|other| other.is_same(occupant)).count() >= quorum
+        };
+        let mut holders = inspections().filter_map(|inspection| inspection.occupant.as_ref());
+        let occupant = holders.find(is_held_by_quorum).cloned();
+        let with_occupant = inspections().filter(|inspection| {
+            let holder = inspection.occupant.as_ref();
+            occupant
+                .as_ref()
+                .is_some_and(|by| holder.is_some_and(|holder| holder.is_same(by)))
+        });
+        // The lock is free once fewer nodes than a quorum still store it.
+        let mut remaining: Vec<_> = with_occupant
+            .map(|inspection| inspection.expires_in)
+            .collect();
+        remaining.sort_unstable();
+        let expires_in = remaining
+            .len()
+            .checked_sub(quorum)
+            .map(|first| remaining[first]);
+        // Each node has its own queue, in the order of the same tickets.
+        let longest = inspections().max_by_key(|inspection| inspection.waiting.len());
+        let foreign = inspections().any(|inspection| inspection.foreign.is_some());
+        Ok(Inspection {
+            occupant,
+            expires_in: expires_in.flatten(),
+            waiters: inspections()
+                .map(|inspection| inspection.waiters)
+                .max()
+                .unwrap_or(0),
+            waiting: longest.map_or_else(Vec::new, |inspection| inspection.waiting.clone()),
+            last_token: inspections()
+                .filter_map(|inspection| inspection.last_token)
+                .max(),
+            foreign: foreign.then(|| errors::FOREIGN_VALUE.to_owned()),
+            servers,
+        })
+    }
+
+    /// Returns the locks that any node lists. Unreachable nodes are ignored if a quorum answers.
+    pub(super) async fn list(
+        &self,
+        list: &List<'_>,
+        timeout: Duration,
+    ) -> Result<Vec<LockKey>, StoreError> {
+        let (listed, last) = self
+            .run_on_each(|node| node.list(list, timeout).boxed())
+            .await;
+        match last {
+            Some(error) if listed.len() < self.context.members.quorum => Err(error),
+            _ => Ok(listed.concat()),
+        }
+    }
+
+    /// Revokes a hold where it is stored. This is enough if the other nodes are no quorum.
+    pub(super) async fn revoke(
+        &self,
+        revoke: &Revoke<'_>,
+        timeout: Duration,
+    ) -> Result<RevokeReply, StoreError> {
+        let (nodes, quorum) = (
+            self.context.members.nodes.len(),
+            self.context.members.quorum,
+        );
+        let (revoked, last) = self
+            .run_on_each(|node| node.run(None, revoke, timeout).boxed())
+            .await;
+        let tokens = revoked.iter().filter_map(|revoked| match revoked {
+            RevokeReply::Revoked(new_token) => Some(*new_token),
+            _ => None,
+        });
+        let tokens: Vec<_> = tokens.collect();
+        match (tokens.iter().min(), last) {
+            // The next holder has the vote of one of these nodes, so its token is above the least
+            // of theirs.
+            (Some(new_token), _) if tokens.len() > nodes - quorum => {
+                Ok(RevokeReply::Revoked(*new_token))
+            }
+            (Some(_), Some(error)) => Err(error),
+            (None, Some(error)) if revoked.len() < quorum => Err(error),
+            // The hold has ended where it is missing: its holder may release it as soon as the
+            // first node notifies it.
+            _ => Ok(RevokeReply::NotHeld),
+        }
+    }
+
+    /// Runs a command on every node. Returns the replies, and the error of a node that failed.
+    async fn run_on_each<'a, T>(
+        &'a self,
+        work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> (Vec<T>, Option<StoreError>) {
+        let nodes = &self.context.members.nodes;
+        let (mut replies, mut last) = (Vec::new(), None);
+        let all = join_all(nodes.iter().map(|node| work(node))).await;
+        for (node, reply) in nodes.iter().zip(all) {
+            match reply {
+                Ok(reply) => replies.push(reply),
+                Err(error) => last = Some(error.at(node.address())),
+            }
+        }
+        (replies, last)
+    }
+}

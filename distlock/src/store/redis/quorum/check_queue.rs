@@ -1,0 +1,62 @@
+//! Queue checks: what waiters learn of a lock from all nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Outage;
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Occupant};
+use crate::protocol::store_error::StoreError;
+use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::acquisition::Progress;
+use crate::store::redis::quorum::node_commands::LockView;
+use crate::util::notified::until;
+
+impl Quorum {
+    pub(super) async fn check_queue(
+        self: &Arc<Self>,
+        check: &CheckQueue,
+        timeout: Duration,
+    ) -> CheckQueueReply {
+        let quorum = self.context.members.quorum;
+        let (mut missing, mut acquisitions) = (Vec::new(), Vec::new());
+        for owner in &check.owners {
+            match self.acquisition(*owner) {
+                Some(acquisition) => {
+                    acquisition.allow_requests();
+                    acquisition.drive(&self.context);
+                    acquisitions.push((*owner, acquisition));
+                }
+                None => missing.push(*owner),
+            }
+        }
+        let idle = async {
+            for (_, acquisition) in &acquisitions {
+                let idle = || (!matches!(acquisition.progress(), Progress::InFlight)).then_some(());
+                until(&acquisition.changed, idle).await;
+            }
+        };
+        // Later replies are left to the next queue check.
+        let _ = tokio::time::timeout(timeout / 2, idle).await;
+        let mut occupant: Option<Occupant> = None;
+        for (owner, acquisition) in &acquisitions {
+            if let Progress::NoQuorum = acquisition.progress() {
+                let _ = self.release(*owner, Duration::ZERO, timeout / 2).await;
+                // The caller acquires again, with a new owner id. This acquisition requests no more
+                // votes, whether or not the release was answered.
+                self.remove(acquisition);
+                missing.push(*owner);
+            }
+            if let Some(LockView::Foreign(detail)) = acquisition.obstacle(quorum) {
+                return CheckQueueReply::Foreign(detail);
+            }
+            occupant = occupant.or_else(|| acquisition.occupancy(quorum).0);
+        }
+        if occupant.is_none() && missing.is_empty() {
+            return CheckQueueReply::Failed(StoreError::new(
+                Outage::NotReady,
+                "nobody has answered yet",
+            ));
+        }
+        CheckQueueReply::Checked { occupant, missing }
+    }
+}

@@ -1,0 +1,382 @@
+//! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::key::LockKey;
+use crate::protocol::messages::{Occupant, Owner};
+use crate::protocol::store_error::StoreError;
+use crate::protocol::timing::Timing;
+use crate::store::command::Release;
+use crate::store::redis::quorum::config::QuorumConfig;
+use crate::store::redis::quorum::vote_state::{NodeCommand, NodeEvent, Token};
+use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
+use crate::store::redis::wire::commands::ReleaseEffect;
+use crate::store::redis::wire::decode;
+use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+use crate::util::clock::Moment;
+
+/// The request of one owner for a lock.
+#[derive(Clone, Debug)]
+pub(super) struct VoteRequest {
+    pub(super) key: LockKey,
+    /// The owner id that the nodes know. Once released, it is never requested again.
+    pub(super) owner: Owner,
+    pub(super) ticket: u64,
+    pub(super) timing: Timing,
+}
+
+/// The reply of a node, and for a vote request its view of the lock.
+#[derive(Debug)]
+pub(super) struct VoteReply {
+    pub(super) event: NodeEvent,
+    pub(super) view: Option<LockView>,
+}
+
+impl From<NodeEvent> for VoteReply {
+    fn from(event: NodeEvent) -> Self {
+        VoteReply { event, view: None }
+    }
+}
+
+impl VoteReply {
+    fn not_voting(view: LockView) -> Self {
+        VoteReply {
+            event: NodeEvent::NotVoting,
+            view: Some(view),
+        }
+    }
+}
+
+/// A node's view of a lock that it did not grant.
+#[derive(Clone, Debug, Default)]
+pub(super) enum LockView {
+    #[default]
+    Unknown,
+    /// Another owner has the node's vote, or holds the lock there.
+    Occupied {
+        occupant: Occupant,
+        is_held: bool,
+    },
+    Full,
+    Foreign(String),
+    /// The remaining time in which the node does not vote.
+    NotVoting(Duration),
+}
+
+/// The result of renewing a hold on a node.
+#[derive(Clone, Debug)]
+pub(super) enum NodeRenewal {
+    Held,
+    /// No owner has the lock there, so the hold may be repaired.
+    Free,
+    NotOurs,
+    /// The hold was revoked.
+    Revoked,
+    Error(StoreError),
+}
+
+/// An owner's command to a node.
+pub(super) struct VoteCommand<'a> {
+    pub(super) request: &'a VoteRequest,
+    pub(super) command: NodeCommand,
+    pub(super) wait: Duration,
+    pub(super) quorum_config: &'a QuorumConfig,
+}
+
+impl ScriptCall for VoteCommand<'_> {
+    type Reply = VoteReply;
+
+    fn owner(&self) -> Option<Owner> {
+        Some(self.request.owner)
+    }
+
+    fn is_acquire(&self) -> bool {
+        matches!(self.command, NodeCommand::RequestVote(_))
+    }
+
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+        let VoteCommand {
+            request,
+            quorum_config,
+            ..
+        } = self;
+        let (settings, timing) = (scope.settings, request.timing);
+        match self.command {
+            NodeCommand::RequestVote(token) => {
+                let mut cmd = scope.script(ScriptId::Acquire, by);
+                scope.names.append_keys_and_epoch(&mut cmd, &request.key);
+                cmd.arg(scope.owner(request.owner))
+                    .arg(request.ticket)
+                    .arg(millis(timing.ttl()))
+                    .arg(scope.apply_by())
+                    .arg(millis(settings.fence_ttl))
+                    .arg(&settings.name)
+                    .arg(format!(
+                        "{} {} {} {} {} {} {}",
+                        millis(timing.lease),
+                        millis(self.wait),
+                        settings.max_waiters,
+                        millis(quorum_config.quarantine()),
+                        quorum_config.run_id(scope),
+                        scope.client.as_str(),
+                        scope.names.channel_prefix(&request.key),
+                    ))
+                    .arg(token.unwrap_or(0));
+                cmd
+            }
+            NodeCommand::Yield(token) => {
+                let mut cmd = scope.script(ScriptId::Yield, by);
+                scope.names.append_counted_keys(&mut cmd, &request.key);
+                let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
+                cmd.arg(scope.owner(request.owner))
+                    .arg(token)
+                    .arg(request.ticket)
+                    .arg(format!("{lease} {ttl} {}", settings.name))
+                    .arg(millis(self.wait));
+                scope.append_client(&mut cmd, &request.key);
+                cmd
+            }
+            NodeCommand::Confirm(token) => {
+                let mut cmd = scope.script(ScriptId::Confirm, by);
+                scope.names.append_keys_and_epoch(&mut cmd, &request.key);
+                cmd.arg(scope.owner(request.owner))
+                    .arg(token)
+                    .arg(millis(timing.ttl()))
+                    .arg(millis(settings.fence_ttl))
+                    .arg(request.ticket)
+                    .arg(millis(quorum_config.quarantine()))
+                    .arg(quorum_config.run_id(scope));
+                cmd
+            }
+        }
+    }
+
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<VoteReply> {
+        if let NodeCommand::Yield(_) = self.command {
+            return Dated::undated(NodeEvent::Yielded.into());
+        }
+        let mut reply = ReplyReader::from_list(answer)?;
+        let (code, at) = (reply.int()?, reply.int()?);
+        if let NodeCommand::RequestVote(_) = self.command {
+            return Dated::at(at, read_vote(scope, sent, at, code, &mut reply)?);
+        }
+        let event = match code {
+            1 => {
+                let token = reply.token()?.get();
+                NodeEvent::Confirmed { token, sent }
+            }
+            2 => NodeEvent::Newer {
+                token: reply.token()?.get(),
+            },
+            _ => NodeEvent::Refused,
+        };
+        Dated::at(at, event.into())
+    }
+
+    fn foreign(&self, _: &Scope<'_>, what: &str) -> Option<VoteReply> {
+        let view = LockView::Foreign(what.to_owned());
+        self.is_acquire().then(|| VoteReply::not_voting(view))
+    }
+}
+
+/// Releases whatever the owner has on a node. If `next_token` is set, the next waiter gets the lock
+/// at once with that token, unless the node may have lost data.
+pub(super) struct ReleaseVote<'a> {
+    pub(super) request: &'a VoteRequest,
+    pub(super) keep: Duration,
+    pub(super) next_token: Option<Token>,
+    pub(super) quorum_config: &'a QuorumConfig,
+}
+
+impl ReleaseVote<'_> {
+    fn release(&self) -> Release<'_> {
+        Release {
+            key: &self.request.key,
+            owner: self.request.owner,
+            keep: self.keep,
+        }
+    }
+}
+
+impl ScriptCall for ReleaseVote<'_> {
+    type Reply = ReleaseEffect;
+
+    fn owner(&self) -> Option<Owner> {
+        Some(self.request.owner)
+    }
+
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+        let ReleaseVote {
+            request,
+            quorum_config,
+            ..
+        } = self;
+        let Some(next_token) = self.next_token else {
+            return self.release().encode(scope, by);
+        };
+        let mut cmd = scope.script(ScriptId::Release, by);
+        scope.names.append_keys_and_epoch(&mut cmd, &request.key);
+        let (quarantine, run) = (
+            millis(quorum_config.quarantine()),
+            quorum_config.run_id(scope),
+        );
+        cmd.arg(scope.owner(request.owner)).arg(millis(self.keep));
+        scope.append_client(&mut cmd, &request.key);
+        cmd.arg(format!(
+            "{next_token} {} {quarantine} {run}",
+            request.ticket
+        ));
+        cmd
+    }
+
+    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<ReleaseEffect> {
+        self.release().decode(scope, sent, answer)
+    }
+}
+
+/// Extends the holds on a node. The reply has the result of each hold, in the same order.
+pub(super) struct RenewVotes<'a> {
+    pub(super) holds: &'a [(VoteRequest, Token)],
+    pub(super) quorum_config: &'a QuorumConfig,
+}
+
+impl ScriptCall for RenewVotes<'_> {
+    type Reply = Vec<NodeRenewal>;
+
+    const RENEWS: bool = true;
+
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+        let RenewVotes {
+            holds,
+            quorum_config,
+        } = self;
+        let mut cmd = scope.script(ScriptId::Renew, by);
+        cmd.arg(holds.len() + 1).arg(&scope.names.epoch);
+        for (request, _) in *holds {
+            cmd.arg(scope.names.lock(&request.key));
+        }
+        let newest = holds.iter().map(|(request, _)| request.ticket).max();
+        cmd.arg(quorum_config.run_id(scope))
+            .arg(millis(quorum_config.quarantine()))
+            .arg(newest.unwrap_or(0));
+        for (request, token) in *holds {
+            cmd.arg(format!("{} {token}", scope.owner(request.owner).0))
+                .arg(millis(request.timing.ttl()));
+        }
+        cmd
+    }
+
+    fn decode(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Decoded<Vec<NodeRenewal>> {
+        let mut results = vec![NodeRenewal::Held; self.holds.len()];
+        let mut reply = ReplyReader::from_list(answer)?;
+        while let Some(failure) = reply.next() {
+            let mut failure = ReplyReader::from_list(failure)?;
+            let result = results.get_mut(failure.index()?);
+            let result = result.ok_or_else(|| reply::malformed("a hold that was not renewed"))?;
+            *result = match &*failure.text()? {
+                "" => NodeRenewal::NotOurs,
+                "FREE" => NodeRenewal::Free,
+                "REVOKED" => NodeRenewal::Revoked,
+                error => NodeRenewal::Error(errors::classify_text(error)),
+            };
+        }
+        Dated::undated(results)
+    }
+}
+
+/// Takes a free vote for a hold that the node has lost.
+pub(super) struct RepairVote<'a> {
+    pub(super) request: &'a VoteRequest,
+    pub(super) token: Token,
+    pub(super) quorum_config: &'a QuorumConfig,
+}
+
+impl ScriptCall for RepairVote<'_> {
+    type Reply = ();
+
+    fn owner(&self) -> Option<Owner> {
+        Some(self.request.owner)
+    }
+
+    fn is_acquire(&self) -> bool {
+        true
+    }
+
+    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+        let RepairVote {
+            request,
+            quorum_config,
+            ..
+        } = self;
+        let mut cmd = scope.script(ScriptId::Repair, by);
+        scope.names.append_keys_and_epoch(&mut cmd, &request.key);
+        cmd.arg(scope.owner(request.owner))
+            .arg(self.token)
+            .arg(request.ticket)
+            .arg(millis(request.timing.ttl()))
+            .arg(scope.apply_by())
+            .arg(millis(scope.settings.fence_ttl))
+            .arg(&scope.settings.name)
+            .arg(quorum_config.run_id(scope))
+            .arg(millis(quorum_config.quarantine()));
+        cmd
+    }
+
+    fn decode(&self, _: &Scope<'_>, _: Moment, _: Value) -> Decoded<()> {
+        Dated::undated(())
+    }
+}
+
+/// Reads the rest of a reply to a vote request, after the verdict.
+fn read_vote(
+    scope: &Scope<'_>,
+    sent: Moment,
+    at: u64,
+    code: u64,
+    reply: &mut ReplyReader,
+) -> Result<VoteReply, StoreError> {
+    let event = match code {
+        1 => {
+            let token = reply.token()?.get();
+            match reply.int()? {
+                1 => NodeEvent::Confirmed { token, sent },
+                _ => NodeEvent::Granted { token, at },
+            }
+        }
+        2 => NodeEvent::AlreadyGranted {
+            token: reply.token()?.get(),
+            lower: reply.int()? == 1,
+            at,
+        },
+        3 => {
+            let value = reply.text()?;
+            let vote = scope.decode_vote(&value, decode::kept_until(at, reply)?);
+            let view = vote.map(|(occupant, is_held)| LockView::Occupied { occupant, is_held });
+            return Ok(VoteReply {
+                event: NodeEvent::Queued { at },
+                view: Some(view.unwrap_or_default()),
+            });
+        }
+        4 => NodeEvent::NoReply,
+        5 => {
+            return Ok(VoteReply::not_voting(LockView::Foreign(
+                errors::FOREIGN_VALUE.to_owned(),
+            )));
+        }
+        6 => return Ok(VoteReply::not_voting(LockView::Full)),
+        7 => {
+            let remaining = Duration::from_micros(reply.int()?.saturating_sub(at));
+            return Ok(VoteReply::not_voting(LockView::NotVoting(remaining)));
+        }
+        other => return Err(reply::malformed(&format!("verdict {other}"))),
+    };
+    Ok(VoteReply {
+        event,
+        view: Some(LockView::Unknown),
+    })
+}
