@@ -20,7 +20,7 @@ pub(crate) fn builder(global: &Global) -> Result<(LockManagerBuilder, String), F
     let url = match &global.url {
         Some(url) => url.clone(),
         None => variable("DISTLOCK_URL")?.ok_or_else(|| {
-            refuse(
+            misconfigured(
                 "it is not known where the locks are: give --url redis://host:6379, or set DISTLOCK_URL",
             )
         })?,
@@ -36,8 +36,8 @@ pub(crate) fn builder(global: &Global) -> Result<(LockManagerBuilder, String), F
         builder = builder.sentinel_credentials(credentials);
     }
     // User and password on the command line take precedence over the environment.
-    let has_some = global.url.is_some() && url.contains('@');
-    if !has_some && let Some(credentials) = credentials("DISTLOCK_")? {
+    let url_has_credentials = global.url.is_some() && url.contains('@');
+    if !url_has_credentials && let Some(credentials) = credentials("DISTLOCK_")? {
         builder = builder.credentials(credentials);
     }
     Ok((builder, url))
@@ -50,7 +50,7 @@ fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
         (None, None) => Ok(None),
         (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
-        (Some(_), None) => Err(refuse(&format!(
+        (Some(_), None) => Err(misconfigured(&format!(
             "{prefix}USERNAME is set, and {prefix}PASSWORD is not: set both, or none"
         ))),
     }
@@ -58,9 +58,9 @@ fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
 
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     let value = env::var_os(name).map(OsString::into_string).transpose();
-    value.map_err(|_| refuse(&format!("the environment variable {name} is not UTF-8")))
+    value.map_err(|_| misconfigured(&format!("the environment variable {name} is not UTF-8")))
 }
 
-fn refuse(why: &str) -> Failure {
-    Failure::new(MISCONFIGURED, why)
+fn misconfigured(message: &str) -> Failure {
+    Failure::new(MISCONFIGURED, message)
 }

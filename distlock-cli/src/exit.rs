@@ -70,7 +70,7 @@ impl Failure {
         Failure::new(NOT_EXECUTABLE, format!("{what}: {error}"))
     }
 
-    pub(crate) fn about(mut self, key: impl Into<String>) -> Self {
+    pub(crate) fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
@@ -90,7 +90,7 @@ impl Failure {
     }
 
     /// Writes the failure to stderr. A failed write is ignored, because it cannot be reported.
-    pub(crate) fn tell(&self, as_json: bool) {
+    pub(crate) fn print(&self, as_json: bool) {
         let line = if as_json {
             self.as_json().to_string()
         } else {
@@ -134,4 +134,4 @@ impl From<std::io::Error> for Failure {
 }
 
 /// The result of a command.
-pub(crate) type Ended = Result<ExitCode, Failure>;
+pub(crate) type CommandResult = Result<ExitCode, Failure>;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::connect::connect;
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::output::table::{Column, table, wrap};
-use crate::output::time::{ago, kept, millis, moment, short};
+use crate::output::time::{ago, kept, millis, rfc3339, short};
 use crate::output::{self, lock};
 
 /// The column at which the values begin.
@@ -30,24 +30,24 @@ const SERVERS: &[Column] = &[
     Column::Number("WAITING"),
 ];
 
-pub(crate) async fn main(global: Global, key: String) -> Ended {
+pub(crate) async fn main(global: Global, key: String) -> CommandResult {
     let manager = connect(&global).await?;
-    let seen = manager.inspect(&key).await;
+    let state = manager.inspect(&key).await;
     manager.shutdown().await;
-    let seen = seen?;
-    output::show(&global, || as_json(&seen), || as_text(&seen))?;
+    let state = state?;
+    output::show(&global, || as_json(&state), || as_text(&state))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(seen: &LockState) -> Value {
-    let waiters = seen.waiters.iter().map(|waiter| {
+fn as_json(state: &LockState) -> Value {
+    let waiters = state.waiters.iter().map(|waiter| {
         json!({
             "client": waiter.client,
-            "waiting_since": moment(waiter.waiting_since),
+            "waiting_since": rfc3339(waiter.waiting_since),
             "waited_ms": millis(Some(ago(waiter.waiting_since))),
         })
     });
-    let servers = seen.servers.iter().map(|server| {
+    let servers = state.servers.iter().map(|server| {
         json!({
             "address": server.address,
             "holder": server.holder.as_ref().map(lock::holder),
@@ -56,52 +56,55 @@ fn as_json(seen: &LockState) -> Value {
             "error": server.error,
         })
     });
-    let mut object = lock::as_json(seen);
+    let mut object = lock::as_json(state);
     object["waiters"] = waiters.collect();
     object["servers"] = servers.collect();
     object
 }
 
-fn as_text(seen: &LockState) -> String {
+fn as_text(state: &LockState) -> String {
     let mut text = String::new();
-    let mut say = |name: &str, what: &str| {
+    let mut add_line = |name: &str, what: &str| {
         let what = wrap(what, INDENT);
         let _ = writeln!(text, "{name:<INDENT$}{what}");
     };
-    say("key", &seen.key);
-    if seen.holders.is_empty() {
-        say("state", "free");
+    add_line("key", &state.key);
+    if state.holders.is_empty() {
+        add_line("state", "free");
     }
-    for holder in &seen.holders {
+    for holder in &state.holders {
         match holder.kept_until {
             Some(until) => {
-                say("state", &kept(until));
-                say("last held", &held_by(holder));
+                add_line("state", &kept(until));
+                add_line("last held", &held_by(holder));
             }
-            None => say("held by", &held_by(holder)),
+            None => add_line("held by", &held_by(holder)),
         }
     }
-    let held = seen.holders.first().and_then(|holder| holder.fencing_token);
+    let held = state
+        .holders
+        .first()
+        .and_then(|holder| holder.fencing_token);
     if let Some(token) = held {
-        say("token", &token.to_string());
+        add_line("token", &token.to_string());
     }
-    if let Some(left) = seen.expires_in {
+    if let Some(remaining) = state.expires_in {
         let is_kept = |holder: &Holder| holder.kept_until.is_some();
-        let unless = if seen.holders.iter().any(is_kept) {
+        let unless = if state.holders.iter().any(is_kept) {
             ""
         } else {
             ", unless it is renewed or released"
         };
-        say("free in", &format!("{}{unless}", short(left)));
+        add_line("free in", &format!("{}{unless}", short(remaining)));
     }
-    say("waiting", &seen.queue_length.to_string());
-    let waiting = seen.waiters.iter().enumerate();
+    add_line("waiting", &state.queue_length.to_string());
+    let waiting = state.waiters.iter().enumerate();
     let waiting: Vec<_> = waiting.map(|(place, waiter)| row(place, waiter)).collect();
     if !waiting.is_empty() {
         text.push('\n');
         text.push_str(&table(WAITING, &waiting));
     }
-    let servers: Vec<_> = seen.servers.iter().map(server).collect();
+    let servers: Vec<_> = state.servers.iter().map(server).collect();
     if !servers.is_empty() {
         text.push('\n');
         text.push_str(&table(SERVERS, &servers));
@@ -110,7 +113,7 @@ fn as_text(seen: &LockState) -> String {
 }
 
 fn held_by(holder: &Holder) -> String {
-    let (since, held) = (moment(holder.held_since), short(ago(holder.held_since)));
+    let (since, held) = (rfc3339(holder.held_since), short(ago(holder.held_since)));
     format!("{} since {since} ({held})", holder.client)
 }
 
@@ -118,7 +121,7 @@ fn row(place: usize, waiter: &Waiter) -> Vec<String> {
     vec![
         (place + 1).to_string(),
         waiter.client.clone(),
-        moment(waiter.waiting_since),
+        rfc3339(waiter.waiting_since),
         short(ago(waiter.waiting_since)),
     ]
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::Global;
 use crate::connect::connect;
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::output::table::{Column, table};
 use crate::output::time::{ago, kept, short};
 use crate::output::{self, lock};
@@ -20,7 +20,7 @@ const COLUMNS: &[Column] = &[
     Column::Number("WAITING"),
 ];
 
-pub(crate) async fn main(global: Global, prefix: String) -> Ended {
+pub(crate) async fn main(global: Global, prefix: String) -> CommandResult {
     let manager = connect(&global).await?;
     let locks = manager.list(&prefix).await;
     manager.shutdown().await;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command};
-use crate::exit::{Ended, FAILED, Failure, USAGE};
+use crate::exit::{CommandResult, FAILED, Failure, USAGE};
 
 fn main() -> ExitCode {
     let Cli { global, command } = match Cli::from_command_line() {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Command::Watch(options) => on_runtime(watch::main(global, options)),
     };
     ended.unwrap_or_else(|failure| {
-        failure.tell(as_json);
+        failure.print(as_json);
         ExitCode::from(failure.code)
     })
 }
@@ -56,7 +56,7 @@ fn misused(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let text = text.split("\n\nUsage:").next().unwrap_or_default();
         let text = text.trim_start_matches("error: ");
-        Failure::new(USAGE, text).tell(true);
+        Failure::new(USAGE, text).print(true);
     } else {
         // The reader may have closed the pipe.
         let _ = error.print();
@@ -66,7 +66,7 @@ fn misused(error: &clap::Error) -> ExitCode {
 
 /// Runs on one thread. A command that must die with the thread that started it needs a thread that
 /// lives as long as the process.
-fn on_runtime(work: impl Future<Output = Ended>) -> Ended {
+fn on_runtime(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

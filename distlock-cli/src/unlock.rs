@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::cli::{Global, Unlock};
 use crate::connect::connect;
-use crate::exit::{BUSY, Ended};
+use crate::exit::{BUSY, CommandResult};
 use crate::output::table::printable;
 use crate::output::{self, lock};
 
-pub(crate) async fn main(global: Global, options: Unlock) -> Ended {
+pub(crate) async fn main(global: Global, options: Unlock) -> CommandResult {
     let manager = connect(&global).await?;
     let revoke = manager
         .revoke(&options.key)

@@ -14,7 +14,7 @@ use crate::duration::{self, Range};
 use crate::mistakes::{Mistakes, list, nearest};
 
 /// Every argument, with an example that can be pasted.
-const LEGAL: [(&str, &str); 10] = [
+const ARGUMENTS: [(&str, &str); 10] = [
     ("key", "key = \"inventory:<item_id>\""),
     ("lease", "lease = \"30s\""),
     ("wait", "wait = \"10s\""),
@@ -28,7 +28,7 @@ const LEGAL: [(&str, &str); 10] = [
 ];
 
 /// The names of these arguments in other lock libraries.
-const ELSEWHERE: [(&str, &str); 14] = [
+const FOREIGN_NAMES: [(&str, &str); 14] = [
     ("name", "key"),
     ("resource", "key"),
     ("ttl", "lease"),
@@ -79,17 +79,17 @@ impl Args {
         };
         // A key with a mistake must not be reported as missing as well.
         let mut key_is_given = false;
-        let mut seen: Vec<String> = Vec::new();
+        let mut given_names: Vec<String> = Vec::new();
         let (mut min_hold_at, mut wait_at) = (attribute, attribute);
-        for Argument { name, value } in scan(tokens, mistakes) {
+        for Argument { name, value } in parse_arguments(tokens, mistakes) {
             let text = name.to_string();
             key_is_given |= text == "key";
-            if seen.contains(&text) {
+            if given_names.contains(&text) {
                 mistakes.at(name.span(), format!("`{text}` is given twice: keep one"));
                 continue;
             }
             let Some(value) = value else {
-                seen.push(text);
+                given_names.push(text);
                 continue;
             };
             match text.as_str() {
@@ -97,7 +97,7 @@ impl Args {
                 "wait" => wait_at = value.span(),
                 _ => {}
             }
-            let read = match text.as_str() {
+            let result = match text.as_str() {
                 "key" => read_key(&value).map(|key| args.key = Some(key)),
                 "lease" => read_duration("lease", &value, duration::LEASE)
                     .map(|millis| args.lease = Some(millis)),
@@ -113,11 +113,11 @@ impl Args {
                 }
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
                 "on_error" => read_on_error(value).map(|on_error| args.on_error = Some(on_error)),
-                // `scan` accepts no other name.
+                // `parse_arguments` accepts no other name.
                 _ => read_crate(value).map(|path| args.krate = path),
             };
-            seen.push(text);
-            if let Err(error) = read {
+            given_names.push(text);
+            if let Err(error) = result {
                 mistakes.add(error);
             }
         }
@@ -134,8 +134,8 @@ impl Args {
 
     /// Reports durations that contradict each other.
     fn check_durations(&self, min_hold_at: Span, wait_at: Span, mistakes: &mut Mistakes) {
-        if let (Some(shortest), Some(longest)) = (self.min_hold, self.max_hold)
-            && shortest > longest
+        if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
+            && min_hold > max_hold
         {
             mistakes.at(
                 min_hold_at,
@@ -143,8 +143,8 @@ impl Args {
                  raise `max_hold`",
             );
         }
-        if let (Some(wait), Some(shortest)) = (self.wait, self.min_hold)
-            && wait >= shortest
+        if let (Some(wait), Some(min_hold)) = (self.wait, self.min_hold)
+            && wait >= min_hold
         {
             mistakes.at(
                 wait_at,
@@ -161,7 +161,7 @@ struct Argument {
     value: Option<Expr>,
 }
 
-fn scan(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
+fn parse_arguments(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
     let mut arguments = Vec::new();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
@@ -179,7 +179,7 @@ fn scan(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
                     input.span(),
                     "expected `,` or the end after the argument's value",
                 );
-                skip(input)?;
+                skip_argument(input)?;
             }
         }
         Ok(())
@@ -202,7 +202,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
             Err(error) => error,
         };
         mistakes.add(mistake);
-        let _ = skip(input);
+        let _ = skip_argument(input);
         // Whatever the literal is, it was meant as the key.
         return Some(Argument {
             name: Ident::new("key", Span::call_site()),
@@ -211,7 +211,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
     }
     let Ok(mut name) = input.call(Ident::parse_any) else {
         mistakes.add(not_an_argument(input.span()));
-        let _ = skip(input);
+        let _ = skip_argument(input);
         return None;
     };
     if let Some((_, new)) = RENAMED.iter().find(|(old, _)| name == old) {
@@ -221,10 +221,10 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
         );
         name = Ident::new(new, name.span());
     }
-    let legal = LEGAL.iter().find(|(legal, _)| name == legal);
+    let legal = ARGUMENTS.iter().find(|(legal, _)| name == legal);
     let Some((_, example)) = legal else {
         mistakes.add(unknown(&name));
-        let _ = skip(input);
+        let _ = skip_argument(input);
         return None;
     };
     if !input.peek(Token![=]) || input.peek(Token![==]) {
@@ -232,7 +232,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
             name.span(),
             format!("`{name}` takes its value after `=`: write `{example}`"),
         );
-        let _ = skip(input);
+        let _ = skip_argument(input);
         return Some(Argument { name, value: None });
     }
     let _ = input.parse::<Token![=]>();
@@ -247,7 +247,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
         Ok(value) => Some(value),
         Err(error) => {
             mistakes.add(error);
-            let _ = skip(input);
+            let _ = skip_argument(input);
             None
         }
     };
@@ -260,7 +260,7 @@ fn starts_argument(input: ParseStream<'_>) -> bool {
 }
 
 /// Skips to the next comma that an argument follows.
-fn skip(input: ParseStream<'_>) -> syn::Result<()> {
+fn skip_argument(input: ParseStream<'_>) -> syn::Result<()> {
     while !input.is_empty() {
         if input.peek(Token![,]) {
             let ahead = input.fork();
@@ -279,43 +279,45 @@ fn not_an_argument(span: Span) -> syn::Error {
         span,
         format!(
             "expected an argument such as `{}`; the arguments are {}",
-            LEGAL[0].1,
-            legal()
+            ARGUMENTS[0].1,
+            argument_list()
         ),
     )
 }
 
 fn unknown(name: &Ident) -> syn::Error {
     let text = name.unraw().to_string();
-    let names = LEGAL.iter().map(|(legal, _)| *legal);
-    let meant = ELSEWHERE
+    let names = ARGUMENTS.iter().map(|(legal, _)| *legal);
+    let suggestion = FOREIGN_NAMES
         .iter()
         .find(|(other, _)| *other == text)
         .map(|(_, ours)| *ours)
         .or_else(|| nearest(&text, names));
-    let meant = meant.map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+    let suggestion = suggestion.map_or(String::new(), |suggestion| {
+        format!("did you mean `{suggestion}`? ")
+    });
     syn::Error::new(
         name.span(),
         format!(
-            "unknown argument `{text}`: {meant}the arguments are {}",
-            legal()
+            "unknown argument `{text}`: {suggestion}the arguments are {}",
+            argument_list()
         ),
     )
 }
 
 fn example(argument: &str) -> &'static str {
-    LEGAL
+    ARGUMENTS
         .iter()
         .find(|(legal, _)| *legal == argument)
-        .map_or(LEGAL[0].1, |(_, example)| example)
+        .map_or(ARGUMENTS[0].1, |(_, example)| example)
 }
 
-fn legal() -> String {
-    list(LEGAL.iter().map(|(legal, _)| *legal))
+fn argument_list() -> String {
+    list(ARGUMENTS.iter().map(|(legal, _)| *legal))
 }
 
 /// Removes the invisible groups that `macro_rules!` puts around fragments.
-fn bare(mut value: &Expr) -> &Expr {
+fn without_groups(mut value: &Expr) -> &Expr {
     loop {
         value = match value {
             Expr::Group(group) => &group.expr,
@@ -325,8 +327,8 @@ fn bare(mut value: &Expr) -> &Expr {
     }
 }
 
-fn string(value: &Expr) -> Option<&LitStr> {
-    match bare(value) {
+fn string_literal(value: &Expr) -> Option<&LitStr> {
+    match without_groups(value) {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
             ..
@@ -336,7 +338,7 @@ fn string(value: &Expr) -> Option<&LitStr> {
 }
 
 fn read_key(value: &Expr) -> syn::Result<LitStr> {
-    string(value).cloned().ok_or_else(|| {
+    string_literal(value).cloned().ok_or_else(|| {
         syn::Error::new_spanned(
             value,
             "`key` must be a string literal, because it is checked at compile time: write what \
@@ -346,11 +348,11 @@ fn read_key(value: &Expr) -> syn::Result<LitStr> {
 }
 
 fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64> {
-    if let Some(text) = string(value) {
+    if let Some(text) = string_literal(value) {
         return duration::parse(argument, &text.value(), range)
             .map_err(|message| syn::Error::new(text.span(), message));
     }
-    let message = match bare(value) {
+    let message = match without_groups(value) {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
@@ -390,7 +392,7 @@ fn with_lock(option: &str, value: &Expr) -> String {
 
 fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
     let example = example("min_replicas");
-    let message = match bare(value) {
+    let message = match without_groups(value) {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
@@ -419,7 +421,7 @@ fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
 }
 
 fn read_on_lost(value: &Expr) -> syn::Result<bool> {
-    match string(value).map(LitStr::value).as_deref() {
+    match string_literal(value).map(LitStr::value).as_deref() {
         Some("cancel") => Ok(false),
         Some("finish") => Ok(true),
         _ => Err(syn::Error::new_spanned(
@@ -432,7 +434,7 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
 
 /// Reads a value that rustc checks. It must only not be a string.
 fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
-    match string(&value) {
+    match string_literal(&value) {
         Some(text) => Err(syn::Error::new(
             text.span(),
             format!(
@@ -446,8 +448,8 @@ fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
 }
 
 fn read_on_error(value: Expr) -> syn::Result<Expr> {
-    let is_plain_value = match bare(&value) {
-        Expr::Lit(_) => string(&value).is_none(),
+    let is_plain_value = match without_groups(&value) {
+        Expr::Lit(_) => string_literal(&value).is_none(),
         Expr::Path(path) => path.path.is_ident("None"),
         Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) => true,
         _ => false,
@@ -465,7 +467,7 @@ fn read_on_error(value: Expr) -> syn::Result<Expr> {
 }
 
 fn read_crate(value: Expr) -> syn::Result<Path> {
-    if let Some(text) = string(&value) {
+    if let Some(text) = string_literal(&value) {
         return Err(syn::Error::new(
             text.span(),
             "write the path without quotes: `crate = ::distlock`",
@@ -473,7 +475,7 @@ fn read_crate(value: Expr) -> syn::Result<Path> {
     }
     let Expr::Path(ExprPath {
         qself: None, path, ..
-    }) = bare(&value)
+    }) = without_groups(&value)
     else {
         return Err(syn::Error::new_spanned(
             value,

@@ -9,7 +9,7 @@ use crate::function::bound_names;
 
 /// Returns the first of `parameters` that a closure mentions. A name that the closure itself may
 /// define is left to the compiler.
-pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<Ident> {
+pub(crate) fn find_capture(closure: &ExprClosure, parameters: &[String]) -> Option<Ident> {
     let mut own = Vec::new();
     for input in &closure.inputs {
         bound_names(input, &mut own);
@@ -24,7 +24,7 @@ pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<I
     if binds_names(&body) {
         return None;
     }
-    mentioned(body, &foreign)
+    find_mention(body, &foreign)
 }
 
 /// Returns the closure of an expression, without the groups around it.
@@ -50,7 +50,7 @@ fn binds_names(body: &TokenStream) -> bool {
     })
 }
 
-fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
+fn find_mention(body: TokenStream, names: &[&str]) -> Option<Ident> {
     let tokens: Vec<TokenTree> = body.into_iter().collect();
     let is = |at: Option<usize>, c: char| {
         at.and_then(|at| tokens.get(at))
@@ -60,15 +60,15 @@ fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
         .iter()
         .enumerate()
         .find_map(|(at, token)| match token {
-            TokenTree::Group(group) => mentioned(group.stream(), names),
+            TokenTree::Group(group) => find_mention(group.stream(), names),
             TokenTree::Ident(name) if names.contains(&&*name.unraw().to_string()) => {
                 // Not a variable: a field, a step of a path, a lifetime, a field's name, the start
                 // of a path, or a macro.
                 let before = at.checked_sub(1);
-                let part = is(before, '.') && !is(at.checked_sub(2), '.');
-                let part = part || is(before, ':') || is(before, '\'');
-                let macro_ = is(Some(at + 1), '!') && !is_joint(tokens.get(at + 1));
-                (!part && !is(Some(at + 1), ':') && !macro_).then(|| name.clone())
+                let is_part = is(before, '.') && !is(at.checked_sub(2), '.');
+                let is_part = is_part || is(before, ':') || is(before, '\'');
+                let is_macro = is(Some(at + 1), '!') && !is_joint(tokens.get(at + 1));
+                (!is_part && !is(Some(at + 1), ':') && !is_macro).then(|| name.clone())
             }
             _ => None,
         })
@@ -88,7 +88,7 @@ mod tests {
     fn a_parameter_is_found_wherever_it_is_used() {
         let names = ["item_id", "self", "type"].map(str::to_owned);
         let find = |value: Expr| {
-            let found = captured(closure(&value).expect("a closure"), &names);
+            let found = find_capture(closure(&value).expect("a closure"), &names);
             found.map(|name| name.to_string())
         };
         for (value, name) in [

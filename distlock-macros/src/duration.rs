@@ -8,31 +8,22 @@ const DAY: u64 = 24 * 3_600_000;
 /// The permitted milliseconds of an argument, both ends included.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
 }
 
-pub(crate) const LEASE: Range = Range {
-    least: 50,
-    most: DAY,
-};
-pub(crate) const WAIT: Range = Range {
-    least: 0,
-    most: DAY,
-};
+pub(crate) const LEASE: Range = Range { min: 50, max: DAY };
+pub(crate) const WAIT: Range = Range { min: 0, max: DAY };
 pub(crate) const MAX_HOLD: Range = Range {
-    least: 1,
-    most: u64::MAX,
+    min: 1,
+    max: u64::MAX,
 };
-pub(crate) const MIN_HOLD: Range = Range {
-    least: 1,
-    most: DAY,
-};
+pub(crate) const MIN_HOLD: Range = Range { min: 1, max: DAY };
 
 /// Returns the milliseconds in `text`, or the text of an error with a remedy.
 pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
     let millis = total(text)?;
-    if millis < range.least {
+    if millis < range.min {
         return Err(match (argument, millis) {
             ("lease", 0) => "a `lease` of zero is lost before it is held: write the time after \
                              which a crashed holder frees the key, such as \"30s\""
@@ -46,7 +37,7 @@ pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, Str
             _ => format!("`{argument}` of zero does nothing: leave the argument out"),
         });
     }
-    if millis > range.most {
+    if millis > range.max {
         return Err(match argument {
             "lease" => format!(
                 "a `lease` of {text:?} is too long: a crashed holder would block the key for all \
@@ -154,11 +145,11 @@ fn suggestion(text: &str) -> Option<String> {
     total(&meant).is_ok().then_some(meant)
 }
 
-/// Splits off the leading characters for which `belong` is true.
-fn leading<'a>(rest: &mut &'a str, belong: impl Fn(char) -> bool) -> &'a str {
-    let end = rest.find(|c| !belong(c)).unwrap_or(rest.len());
-    let (taken, left) = rest.split_at(end);
-    *rest = left;
+/// Splits off the leading characters for which `is_part` is true.
+fn leading<'a>(rest: &mut &'a str, is_part: impl Fn(char) -> bool) -> &'a str {
+    let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+    let (taken, remaining) = rest.split_at(end);
+    *rest = remaining;
     taken
 }
 

@@ -13,24 +13,24 @@ use crate::template::{Part, Template};
 
 /// Also emits the item after a mistake, so that its callers still resolve.
 pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
-    checked(args, item).unwrap_or_else(|error| {
+    try_expand(args, item).unwrap_or_else(|error| {
         let error = error.into_compile_error();
         quote!(#error #item)
     })
 }
 
-fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
+fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     let mut mistakes = Mistakes::default();
-    let args = Args::parse(args, whole_attribute(item), &mut mistakes);
+    let args = Args::parse(args, attribute_span(item), &mut mistakes);
     let function = Function::parse(item.clone(), &mut mistakes);
     let plan = args.key.as_ref().zip(function).map(|(key, function)| {
         let template = Template::parse(key, &function.scope(), &mut mistakes);
         if args.on_error.is_none() {
-            must_return(&function, &mut mistakes);
+            check_can_return(&function, &mut mistakes);
         }
         if let Some(name) = (args.on_error.as_ref())
             .and_then(captures::closure)
-            .and_then(|closure| captures::captured(closure, &function.parameters()))
+            .and_then(|closure| captures::find_capture(closure, &function.parameters()))
         {
             mistakes.at(
                 name.span(),
@@ -46,7 +46,7 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     mistakes.finish()?;
     let Some((label, template, function)) = plan else {
         return Err(syn::Error::new(
-            whole_attribute(item),
+            attribute_span(item),
             "a mistake was found and not reported: this is a bug in distlock",
         ));
     };
@@ -64,7 +64,7 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
 }
 
 /// Reports the return type `!`, for which the compiler's own message mentions an experimental type.
-fn must_return(function: &Function, mistakes: &mut Mistakes) {
+fn check_can_return(function: &Function, mistakes: &mut Mistakes) {
     if let Some(never @ Type::Never(_)) = function.output() {
         mistakes.on(
             never,
@@ -76,7 +76,7 @@ fn must_return(function: &Function, mistakes: &mut Mistakes) {
 
 /// Returns the attribute's position with the user's hygiene, so that the message does not end in
 /// "this error originates in the attribute macro".
-fn whole_attribute(item: &TokenStream) -> Span {
+fn attribute_span(item: &TokenStream) -> Span {
     let attribute = Span::call_site();
     match item.clone().into_iter().next() {
         Some(token) => token.span().located_at(attribute),
@@ -111,7 +111,7 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
         form,
     } = function;
     let body = match form {
-        Form::Async => lock.around(statements, *braces),
+        Form::Async => lock.wrap_body(statements, *braces),
         Form::Boxed(boxed) => {
             let Boxed {
                 output: _,
@@ -121,8 +121,8 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
                 statements,
                 braces,
             } = &**boxed;
-            let statements = used(statements, &lock.key_names, *braces);
-            let locked = lock.around(&statements, *braces);
+            let statements = mark_as_used(statements, &lock.key_names, *braces);
+            let locked = lock.wrap_body(&statements, *braces);
             let block = quote_spanned!(*braces=> { #locked });
             let argument = quote_spanned!(*parens=> (#keywords #block));
             quote!(#before #argument)
@@ -134,7 +134,7 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
 
 /// Returns a span that hides names from the user's code, like a macro, but places errors at
 /// `place`. Lints about style are silent there, as in any macro.
-fn generated(place: Span) -> Span {
+fn generated_span(place: Span) -> Span {
     Span::mixed_site().located_at(place)
 }
 
@@ -168,7 +168,7 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
         } => {
             // A call by path, because a trait bound in a signature would add a note that shows the
             // runtime's source to every "is not `Display`".
-            let place = generated(expr.span());
+            let place = generated_span(expr.span());
             let display = if is_generic {
                 expr.clone()
             } else {
@@ -214,15 +214,15 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
 // Input: let n = n; BODY
 //
 // Output: let n = n; let _ = &n; BODY
-fn used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream {
-    let place = generated(braces);
+fn mark_as_used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream {
+    let place = generated_span(braces);
     let mut output = TokenStream::new();
     let mut last: Vec<TokenTree> = Vec::new();
     for token in statements.clone() {
         let ends = matches!(&token, TokenTree::Punct(end) if end.as_char() == ';');
         output.extend([token.clone()]);
         if ends {
-            if let Some(name) = bound_again(&last).filter(|name| names.contains(name)) {
+            if let Some(name) = rebound_name(&last).filter(|name| names.contains(name)) {
                 output.extend(quote_spanned!(place=> let _ = &#name;));
             }
             last.clear();
@@ -234,7 +234,7 @@ fn used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream 
 }
 
 /// Returns the name in `let n = n` or `let mut n = n`.
-fn bound_again(statement: &[TokenTree]) -> Option<&Ident> {
+fn rebound_name(statement: &[TokenTree]) -> Option<&Ident> {
     let [
         before @ ..,
         TokenTree::Ident(to),
@@ -280,10 +280,10 @@ impl Lock<'_> {
     //         ::distlock::__private::always,
     //     )
     //     .await
-    fn around(&self, statements: &TokenStream, braces: Span) -> TokenStream {
+    fn wrap_body(&self, statements: &TokenStream, braces: Span) -> TokenStream {
         let krate = self.krate;
         let request = &self.request;
-        let place = generated(braces);
+        let place = generated_span(braces);
         let edge = self.return_edge();
         // Nested, so that imports in the body do not affect the types above it. The braces are the
         // user's, so type errors of the body are those of the plain function. The constant avoids
@@ -332,7 +332,7 @@ impl Lock<'_> {
         match &self.on_error {
             // A function pointer, because a closure would capture what has moved into the body.
             Some(on_error) => {
-                let site = generated(on_error.span());
+                let site = generated_span(on_error.span());
                 let pointer = if matches!(ty, Type::Never(_)) {
                     // `!` is stable only behind an arrow.
                     quote_spanned!(site=> fn(#krate::Error) -> #ty)
@@ -356,7 +356,7 @@ impl Lock<'_> {
     fn succeeded(&self) -> TokenStream {
         let krate = self.krate;
         let Output { ty, place } = &self.output;
-        let site = generated(*place);
+        let site = generated_span(*place);
         // A method cannot be looked up on a type that is still unknown.
         if !self.probes_success || matches!(ty, Type::Never(_)) {
             return quote_spanned!(site=> #krate::__private::always);
@@ -390,7 +390,7 @@ impl Output {
             }
             Some(output) => {
                 let mut ty = output.clone();
-                erase(&mut ty);
+                erase_impl_trait(&mut ty);
                 Output {
                     place: output.span(),
                     ty,
@@ -409,17 +409,17 @@ impl Output {
 }
 
 /// Replaces each `impl Trait` by `_`.
-fn erase(ty: &mut Type) {
+fn erase_impl_trait(ty: &mut Type) {
     match ty {
         // Errors about it underline its first word; only nightly could underline all of it.
         Type::ImplTrait(opaque) => *ty = parse_quote_spanned!(opaque.span()=> _),
-        Type::Array(array) => erase(&mut array.elem),
-        Type::Group(group) => erase(&mut group.elem),
-        Type::Paren(paren) => erase(&mut paren.elem),
+        Type::Array(array) => erase_impl_trait(&mut array.elem),
+        Type::Group(group) => erase_impl_trait(&mut group.elem),
+        Type::Paren(paren) => erase_impl_trait(&mut paren.elem),
         Type::Path(path) => erase_path(&mut path.path),
-        Type::Ptr(pointer) => erase(&mut pointer.elem),
-        Type::Reference(reference) => erase(&mut reference.elem),
-        Type::Slice(slice) => erase(&mut slice.elem),
+        Type::Ptr(pointer) => erase_impl_trait(&mut pointer.elem),
+        Type::Reference(reference) => erase_impl_trait(&mut reference.elem),
+        Type::Slice(slice) => erase_impl_trait(&mut slice.elem),
         Type::TraitObject(object) => {
             for bound in &mut object.bounds {
                 if let TypeParamBound::Trait(bound) = bound {
@@ -427,7 +427,7 @@ fn erase(ty: &mut Type) {
                 }
             }
         }
-        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase),
+        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase_impl_trait),
         _ => {}
     }
 }
@@ -439,8 +439,8 @@ fn erase_path(path: &mut Path) {
         };
         for argument in &mut angle.args {
             match argument {
-                GenericArgument::Type(ty) => erase(ty),
-                GenericArgument::AssocType(assoc) => erase(&mut assoc.ty),
+                GenericArgument::Type(ty) => erase_impl_trait(ty),
+                GenericArgument::AssocType(assoc) => erase_impl_trait(&mut assoc.ty),
                 _ => {}
             }
         }
@@ -457,7 +457,7 @@ mod tests {
         let mut ty: Type = parse_quote! {
             Result<(impl A, [impl B; 2], &impl C), Box<dyn Iterator<Item = impl D>>>
         };
-        erase(&mut ty);
+        erase_impl_trait(&mut ty);
         let expected: Type = parse_quote!(Result<(_, [_; 2], &_), Box<dyn Iterator<Item = _>>>);
         assert_eq!(
             ty.to_token_stream().to_string(),

@@ -48,7 +48,7 @@ impl Function {
     /// Returns `None` if there is no signature to check the key against.
     pub(crate) fn parse(item: TokenStream, mistakes: &mut Mistakes) -> Option<Function> {
         match syn::parse2::<Item>(item) {
-            Ok(Item::Function(parsed)) => parsed.understand(mistakes),
+            Ok(Item::Function(parsed)) => parsed.into_function(mistakes),
             Ok(Item::Other { span, what, remedy }) => {
                 mistakes.at(
                     span,
@@ -84,9 +84,9 @@ impl Function {
         }
         if matches!(self.form, Form::Boxed(_)) {
             names.retain(|name| {
-                let invented = is_invented(name);
-                patterns_are_hidden |= invented;
-                !invented
+                let is_generated = is_generated_name(name);
+                patterns_are_hidden |= is_generated;
+                !is_generated
             });
         }
         let mut hidden = Vec::new();
@@ -221,7 +221,7 @@ fn is_block_of_declarations(behind: ParseStream<'_>) -> bool {
 }
 
 impl Parsed {
-    fn understand(self, mistakes: &mut Mistakes) -> Option<Function> {
+    fn into_function(self, mistakes: &mut Mistakes) -> Option<Function> {
         let name = &self.sig.ident;
         let Some((braces, inner_attrs, statements)) = self.body else {
             mistakes.at(
@@ -235,7 +235,7 @@ impl Parsed {
         };
         let form = if self.sig.asyncness.is_some() {
             Form::Async
-        } else if let Some(boxed) = Boxed::recognise(&self.sig.output, &statements) {
+        } else if let Some(boxed) = Boxed::recognize(&self.sig.output, &statements) {
             Form::Boxed(Box::new(boxed))
         } else {
             not_async(&self.sig, mistakes);
@@ -289,7 +289,7 @@ fn returned_future(output: &ReturnType) -> Option<(&Type, Option<Type>)> {
     let ReturnType::Type(_, output) = output else {
         return None;
     };
-    let output = bare(output);
+    let output = without_groups(output);
     if let Some(value) = boxed_output(output) {
         return Some((output, Some(value.clone())));
     }
@@ -313,7 +313,7 @@ fn returned_future(output: &ReturnType) -> Option<(&Type, Option<Type>)> {
 }
 
 impl Boxed {
-    fn recognise(output: &ReturnType, statements: &TokenStream) -> Option<Boxed> {
+    fn recognize(output: &ReturnType, statements: &TokenStream) -> Option<Boxed> {
         let ReturnType::Type(_, output) = output else {
             return None;
         };
@@ -360,7 +360,7 @@ fn ends_with_box_pin(tokens: &[TokenTree]) -> bool {
 /// Returns the `T` of `Pin<Box<dyn Future<Output = T> + ..>>`.
 fn boxed_output(output: &Type) -> Option<&Type> {
     let pinned = only_argument(output, "Pin")?;
-    let Type::TraitObject(future) = bare(only_argument(pinned, "Box")?) else {
+    let Type::TraitObject(future) = without_groups(only_argument(pinned, "Box")?) else {
         return None;
     };
     output_type(future_arguments(&future.bounds)?)
@@ -368,7 +368,7 @@ fn boxed_output(output: &Type) -> Option<&Type> {
 
 /// Returns the type argument of `name<..>`.
 fn only_argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
-    let Type::Path(path) = bare(ty) else {
+    let Type::Path(path) = without_groups(ty) else {
         return None;
     };
     let last = path.path.segments.last()?;
@@ -417,7 +417,7 @@ fn output_type(arguments: &PathArguments) -> Option<&Type> {
 }
 
 /// Removes the invisible groups that `macro_rules!` puts around fragments.
-fn bare(mut ty: &Type) -> &Type {
+fn without_groups(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
             Type::Group(group) => &group.elem,
@@ -472,7 +472,7 @@ pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
 }
 
 /// Returns true for a name that `#[async_trait]` gives to a parameter with a pattern.
-fn is_invented(name: &Ident) -> bool {
+fn is_generated_name(name: &Ident) -> bool {
     name.to_string().starts_with("__arg")
 }
 
@@ -492,7 +492,7 @@ fn hidden_names(statements: &TokenStream, names: &mut Vec<Ident>) {
         let equals = statement.iter().position(|token| is(token, '='));
         if let (Some(start), Some(equals)) = (start, equals)
             && start < equals
-            && mentions_invented(&statement[equals..])
+            && mentions_generated_name(&statement[equals..])
         {
             let pattern = statement[start + 1..equals].iter().cloned().collect();
             if let Ok(pattern) = Pat::parse_single.parse2(pattern) {
@@ -500,15 +500,15 @@ fn hidden_names(statements: &TokenStream, names: &mut Vec<Ident>) {
             }
         }
     }
-    names.retain(|name| !is_invented(name));
+    names.retain(|name| !is_generated_name(name));
 }
 
-fn mentions_invented(tokens: &[TokenTree]) -> bool {
+fn mentions_generated_name(tokens: &[TokenTree]) -> bool {
     tokens.iter().any(|token| match token {
-        TokenTree::Ident(name) => is_invented(name),
+        TokenTree::Ident(name) => is_generated_name(name),
         TokenTree::Group(group) => {
             let inside: Vec<TokenTree> = group.stream().into_iter().collect();
-            mentions_invented(&inside)
+            mentions_generated_name(&inside)
         }
         _ => false,
     })

@@ -17,7 +17,7 @@ pub(crate) enum Step {
 }
 
 /// The reason why a text is not a [`Path`].
-pub(crate) enum NotAPath {
+pub(crate) enum PathError {
     Empty,
     Position,
     /// A path, followed by a format.
@@ -26,23 +26,23 @@ pub(crate) enum NotAPath {
 }
 
 impl Path {
-    pub(crate) fn parse(text: &str) -> Result<Path, NotAPath> {
+    pub(crate) fn parse(text: &str) -> Result<Path, PathError> {
         if text.is_empty() {
-            return Err(NotAPath::Empty);
+            return Err(PathError::Empty);
         }
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(NotAPath::Position);
+            return Err(PathError::Position);
         }
         if let Some((path, _)) = text.split_once(':')
             && Path::parse(path).is_ok()
             && !text.contains("::")
         {
-            return Err(NotAPath::Format(path.to_owned()));
+            return Err(PathError::Format(path.to_owned()));
         }
         let mut steps = text.split('.');
         let root = steps.next().unwrap_or_default();
         if !is_root(root) {
-            return Err(NotAPath::Other);
+            return Err(PathError::Other);
         }
         let steps = steps
             .map(|step| {
@@ -55,7 +55,7 @@ impl Path {
                 }
             })
             .collect::<Option<Vec<Step>>>()
-            .ok_or(NotAPath::Other)?;
+            .ok_or(PathError::Other)?;
         Ok(Path {
             root: root.to_owned(),
             steps,

@@ -9,10 +9,10 @@ use syn::ext::IdentExt as _;
 use syn::{Index, LitStr, Token};
 
 use crate::mistakes::{Mistakes, list, nearest};
-use crate::path::{NotAPath, Path, Step};
+use crate::path::{Path, PathError, Step};
 
 /// The runtime's limit for a whole key, in bytes.
-const LONGEST_KEY: usize = 512;
+const MAX_KEY: usize = 512;
 
 /// The names with which a placeholder may start.
 pub(crate) struct Scope {
@@ -65,18 +65,18 @@ impl Template {
             text: &key.value(),
             scope,
             mistakes,
-            broken: false,
+            is_malformed: false,
         };
         let pieces = parser.pieces();
         parser.check_length(&pieces);
         parser.check_characters(&pieces);
         // After an unmatched angle bracket, text and placeholders cannot be distinguished.
-        if !parser.broken {
+        if !parser.is_malformed {
             parser.check_braces(&pieces);
-            parser.check_signs(&pieces);
+            parser.check_sigils(&pieces);
             parser.check_ends(&pieces);
         }
-        parser.plan(pieces)
+        parser.build(pieces)
     }
 }
 
@@ -99,7 +99,7 @@ struct Parser<'a> {
     scope: &'a Scope,
     mistakes: &'a mut Mistakes,
     /// An unmatched angle bracket was found.
-    broken: bool,
+    is_malformed: bool,
 }
 
 impl Parser<'_> {
@@ -132,7 +132,7 @@ impl Parser<'_> {
             } else if c == '<' {
                 let end = rest[1..].find(['<', '>']).map(|end| at + 1 + end);
                 let Some(end) = end.filter(|&end| self.text[end..].starts_with('>')) else {
-                    self.broken = true;
+                    self.is_malformed = true;
                     self.mistake(
                         at..at + 1,
                         "`<` opens a placeholder that is never closed: write `<name>` to insert a \
@@ -156,7 +156,7 @@ impl Parser<'_> {
                 literal_start = at;
             } else {
                 if c == '>' {
-                    self.broken = true;
+                    self.is_malformed = true;
                     self.mistake(
                         at..at + 1,
                         "`>` closes no placeholder: write `<name>` to insert a parameter, or `>>` \
@@ -186,12 +186,12 @@ impl Parser<'_> {
                     .into(),
             );
         }
-        let length: usize = pieces.iter().map(|piece| piece.kind.least_length()).sum();
-        if length > LONGEST_KEY {
+        let length: usize = pieces.iter().map(|piece| piece.kind.min_length()).sum();
+        if length > MAX_KEY {
             self.mistake(
                 0..self.text.len(),
                 format!(
-                    "the key is at least {length} bytes long: a key has at most {LONGEST_KEY} \
+                    "the key is at least {length} bytes long: a key has at most {MAX_KEY} \
                      bytes, write a shorter one"
                 ),
             );
@@ -245,12 +245,12 @@ impl Parser<'_> {
         }
     }
 
-    fn plan(&mut self, pieces: Vec<Piece>) -> Template {
+    fn build(&mut self, pieces: Vec<Piece>) -> Template {
         // The length of a value and of its escapes is known only when it is written.
         let capacity = match pieces.as_slice() {
             [] => 0,
-            [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.least_length(),
-            _ => LONGEST_KEY,
+            [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.min_length(),
+            _ => MAX_KEY,
         };
         let ends: Vec<Option<char>> = (0..pieces.len()).map(|at| end(&pieces[at..])).collect();
         let parts = pieces
@@ -326,7 +326,7 @@ impl Parser<'_> {
     }
 
     fn is_known(&self, word: &str) -> bool {
-        self.known(word).is_some()
+        self.known_name(word).is_some()
     }
 
     /// Returns the names with which a placeholder can start, including those that a pattern hides.
@@ -337,14 +337,14 @@ impl Parser<'_> {
     }
 
     /// Returns the name that equals `word`.
-    fn known(&self, word: &str) -> Option<String> {
+    fn known_name(&self, word: &str) -> Option<String> {
         let plain = word.strip_prefix("r#").unwrap_or(word);
         self.names().into_iter().find(|name| name == plain)
     }
 
     /// Returns the name that equals `word`, or is close to it.
-    fn meant(&self, word: &str) -> Option<String> {
-        self.known(word).or_else(|| {
+    fn closest_name(&self, word: &str) -> Option<String> {
+        self.known_name(word).or_else(|| {
             let names = self.names();
             nearest(word, names.iter().map(String::as_str)).map(str::to_owned)
         })
@@ -401,21 +401,21 @@ impl Parser<'_> {
         message
     }
 
-    fn explain(&self, inside: &str, mistake: &NotAPath) -> String {
+    fn explain(&self, inside: &str, mistake: &PathError) -> String {
         match mistake {
-            NotAPath::Empty => format!(
+            PathError::Empty => format!(
                 "`<>` names no parameter: write `{}`, or `<<` and `>>` for literal angle brackets",
                 self.example()
             ),
-            NotAPath::Position => format!(
+            PathError::Position => format!(
                 "`<{inside}>`: parameters are inserted by name, not by position: write `{}`",
                 self.example()
             ),
-            NotAPath::Format(path) => format!(
+            PathError::Format(path) => format!(
                 "`<{inside}>`: a placeholder takes no format, its value is inserted by `Display`: \
                  write `<{path}>`"
             ),
-            NotAPath::Other => format!(
+            PathError::Other => format!(
                 "`<{inside}>` is not a placeholder: write a parameter or `self`, then fields or \
                  method calls without arguments, such as `<item_id>`, `<order.id>` or \
                  `<self.tenant()>`; pass what takes more than that as a parameter"
@@ -446,7 +446,7 @@ fn end(pieces: &[Piece]) -> Option<char> {
 
 impl Kind {
     /// Returns the minimum length in bytes. A value has at least one byte.
-    fn least_length(&self) -> usize {
+    fn min_length(&self) -> usize {
         match self {
             Kind::Literal(text) => text.len(),
             Kind::Placeholder(_) => 1,
@@ -467,7 +467,7 @@ fn unraw(name: &Ident) -> String {
 }
 
 mod braces;
-mod signs;
+mod sigils;
 
 #[cfg(test)]
 mod properties;

@@ -14,7 +14,7 @@ use crate::protocol::messages::{
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
@@ -188,7 +188,7 @@ impl Seen {
     }
 
     fn proof(&mut self, key: usize, proof: &mut Proof) {
-        proof.sent = Moment(0);
+        proof.sent = BootInstant(0);
         self.token(key, &mut proof.token);
     }
 
@@ -229,7 +229,7 @@ impl Seen {
     }
 
     pub(super) fn renew(&mut self, mut reply: RenewReply) -> Reply {
-        reply.sent = Moment(0);
+        reply.sent = BootInstant(0);
         Reply::Renew(reply)
     }
 

@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::op::{Act, By, Op, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
-use crate::config::options::FENCE_TTL;
+use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
 use crate::protocol::messages::{Grant, Owner};
@@ -44,7 +44,7 @@ fn settings(max_waiters: u32) -> Settings {
     Settings {
         max_waiters,
         // Different for each client, so that a fence shows which client wrote it.
-        fence_ttl: FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
+        fence_ttl: DEFAULT_FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
         ..Settings::named(NAME)
     }
 }

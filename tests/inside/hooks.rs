@@ -11,7 +11,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::Owner;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 
 /// A clock that only advances on request.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl HandClock {
 }
 
 impl Clock for HandClock {
-    fn now(&self) -> Moment {
-        Moment(self.now.load(Ordering::Relaxed))
+    fn now(&self) -> BootInstant {
+        BootInstant(self.now.load(Ordering::Relaxed))
     }
 
     fn wall_micros(&self) -> u64 {
@@ -86,7 +86,7 @@ fn text(owner_id: &OwnerId) -> String {
 }
 
 impl MemoryServer {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         self.0.clock.now()
     }
 
@@ -168,7 +168,7 @@ impl MemoryServer {
         self.state().locks.with(key, now, |lock| {
             for entry in lock.queue.entries.values_mut() {
                 if text(&entry.owner_id) == owner {
-                    entry.deadline = Moment(0);
+                    entry.deadline = BootInstant(0);
                 }
             }
         });

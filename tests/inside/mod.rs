@@ -36,7 +36,7 @@ pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockM
 
 /// Sets the runtime of the manager's background work, so that its tasks can be counted.
 pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManagerBuilder {
-    builder.parts.elsewhere = Some(runtime);
+    builder.parts.background_runtime = Some(runtime);
     builder
 }
 

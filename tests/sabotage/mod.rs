@@ -16,7 +16,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
-use crate::util::clock::{BootClock, Clock, Moment};
+use crate::util::clock::{BootClock, BootInstant, Clock};
 use hasty::Hasty;
 
 /// Breaks the parts of a manager as the saboteur that `DISTLOCK_SABOTAGE` names does.
@@ -30,7 +30,7 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
         parts.clock = Arc::new(MonotonicClock::default());
     }
     if !rules.own_thread {
-        parts.elsewhere = Handle::try_current().ok();
+        parts.background_runtime = Handle::try_current().ok();
     }
     if !rules.listen_first {
         parts.transport_factory = |sockets| Arc::new(Deaf(Arc::new(sockets)));
@@ -43,10 +43,10 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
 
 /// A clock that stands still while the machine is suspended, as `std::time::Instant` does.
 #[derive(Debug, Default)]
-struct MonotonicClock(OnceLock<(Instant, Moment)>);
+struct MonotonicClock(OnceLock<(Instant, BootInstant)>);
 
 impl Clock for MonotonicClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         let (origin, at) = *self.0.get_or_init(|| (Instant::now(), BootClock.now()));
         at + origin.elapsed()
     }

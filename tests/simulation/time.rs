@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 
 const HOUR: i128 = 3_600_000_000_000;
 
@@ -60,8 +60,8 @@ impl ServerClock {
 }
 
 impl Clock for ServerClock {
-    fn now(&self) -> Moment {
-        Moment(u64::try_from(HOUR + self.nanos()).unwrap())
+    fn now(&self) -> BootInstant {
+        BootInstant(u64::try_from(HOUR + self.nanos()).unwrap())
     }
 
     fn wall_micros(&self) -> u64 {
@@ -79,11 +79,11 @@ pub(crate) struct BootClock {
 }
 
 impl Clock for BootClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         let elapsed = i128::try_from(self.time.elapsed().as_nanos()).unwrap();
         let origin = i128::try_from(self.origin.as_nanos()).unwrap();
         let nanos = origin + elapsed + elapsed * self.drift / 1_000_000;
-        Moment(u64::try_from(nanos).unwrap())
+        BootInstant(u64::try_from(nanos).unwrap())
     }
 
     fn wall_micros(&self) -> u64 {

@@ -115,7 +115,7 @@ impl World {
             random: Arc::new(random.fork()),
             ..Parts::default()
         };
-        let assembly = Assembly::on(executor, parts);
+        let assembly = Assembly::on_executor(executor, parts);
         let (server, network) = (self.server.clone(), self.network.clone());
         let site = Site::new(index, host.clone(), server, network, random.fork());
         let user = User {
@@ -123,7 +123,7 @@ impl World {
             id,
             clock,
             random: Arc::new(random.fork()),
-            events: assembly.mailbox.sink(),
+            events: assembly.event_receiver.sink(),
             is_idle: assembly.is_idle(),
             scripts: SCRIPTS.clone(),
             // One call opens a runtime connection, because a world is short.

@@ -5,67 +5,67 @@ use std::time::Duration;
 use distlock::__doctor::ServerRole;
 
 use crate::doctor::diagnostic::{Diagnostic, Severity};
-use crate::doctor::facts::Facts;
+use crate::doctor::facts::ServerFacts;
 
 /// The default lease of a lock.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The oldest supported server. Older ones lack features that the scripts need.
-const OLDEST: (u32, u32) = (6, 2);
+const MIN_VERSION: (u32, u32) = (6, 2);
 /// The oldest supported cluster, because it introduced sharded channels.
-const OLDEST_CLUSTER: (u32, u32) = (7, 0);
+const MIN_CLUSTER_VERSION: (u32, u32) = (7, 0);
 /// Maximum clock skew. With more, the displayed times are wrong.
-const CLOCK: Duration = Duration::from_secs(1);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// The percentage of used memory from which the server may soon refuse writes.
-const FULL_PERCENT: u64 = 90;
+const MAX_MEMORY_PERCENT: u64 = 90;
 /// The round trips of a nearby store, and of one that stalls.
-const NEAR: Duration = Duration::from_millis(5);
-const STALLED: Duration = Duration::from_millis(250);
+const MAX_MEDIAN_ROUND_TRIP: Duration = Duration::from_millis(5);
+const MAX_ROUND_TRIP: Duration = Duration::from_millis(250);
 /// Minimum output buffer. Messages of this size may wait for a client: a grant has some 200 bytes.
-const LEAST_BUFFER: u64 = 1 << 20;
+const MIN_OUTPUT_BUFFER: u64 = 1 << 20;
 /// Upper limit of a failover (ms). The shortest leases in use are not much longer.
-const LONG_FAILOVER: u64 = 15_000;
+const MAX_NODE_TIMEOUT: u64 = 15_000;
 
 /// Returns the diagnostics about one server.
-pub(super) fn of(facts: &Facts) -> Vec<Diagnostic> {
-    let mut judge = Judge {
+pub(super) fn of(facts: &ServerFacts) -> Vec<Diagnostic> {
+    let mut checks = Checks {
         facts,
         diagnostics: Vec::new(),
     };
     if let Some(outage) = &facts.outage {
-        judge.say(
+        checks.add(
             "connection",
             Severity::Error,
             outage,
             "see that the server runs, and that it can be reached from here",
         );
     } else if let ServerRole::Sentinel { .. } = facts.role {
-        judge.sentinel();
+        checks.sentinel();
     } else {
-        judge.latency();
-        judge.clock();
-        judge.rights();
-        judge.version();
-        judge.eviction();
-        judge.memory();
-        judge.clients();
-        judge.persistence();
-        judge.replicas();
-        judge.messages();
+        checks.latency();
+        checks.clock();
+        checks.rights();
+        checks.version();
+        checks.eviction();
+        checks.memory();
+        checks.clients();
+        checks.persistence();
+        checks.replicas();
+        checks.messages();
         if facts.role == ServerRole::Primary {
-            judge.cluster();
+            checks.cluster();
         }
     }
-    judge.diagnostics
+    checks.diagnostics
 }
 
-struct Judge<'a> {
-    facts: &'a Facts,
+struct Checks<'a> {
+    facts: &'a ServerFacts,
     diagnostics: Vec<Diagnostic>,
 }
 
-impl<'a> Judge<'a> {
-    fn say(
+impl<'a> Checks<'a> {
+    fn add(
         &mut self,
         check: &'static str,
         severity: Severity,
@@ -84,9 +84,9 @@ impl<'a> Judge<'a> {
     /// Adds a diagnostic that is `Ok` or `Warning`; in the second case, with the help.
     fn expect(&mut self, is_good: bool, check: &'static str, message: String, help: &str) {
         if is_good {
-            self.say(check, Severity::Ok, message, "");
+            self.add(check, Severity::Ok, message, "");
         } else {
-            self.say(check, Severity::Warning, message, help);
+            self.add(check, Severity::Warning, message, help);
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Judge<'a> {
 
     /// Adds a diagnostic about a missing fact. `rights` reports the reason once for all of them.
     fn unknown(&mut self, check: &'static str, wanted: &str) {
-        self.say(
+        self.add(
             check,
             Severity::Warning,
             format!("could not be asked ({wanted})"),
@@ -115,11 +115,11 @@ impl<'a> Judge<'a> {
     }
 
     fn rights(&mut self) {
-        let asked = [
+        let commands = [
             ("INFO", &self.facts.info),
             ("CONFIG GET", &self.facts.settings),
         ];
-        let denied = asked
+        let denied = commands
             .into_iter()
             .filter_map(|(command, fields)| Some(format!("{command}: {}", fields.as_ref().err()?)));
         let denied: Vec<_> = denied.collect();
@@ -143,22 +143,22 @@ impl<'a> Judge<'a> {
         let mut numbers = version
             .split('.')
             .map(|number| number.parse::<u32>().unwrap_or(0));
-        let is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let oldest = if self.facts.role == ServerRole::Primary {
-            OLDEST_CLUSTER
+        let version_numbers = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let min_version = if self.facts.role == ServerRole::Primary {
+            MIN_CLUSTER_VERSION
         } else {
-            OLDEST
+            MIN_VERSION
         };
         let shown = match self.info("valkey_version") {
             Some(valkey) => format!("Valkey {valkey}"),
             None => format!("Redis {version}"),
         };
-        if is >= oldest {
-            return self.say("version", Severity::Ok, shown, "");
+        if version_numbers >= min_version {
+            return self.add("version", Severity::Ok, shown, "");
         }
-        let (major, minor) = oldest;
+        let (major, minor) = min_version;
         let help = format!("at least Redis {major}.{minor} is needed, or Valkey");
-        self.say("version", Severity::Error, shown, &help);
+        self.add("version", Severity::Error, shown, &help);
     }
 
     fn eviction(&mut self) {
@@ -182,7 +182,7 @@ impl<'a> Judge<'a> {
         };
         let limit = limit.map_or("unknown".into(), bytes);
         let message = format!("maxmemory-policy {policy}, maxmemory {limit}");
-        self.say("eviction", severity, message, help);
+        self.add("eviction", severity, message, help);
     }
 
     fn memory(&mut self) {
@@ -192,7 +192,7 @@ impl<'a> Judge<'a> {
         };
         let percent = used.saturating_mul(100) / limit;
         self.expect(
-            percent < FULL_PERCENT,
+            percent < MAX_MEMORY_PERCENT,
             "memory",
             format!("{} of {} used ({percent} %)", bytes(used), bytes(limit)),
             "a full server refuses locks (OOM): raise maxmemory, or find out what fills it",
@@ -225,7 +225,7 @@ impl<'a> Judge<'a> {
             Some(save) => format!(", save {save}"),
         };
         if log != "1" {
-            return self.say(
+            return self.add(
                 "persistence",
                 Severity::Warning,
                 format!("appendonly no{snapshots}"),
@@ -249,11 +249,11 @@ impl<'a> Judge<'a> {
         };
         if role != "master" {
             let help = "locks are on the master: connect to that one";
-            return self.say("replicas", Severity::Error, format!("it is a {role}"), help);
+            return self.add("replicas", Severity::Error, format!("it is a {role}"), help);
         }
         if connected == 0 {
             let message = "none, so no failover can forget a lock";
-            return self.say("replicas", Severity::Ok, message, "");
+            return self.add("replicas", Severity::Ok, message, "");
         }
         let is_online = |place: &u64| {
             let line = self.info(&format!("slave{place}")).unwrap_or_default();
@@ -267,7 +267,7 @@ impl<'a> Judge<'a> {
              show fencing tokens to what must not be written twice"
         };
         let message = format!("{online} of {connected} replicas online");
-        self.say("replicas", Severity::Warning, message, help);
+        self.add("replicas", Severity::Warning, message, help);
     }
 
     fn messages(&mut self) {
@@ -285,7 +285,7 @@ impl<'a> Judge<'a> {
             limit => bytes(limit),
         };
         self.expect(
-            [hard, soft].iter().all(|limit| *limit == 0 || *limit >= LEAST_BUFFER),
+            [hard, soft].iter().all(|limit| *limit == 0 || *limit >= MIN_OUTPUT_BUFFER),
             "messages",
             format!("output buffer limits for pubsub: hard {}, soft {}", shown(hard), shown(soft)),
             "a client that is slow for a moment is cut off, with its grants: CONFIG SET client-output-buffer-limit \
@@ -297,31 +297,31 @@ impl<'a> Judge<'a> {
         let Some((ahead, uncertain)) = self.facts.clock else {
             return;
         };
-        let away = Duration::from_micros(ahead.unsigned_abs());
+        let offset = Duration::from_micros(ahead.unsigned_abs());
         let direction = if ahead < 0 { "behind" } else { "ahead of" };
         self.expect(
-            away.saturating_sub(uncertain) <= CLOCK,
+            offset.saturating_sub(uncertain) <= MAX_CLOCK_SKEW,
             "clock",
-            format!("{away:.1?} {direction} ours, give or take {uncertain:.1?}"),
+            format!("{offset:.1?} {direction} ours, give or take {uncertain:.1?}"),
             "leases do not depend on it, but since when a lock is held is shown wrong; have both machines keep the time \
              (NTP), without steps",
         );
     }
 
     fn latency(&mut self) {
-        let mut rounds = self.facts.rounds.clone();
-        rounds.sort_unstable();
-        let Some(longest) = rounds.last() else {
+        let mut round_trips = self.facts.round_trips.clone();
+        round_trips.sort_unstable();
+        let Some(longest) = round_trips.last() else {
             return;
         };
-        let (count, median) = (rounds.len(), rounds[rounds.len() / 2]);
-        let help = if *longest > STALLED {
+        let (count, median) = (round_trips.len(), round_trips[round_trips.len() / 2]);
+        let help = if *longest > MAX_ROUND_TRIP {
             "something stalls, here, there or between: see SLOWLOG GET and LATENCY DOCTOR; leases must be much longer"
         } else {
             "a lock costs two of these: bring the store nearer, or hold fewer locks for longer"
         };
         self.expect(
-            *longest <= STALLED && median <= NEAR,
+            *longest <= MAX_ROUND_TRIP && median <= MAX_MEDIAN_ROUND_TRIP,
             "latency",
             format!("{count} round trips: p50 {median:.1?}, longest {longest:.1?}"),
             help,
@@ -348,14 +348,14 @@ impl<'a> Judge<'a> {
                 "no failover can begin, because more sentinels have to agree than there are: SENTINEL SET {service} quorum {}",
                 sentinels / 2 + 1
             );
-            self.say("failover", Severity::Error, message, &help);
+            self.add("failover", Severity::Error, message, &help);
         } else if down_after >= DEFAULT_LEASE * 2 / 3 {
             let help = format!(
                 "locks with a lease below {:?} are lost before a failover can begin, and {DEFAULT_LEASE:?} is the default: SENTINEL \
                  SET {service} down-after-milliseconds 5000, or choose longer leases",
                 down_after.saturating_mul(3) / 2
             );
-            self.say("failover", Severity::Warning, message, &help);
+            self.add("failover", Severity::Warning, message, &help);
         } else {
             self.expect(
                 quorum < sentinels && sentinels >= 3,
@@ -383,7 +383,7 @@ impl<'a> Judge<'a> {
         self.expect_setting(
             "node-timeout",
             "cluster-node-timeout",
-            |set| set.parse().unwrap_or(0) <= LONG_FAILOVER,
+            |set| set.parse().unwrap_or(0) <= MAX_NODE_TIMEOUT,
             "for so long nobody takes over from a primary that is dead, and its locks are lost in the meantime: CONFIG SET \
              cluster-node-timeout 5000, or longer leases",
         );

@@ -7,7 +7,7 @@ use distlock::__doctor::{Server, ServerConnection, ServerRole};
 use distlock::Error;
 
 /// Number of round trips that are measured.
-const ROUNDS: usize = 20;
+const ROUND_TRIPS: usize = 20;
 
 /// The settings that matter to locks and are not in `INFO`. Before Redis 7, each must be requested
 /// separately.
@@ -25,7 +25,7 @@ type Fields = Result<BTreeMap<String, String>, String>;
 
 /// The data that a server reports about itself. Locks need none of it, so a server may withhold it.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct ServerFacts {
     pub(super) server: String,
     /// The role of the server in the store.
     pub(super) role: ServerRole,
@@ -36,24 +36,24 @@ pub(super) struct Facts {
     /// The reply to `CONFIG GET`. A setting that the server does not have is missing.
     pub(super) settings: Fields,
     /// The durations of the round trips.
-    pub(super) rounds: Vec<Duration>,
+    pub(super) round_trips: Vec<Duration>,
     /// How many microseconds its clock is ahead of ours, and how much of that may be latency.
     pub(super) clock: Option<(i64, Duration)>,
 }
 
-impl Facts {
+impl ServerFacts {
     /// Queries a server about itself.
     pub(super) async fn of(server: &Server) -> Self {
-        let mut facts = Facts {
+        let mut facts = ServerFacts {
             server: server.address.clone(),
             role: server.role.clone(),
             outage: None,
             info: Ok(BTreeMap::new()),
             settings: Ok(BTreeMap::new()),
-            rounds: Vec::with_capacity(ROUNDS),
+            round_trips: Vec::with_capacity(ROUND_TRIPS),
             clock: None,
         };
-        facts.outage = match facts.ask(server).await {
+        facts.outage = match facts.query(server).await {
             Err(Error::Unavailable { outage, detail, .. }) => Some(format!("{detail} ({outage})")),
             Err(error) => Some(error.to_string()),
             Ok(()) => None,
@@ -61,7 +61,7 @@ impl Facts {
         facts
     }
 
-    async fn ask(&mut self, server: &Server) -> Result<(), Error> {
+    async fn query(&mut self, server: &Server) -> Result<(), Error> {
         let connection = server.connect().await?;
         if let ServerRole::Sentinel { service } = &server.role {
             let fields = connection.send(&["SENTINEL", "MASTER", service]).await;
@@ -76,13 +76,13 @@ impl Facts {
             let settings = settings(&connection, &server.role).await;
             self.settings = settings.map_err(detail);
         }
-        for _ in 0..ROUNDS {
-            let (took, ahead) = round(&connection).await?;
+        for _ in 0..ROUND_TRIPS {
+            let (took, ahead) = round_trip(&connection).await?;
             // The fastest reply has the most accurate time.
-            if self.rounds.iter().all(|other| took < *other) {
+            if self.round_trips.iter().all(|other| took < *other) {
                 self.clock = Some((ahead, took / 2));
             }
-            self.rounds.push(took);
+            self.round_trips.push(took);
         }
         Ok(())
     }
@@ -112,14 +112,21 @@ async fn settings(
 }
 
 /// Returns the duration of a round trip, and how many microseconds the server's clock is ahead.
-async fn round(connection: &ServerConnection) -> Result<(Duration, i64), Error> {
+async fn round_trip(connection: &ServerConnection) -> Result<(Duration, i64), Error> {
     let (sent, wall) = (Instant::now(), SystemTime::now());
     let (seconds, micros) = connection.send(&["TIME"]).await?;
     let took = sent.elapsed();
-    let there = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    let here = wall.duration_since(UNIX_EPOCH).unwrap_or_default() + took / 2;
-    let away = i64::try_from(there.abs_diff(here).as_micros()).unwrap_or(i64::MAX);
-    Ok((took, if there < here { -away } else { away }))
+    let server_time = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    let local_time = wall.duration_since(UNIX_EPOCH).unwrap_or_default() + took / 2;
+    let offset = i64::try_from(server_time.abs_diff(local_time).as_micros()).unwrap_or(i64::MAX);
+    Ok((
+        took,
+        if server_time < local_time {
+            -offset
+        } else {
+            offset
+        },
+    ))
 }
 
 fn detail(error: Error) -> String {

@@ -14,15 +14,15 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::connect::builder;
 use crate::doctor::diagnostic::{Diagnostic, Severity};
-use crate::doctor::facts::Facts;
-use crate::exit::{Ended, FOUND_ERROR};
+use crate::doctor::facts::ServerFacts;
+use crate::exit::{CommandResult, FOUND_ERROR};
 use crate::output;
 use crate::output::table::wrap;
 
 /// The column at which the text of a diagnostic begins.
 const INDENT: usize = 31;
 
-pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
+pub(crate) async fn main(mut global: Global, store: Option<String>) -> CommandResult {
     global.url = store.or(global.url);
     let (builder, url) = builder(&global)?;
     let manager = builder.clone().connect(&url).await?;
@@ -46,7 +46,7 @@ async fn diagnostics(
 ) -> Result<Vec<Diagnostic>, Error> {
     let mut diagnostics = vec![trial::of(manager).await];
     for server in __doctor::servers(builder, url).await? {
-        diagnostics.extend(checks::of(&Facts::of(&server).await));
+        diagnostics.extend(checks::of(&ServerFacts::of(&server).await));
     }
     Ok(diagnostics)
 }

@@ -13,16 +13,16 @@ const KEY: &str = "distlock-doctor";
 const WAIT: Duration = Duration::from_secs(5);
 
 /// A slower hand-off was found by polling, not by a notification.
-const PROMPT: Duration = Duration::from_millis(40);
+const MAX_HAND_OFF: Duration = Duration::from_millis(40);
 
 /// The pause between two checks of the trial's queue.
-const AGAIN: Duration = Duration::from_millis(2);
+const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Acquires a lock, lets a second call wait for it, hands it over, and releases it.
 pub(super) async fn of(manager: &LockManager) -> Diagnostic {
-    let handed_on = hand_off(manager).await;
-    let (severity, help) = match &handed_on {
-        Ok(took) if *took <= PROMPT => (Severity::Ok, ""),
+    let handed_off = hand_off(manager).await;
+    let (severity, help) = match &handed_off {
+        Ok(took) if *took <= MAX_HAND_OFF => (Severity::Ok, ""),
         Ok(_) => (
             Severity::Warning,
             "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
@@ -51,7 +51,7 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
         ),
         Err(_) => (Severity::Error, "no lock can be had as long as this is so"),
     };
-    let message = match handed_on {
+    let message = match handed_off {
         Ok(took) => format!("acquired, waited for, handed on after {took:.1?} and released"),
         Err(error) => error.to_string(),
     };
@@ -69,11 +69,11 @@ async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
     let lock = manager.lock(KEY).wait(WAIT).lease(WAIT * 2);
     let first = lock.acquire().await?;
     let release = async {
-        let began = Instant::now();
-        while began.elapsed() < WAIT
+        let started = Instant::now();
+        while started.elapsed() < WAIT
             && matches!(manager.inspect(KEY).await, Ok(state) if state.queue_length == 0)
         {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
         }
         let released = Instant::now();
         first.release().await.map(|()| released)

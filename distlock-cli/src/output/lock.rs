@@ -3,7 +3,7 @@
 use distlock::{Holder, LockState};
 use serde_json::{Value, json};
 
-use crate::output::time::{ago, millis, moment};
+use crate::output::time::{ago, millis, rfc3339};
 
 /// Returns a lock as JSON.
 pub(crate) fn as_json(lock: &LockState) -> Value {
@@ -22,8 +22,8 @@ pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "client": holder.client,
         "fencing_token": holder.fencing_token.map(|token| token.get()),
-        "held_since": moment(holder.held_since),
+        "held_since": rfc3339(holder.held_since),
         "held_ms": millis(Some(ago(holder.held_since))),
-        "kept_until": holder.kept_until.map(moment),
+        "kept_until": holder.kept_until.map(rfc3339),
     })
 }

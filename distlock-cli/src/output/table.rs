@@ -9,7 +9,7 @@ pub(crate) const WIDTH: usize = 80;
 const GAP: &str = "  ";
 
 /// Minimum width of a shortened column.
-const LEAST: usize = 8;
+const MIN_WIDTH: usize = 8;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,9 @@ fn widths(columns: &[Column], rows: &[Vec<String>]) -> Vec<usize> {
     let mut widths: Vec<_> = columns.iter().enumerate().map(widest).collect();
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > WIDTH {
-        let texts = columns
-            .iter()
-            .enumerate()
-            .filter(|(place, column)| matches!(column, Column::Text(_)) && widths[*place] > LEAST);
+        let texts = columns.iter().enumerate().filter(|(place, column)| {
+            matches!(column, Column::Text(_)) && widths[*place] > MIN_WIDTH
+        });
         let Some((widest, _)) = texts.max_by_key(|(place, _)| widths[*place]) else {
             break;
         };
@@ -86,17 +85,17 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let kept = width.saturating_sub(1);
-    let head = up_to(text.chars(), kept.div_ceil(2));
-    let tail = up_to(text.chars().rev(), kept / 2);
+    let head = take_width(text.chars(), kept.div_ceil(2));
+    let tail = take_width(text.chars().rev(), kept / 2);
     let tail: String = tail.chars().rev().collect();
     format!("{head}…{tail}")
 }
 
-fn up_to(chars: impl Iterator<Item = char>, width: usize) -> String {
-    let mut left = width;
+fn take_width(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut remaining = width;
     let fits = |char: &char| {
-        let rest = left.checked_sub(char.width().unwrap_or(0));
-        left = rest.unwrap_or(left);
+        let rest = remaining.checked_sub(char.width().unwrap_or(0));
+        remaining = rest.unwrap_or(remaining);
         rest.is_some()
     };
     chars.take_while(fits).collect()
@@ -114,7 +113,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Wraps the words at the width of a line. Lines after the first begin with `indent` spaces.
 pub(crate) fn wrap(text: &str, indent: usize) -> String {
-    let width = WIDTH.saturating_sub(indent).max(LEAST);
+    let width = WIDTH.saturating_sub(indent).max(MIN_WIDTH);
     let mut lines = vec![String::new()];
     for word in printable(text).split_whitespace() {
         // A single word may be too long for any line.

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 /// The latest time that is shown, in the year 9999.
-const LATEST: Duration = Duration::from_secs(253_402_300_799);
+const MAX_TIME: Duration = Duration::from_secs(253_402_300_799);
 
 /// Returns a time as in RFC 3339, in UTC. Clocks of servers may return any value.
-pub(crate) fn moment(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let since = since.unwrap_or_default().min(LATEST);
+    let since = since.unwrap_or_default().min(MAX_TIME);
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
@@ -21,8 +21,8 @@ pub(crate) fn kept(until: SystemTime) -> String {
 
 /// Returns the same text without its first word.
 pub(crate) fn kept_until(until: SystemTime) -> String {
-    let moment = moment(until);
-    let time = moment.get(11..19).unwrap_or(&moment);
+    let text = rfc3339(until);
+    let time = text.get(11..19).unwrap_or(&text);
     format!("until {time}Z, work finished")
 }
 
@@ -77,14 +77,14 @@ mod tests {
     fn a_clock_may_say_anything() {
         let zero = SystemTime::UNIX_EPOCH;
         assert_eq!(
-            moment(zero + Duration::from_secs(1)),
+            rfc3339(zero + Duration::from_secs(1)),
             "1970-01-01T00:00:01.000Z"
         );
         assert_eq!(
-            moment(zero - Duration::from_secs(9)),
+            rfc3339(zero - Duration::from_secs(9)),
             "1970-01-01T00:00:00.000Z"
         );
-        assert!(moment(zero + LATEST * 2).starts_with("9999"));
+        assert!(rfc3339(zero + MAX_TIME * 2).starts_with("9999"));
         assert_eq!(
             ago(SystemTime::now() + Duration::from_secs(99)),
             Duration::ZERO

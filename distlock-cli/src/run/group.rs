@@ -8,7 +8,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Interval between checks of a group that has members other than our children.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process group.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Exit {
 
 /// A change in the state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ChildEvent {
     Ended(Pid, Exit),
     /// The child was stopped by this signal.
     Stopped(Pid, Signal),
@@ -79,21 +79,21 @@ pub(super) fn adopt_orphans() {
 }
 
 /// Returns the changes in the state of this process's children since the last call.
-pub(super) fn news() -> Vec<News> {
+pub(super) fn child_events() -> Vec<ChildEvent> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     loop {
         match waitpid(None, Some(flags)) {
             Ok(WaitStatus::Exited(pid, code)) => {
                 // The kernel keeps the low byte.
-                news.push(News::Ended(pid, Exit::Code((code & 0xff) as u8)));
+                events.push(ChildEvent::Ended(pid, Exit::Code((code & 0xff) as u8)));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                news.push(News::Ended(pid, Exit::Signal(signal as i32)));
+                events.push(ChildEvent::Ended(pid, Exit::Signal(signal as i32)));
             }
-            Ok(WaitStatus::Stopped(pid, signal)) => news.push(News::Stopped(pid, signal)),
+            Ok(WaitStatus::Stopped(pid, signal)) => events.push(ChildEvent::Stopped(pid, signal)),
             Err(Errno::EINTR) => {}
-            Ok(WaitStatus::StillAlive) | Err(_) => return news,
+            Ok(WaitStatus::StillAlive) | Err(_) => return events,
             Ok(_) => {}
         }
     }

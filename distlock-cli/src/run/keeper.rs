@@ -24,12 +24,12 @@ use crate::run::program::this_program;
 const TICK: Duration = Duration::from_millis(100);
 
 /// The size of a deadline: its group in the upper half, and its time in the lower.
-const WORD: usize = 16;
+const DEADLINE_SIZE: usize = 16;
 
 /// The handle of `run` for the keeper.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    line: UnixStream,
+    socket: UnixStream,
     pub(super) process: Pid,
 }
 
@@ -37,15 +37,15 @@ impl Keeper {
     /// Starts the keeper in its own process group, so that the terminal's signals do not reach it.
     /// A known deadline is sent before the start, because this process may be stopped in between.
     pub(super) fn start(deadline: Option<Deadline>) -> Result<Self, Failure> {
-        let (mut line, other) = UnixStream::pair()?;
+        let (mut socket, keeper_end) = UnixStream::pair()?;
         // Never wait for a keeper that does not read.
-        line.set_nonblocking(true)?;
+        socket.set_nonblocking(true)?;
         if let Some(deadline) = deadline {
-            line.write_all(&deadline.to_word())?;
+            socket.write_all(&deadline.to_bytes())?;
         }
         let keeper = Command::new(this_program()?)
             .arg("keeper")
-            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdin(Stdio::from(OwnedFd::from(keeper_end)))
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()
@@ -55,7 +55,7 @@ impl Keeper {
             })?;
         let id = i32::try_from(keeper.id()).unwrap_or_default();
         Ok(Keeper {
-            line,
+            socket,
             process: Pid::from_raw(id),
         })
     }
@@ -63,7 +63,7 @@ impl Keeper {
     /// Sends a new deadline to the keeper.
     pub(super) fn extend(&mut self, deadline: Deadline) {
         // On failure, the next deadline follows soon, and a dead keeper is replaced.
-        let _ = self.line.write_all(&deadline.to_word());
+        let _ = self.socket.write_all(&deadline.to_bytes());
     }
 
     /// Ends the keeper. The group must be gone.
@@ -77,22 +77,22 @@ impl Keeper {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     pub(super) group: Group,
-    pub(super) until: Duration,
+    pub(super) expires_at: Duration,
 }
 
 impl Deadline {
-    fn to_word(self) -> [u8; WORD] {
+    fn to_bytes(self) -> [u8; DEADLINE_SIZE] {
         let id = u128::from(self.group.leader().as_raw().unsigned_abs());
-        let nanos = u64::try_from(self.until.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(self.expires_at.as_nanos()).unwrap_or(u64::MAX);
         (id << 64 | u128::from(nanos)).to_le_bytes()
     }
 
-    fn read(word: [u8; WORD]) -> Option<Self> {
-        let word = u128::from_le_bytes(word);
+    fn read(bytes: [u8; DEADLINE_SIZE]) -> Option<Self> {
+        let bytes = u128::from_le_bytes(bytes);
         Some(Deadline {
-            group: Group::of(u32::try_from(word >> 64).ok()?)?,
+            group: Group::of(u32::try_from(bytes >> 64).ok()?)?,
             // The lower half.
-            until: Duration::from_nanos(word as u64),
+            expires_at: Duration::from_nanos(bytes as u64),
         })
     }
 }
@@ -100,58 +100,62 @@ impl Deadline {
 /// Runs the keeper's process. Its stdin is the connection to `run`.
 pub(crate) fn main() -> Result<ExitCode, Failure> {
     let stdin = std::io::stdin();
-    let mut line = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
-    let mut heard = Heard::default();
+    let mut socket = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
+    let mut received = Received::default();
     loop {
         // Read everything: a keeper that was stopped itself must not act on an old deadline.
-        line.set_nonblocking(true)?;
-        while heard.read(&mut line)? {}
-        match heard.deadline {
-            Some(last) if last.group.is_gone() && heard.is_over => return Ok(ExitCode::SUCCESS),
-            Some(last) if heard.is_over => {
+        socket.set_nonblocking(true)?;
+        while received.read(&mut socket)? {}
+        match received.deadline {
+            Some(last) if last.group.is_gone() && received.is_closed => {
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(last) if received.is_closed => {
                 last.group.stop(Signal::SIGKILL);
                 return ended("the process that had the lock was killed, and so was the command");
             }
-            Some(last) if last.until <= now() => {
+            Some(last) if last.expires_at <= now() => {
                 last.group.stop(Signal::SIGKILL);
                 return ended(
                     "the process that has the lock stood still until it was lost; the command was killed",
                 );
             }
-            None if heard.is_over => return Ok(ExitCode::SUCCESS),
+            None if received.is_closed => return Ok(ExitCode::SUCCESS),
             _ => {}
         }
-        let until = heard.deadline.map_or(Duration::MAX, |last| last.until);
-        let left = until.saturating_sub(now());
-        line.set_nonblocking(false)?;
-        line.set_read_timeout(Some(left.clamp(Duration::from_millis(1), TICK)))?;
-        heard.read(&mut line)?;
+        let expires_at = received
+            .deadline
+            .map_or(Duration::MAX, |last| last.expires_at);
+        let remaining = expires_at.saturating_sub(now());
+        socket.set_nonblocking(false)?;
+        socket.set_read_timeout(Some(remaining.clamp(Duration::from_millis(1), TICK)))?;
+        received.read(&mut socket)?;
     }
 }
 
 /// The data received from `run`.
 #[derive(Debug, Default)]
-struct Heard {
+struct Received {
     /// The last deadline that was received.
     deadline: Option<Deadline>,
     /// The other end is closed.
-    is_over: bool,
-    word: [u8; WORD],
+    is_closed: bool,
+    bytes: [u8; DEADLINE_SIZE],
     filled: usize,
 }
 
-impl Heard {
+impl Received {
     /// Reads more data. Returns true if there may be more.
-    fn read(&mut self, line: &mut UnixStream) -> Result<bool, Failure> {
-        match line.read(&mut self.word[self.filled..]) {
+    fn read(&mut self, socket: &mut UnixStream) -> Result<bool, Failure> {
+        match socket.read(&mut self.bytes[self.filled..]) {
             Ok(0) => {
-                self.is_over = true;
+                self.is_closed = true;
                 Ok(false)
             }
             Ok(read) => {
                 self.filled += read;
-                if self.filled == WORD {
-                    self.deadline = Deadline::read(self.word);
+                if self.filled == DEADLINE_SIZE {
+                    self.deadline = Deadline::read(self.bytes);
                     self.filled = 0;
                 }
                 Ok(true)
@@ -161,7 +165,7 @@ impl Heard {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
                 // `run` was killed before all data was read.
                 ErrorKind::ConnectionReset => {
-                    self.is_over = true;
+                    self.is_closed = true;
                     Ok(false)
                 }
                 _ => Err(error.into()),
@@ -170,8 +174,8 @@ impl Heard {
     }
 }
 
-fn ended(why: &str) -> Result<ExitCode, Failure> {
-    let _ = writeln!(std::io::stderr(), "distlock: {why}");
+fn ended(message: &str) -> Result<ExitCode, Failure> {
+    let _ = writeln!(std::io::stderr(), "distlock: {message}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::{Global, OnLost, Run};
 use crate::connect::connect;
-use crate::exit::{Ended, Failure, USAGE};
+use crate::exit::{CommandResult, Failure, USAGE};
 use crate::run::signals::Signals;
 use crate::run::supervisor::Supervisor;
 
@@ -22,7 +22,7 @@ mod signals;
 mod supervisor;
 mod terminal;
 
-pub(crate) async fn main(global: Global, options: Run) -> Ended {
+pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
     let grace = grace(&options)?;
     // From now on, a signal is an event, and never ends this process by itself.
     let mut signals = Signals::listen()?;
@@ -104,7 +104,7 @@ fn grace(options: &Run) -> Result<Duration, Failure> {
                 humantime::format_duration(options.lease),
             ),
         )
-        .about(&options.key));
+        .with_key(&options.key));
     }
     Ok(grace)
 }

@@ -25,7 +25,7 @@ pub(super) enum Event {
     /// A child has ended, or was stopped.
     Child,
     /// This process was stopped, and has been resumed.
-    GoesOn,
+    Resumed,
     /// The signal is for the command.
     ForCommand(signal::Signal),
 }
@@ -38,7 +38,7 @@ impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         let own = [
             (signal::Signal::SIGCHLD, Event::Child),
-            (signal::Signal::SIGCONT, Event::GoesOn),
+            (signal::Signal::SIGCONT, Event::Resumed),
         ];
         let forwarded = FORWARDED.map(|signal| (signal, Event::ForCommand(signal)));
         let signals = own.into_iter().chain(forwarded).map(|(signal, event)| {

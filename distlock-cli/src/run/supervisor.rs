@@ -13,13 +13,13 @@ use nix::unistd::Pid;
 
 use crate::cli::OnLost;
 use crate::exit::{Failure, LOST};
-use crate::run::group::{self, Exit, Group, LOOK_EVERY, News};
+use crate::run::group::{self, CHECK_INTERVAL, ChildEvent, Exit, Group};
 use crate::run::keeper::{self, Deadline, Keeper};
 use crate::run::signals::{Event, Signals};
 use crate::run::{program, terminal};
 
 /// Maximum interval at which the keeper gets the lock's deadline.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const EXTEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The store keeps a lock for at least this long after the lock's safe deadline.
 const MIN_STORE_GRACE: Duration = Duration::from_millis(250);
@@ -35,9 +35,9 @@ pub(super) struct Supervisor {
 
 /// A command without remaining processes.
 #[derive(Debug)]
-struct Gone {
+struct Finished {
     exit: Exit,
-    why: Option<Why>,
+    stop_reason: Option<StopReason>,
     /// Another client may have had the lock before the command ended.
     is_late: bool,
 }
@@ -45,9 +45,9 @@ struct Gone {
 /// The progress of stopping the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Runs,
+    Running,
     /// SIGTERM was sent. SIGKILL follows at this time of the keeper's clock.
-    Told {
+    Terminating {
         kill_at: Duration,
     },
     /// SIGKILL was sent.
@@ -56,7 +56,7 @@ enum Stage {
 
 /// Why the command is stopped.
 #[derive(Debug)]
-enum Why {
+enum StopReason {
     /// No renewal has succeeded for so long that less than the grace is left.
     Failing,
     Lost(Box<Error>),
@@ -69,13 +69,13 @@ struct Running {
     /// `None` if the keeper has ended and could not be replaced yet.
     keeper: Option<Keeper>,
     /// The missing keeper was reported once.
-    is_told_of: bool,
+    is_reported: bool,
     /// The exit of the command's first process.
     exit: Option<Exit>,
     stage: Stage,
-    why: Option<Why>,
+    stop_reason: Option<StopReason>,
     /// The time until which the lock is valid, or was at the last check.
-    until: Duration,
+    expires_at: Duration,
 }
 
 impl Supervisor {
@@ -86,15 +86,19 @@ impl Supervisor {
             Ok(running) => running,
             Err(failure) => {
                 let _ = self.guard.release().await;
-                return Err(failure.about(key));
+                return Err(failure.with_key(key));
             }
         };
-        let Gone { exit, why, is_late } = self.follow(running).await;
+        let Finished {
+            exit,
+            stop_reason,
+            is_late,
+        } = self.follow(running).await;
         let token = self.guard.fencing_token();
         let ended = self.guard.release().await.err();
         let lost = |text: String| {
             let text = format!("lock `{key}` {text} (fencing token {token})");
-            Err(Failure::new(LOST, text).about(&key))
+            Err(Failure::new(LOST, text).with_key(&key))
         };
         let stopped = |error: &Error| {
             let consequence = if is_late {
@@ -105,12 +109,12 @@ impl Supervisor {
             };
             lost(format!("was lost: {}; {consequence}", reason(error)))
         };
-        match (why, ended) {
-            (Some(Why::Lost(error)), _) => stopped(&error),
+        match (stop_reason, ended) {
+            (Some(StopReason::Lost(error)), _) => stopped(&error),
             // The renewals failed until the lock was lost, or this process was stopped before it
             // could kill the command.
-            (Some(Why::Failing), Some(error)) => stopped(&error),
-            (Some(Why::Failing), None) => lost(
+            (Some(StopReason::Failing), Some(error)) => stopped(&error),
+            (Some(StopReason::Failing), None) => lost(
                 "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
                  have the lock, so check for what it left half done, and whether the store can be reached"
                     .into(),
@@ -140,62 +144,64 @@ impl Supervisor {
                 return Err(failure);
             }
         };
-        let until = self.believed_until();
-        keeper.extend(Deadline { group, until });
+        let expires_at = self.lock_deadline();
+        keeper.extend(Deadline { group, expires_at });
         Ok(Running {
             group,
             keeper: Some(keeper),
-            is_told_of: false,
+            is_reported: false,
             exit: None,
-            stage: Stage::Runs,
-            why: None,
-            until,
+            stage: Stage::Running,
+            stop_reason: None,
+            expires_at,
         })
     }
 
     /// Returns the lock's deadline by the keeper's clock, which is never later than the real one.
-    fn believed_until(&self) -> Duration {
+    fn lock_deadline(&self) -> Duration {
         let now = keeper::now();
         now.saturating_add(self.guard.remaining())
     }
 
     /// Follows the command until no process of its group is left.
-    async fn follow(&mut self, mut running: Running) -> Gone {
+    async fn follow(&mut self, mut running: Running) -> Finished {
         let held = self.guard.held();
         loop {
-            running.hear_of_children();
+            running.handle_children();
             if let Some(exit) = running.exit {
                 if running.group.is_gone() {
                     if exit == Exit::Signal(Signal::SIGKILL as i32) && !held.is_held() {
                         // The keeper has already killed the command.
                         let error = held.lost().await;
-                        running.why.get_or_insert(Why::Lost(error.into()));
+                        running
+                            .stop_reason
+                            .get_or_insert(StopReason::Lost(error.into()));
                     }
                     if let Some(keeper) = running.keeper.take() {
                         keeper.end();
                     }
                     terminal::take_back(running.group.leader());
-                    return Gone {
+                    return Finished {
                         exit,
-                        why: running.why,
-                        is_late: keeper::now() > running.until.saturating_add(MIN_STORE_GRACE),
+                        stop_reason: running.stop_reason,
+                        is_late: keeper::now() > running.expires_at.saturating_add(MIN_STORE_GRACE),
                     };
                 }
                 // Other processes of the group have not ended.
-                if running.stage == Stage::Runs {
+                if running.stage == Stage::Running {
                     running.terminate(keeper::now().saturating_add(self.grace));
                 }
             }
             if held.is_held() {
-                running.until = self.believed_until();
-                running.watch();
+                running.expires_at = self.lock_deadline();
+                running.extend_keeper();
             }
-            self.judge(&mut running);
+            self.enforce_deadline(&mut running);
             let pause = self.pause(&running);
             tokio::select! {
-                event = self.signals.next() => running.heed(event),
-                error = held.lost(), if !matches!(running.why, Some(Why::Lost(_))) => {
-                    running.lose(error, self.on_lost, self.grace);
+                event = self.signals.next() => running.handle_signal(event),
+                error = held.lost(), if !matches!(running.stop_reason, Some(StopReason::Lost(_))) => {
+                    running.handle_loss(error, self.on_lost, self.grace);
                 }
                 () = tokio::time::sleep(pause) => {}
             }
@@ -203,83 +209,85 @@ impl Supervisor {
     }
 
     /// Stops the command if a deadline requires it.
-    fn judge(&self, running: &mut Running) {
-        let left = running.until.saturating_sub(keeper::now());
-        let is_failing = self.on_lost == OnLost::Term && left < self.grace;
+    fn enforce_deadline(&self, running: &mut Running) {
+        let remaining = running.expires_at.saturating_sub(keeper::now());
+        let is_failing = self.on_lost == OnLost::Term && remaining < self.grace;
         match running.stage {
             // A process that was just being forked may have escaped.
             Stage::Killed => running.kill(),
-            _ if left.is_zero() => {
-                running.why.get_or_insert(Why::Failing);
+            _ if remaining.is_zero() => {
+                running.stop_reason.get_or_insert(StopReason::Failing);
                 running.kill();
             }
-            Stage::Told { kill_at } if kill_at <= keeper::now() => running.kill(),
-            Stage::Runs if is_failing => {
-                running.why.get_or_insert(Why::Failing);
-                running.terminate(running.until);
+            Stage::Terminating { kill_at } if kill_at <= keeper::now() => running.kill(),
+            Stage::Running if is_failing => {
+                running.stop_reason.get_or_insert(StopReason::Failing);
+                running.terminate(running.expires_at);
             }
-            Stage::Runs | Stage::Told { .. } => {}
+            Stage::Running | Stage::Terminating { .. } => {}
         }
     }
 
     /// Returns how long no action is necessary.
     fn pause(&self, running: &Running) -> Duration {
         let now = keeper::now();
-        let left = running.until.saturating_sub(now);
+        let remaining = running.expires_at.saturating_sub(now);
         let pause = match running.stage {
-            Stage::Killed => LOOK_EVERY,
-            Stage::Told { kill_at } => kill_at.saturating_sub(now).min(left),
-            Stage::Runs => match self.on_lost {
-                OnLost::Term => left.saturating_sub(self.grace),
-                OnLost::Kill => left,
+            Stage::Killed => CHECK_INTERVAL,
+            Stage::Terminating { kill_at } => kill_at.saturating_sub(now).min(remaining),
+            Stage::Running => match self.on_lost {
+                OnLost::Term => remaining.saturating_sub(self.grace),
+                OnLost::Kill => remaining,
             },
         };
         let longest = if running.exit.is_some() {
             // The group may have members that are not our children.
-            LOOK_EVERY
+            CHECK_INTERVAL
         } else {
             // The keeper gets the deadline several times before it expires.
-            TELL_EVERY.min(self.grace / 4).max(Duration::from_millis(5))
+            EXTEND_INTERVAL
+                .min(self.grace / 4)
+                .max(Duration::from_millis(5))
         };
         pause.clamp(Duration::from_millis(1), longest)
     }
 }
 
 impl Running {
-    fn hear_of_children(&mut self) {
-        for news in group::news() {
-            match news {
-                News::Ended(process, exit) if process == self.group.leader() => {
+    fn handle_children(&mut self) {
+        for event in group::child_events() {
+            match event {
+                ChildEvent::Ended(process, exit) if process == self.group.leader() => {
                     self.exit = Some(exit);
                 }
-                News::Ended(process, _)
+                ChildEvent::Ended(process, _)
                     if self.keeper.as_ref().map(|keeper| keeper.process) == Some(process) =>
                 {
                     // From now on, its process id may belong to another process.
                     self.keeper = None;
-                    self.watch();
+                    self.extend_keeper();
                 }
-                News::Stopped(process, signal) if process == self.group.leader() => {
-                    self.stopped(process, signal);
+                ChildEvent::Stopped(process, signal) if process == self.group.leader() => {
+                    self.handle_stop(process, signal);
                 }
                 // An orphan that the command has left behind, or one of its processes was stopped.
-                News::Ended(..) | News::Stopped(..) => {}
+                ChildEvent::Ended(..) | ChildEvent::Stopped(..) => {}
             }
         }
     }
 
     /// Sends the deadline to the keeper. Without a keeper, each call tries to start one.
-    fn watch(&mut self) {
+    fn extend_keeper(&mut self) {
         let deadline = Deadline {
             group: self.group,
-            until: self.until,
+            expires_at: self.expires_at,
         };
         if self.keeper.is_none() {
             match Keeper::start(Some(deadline)) {
                 Ok(keeper) => self.keeper = Some(keeper),
-                Err(failure) if !self.is_told_of => {
-                    self.is_told_of = true;
-                    failure.tell(false);
+                Err(failure) if !self.is_reported => {
+                    self.is_reported = true;
+                    failure.print(false);
                 }
                 Err(_) => {}
             }
@@ -290,7 +298,7 @@ impl Running {
     }
 
     /// Handles a stop of the command, by a key (Ctrl-Z) or because the command uses the terminal.
-    fn stopped(&self, leader: Pid, signal: Signal) {
+    fn handle_stop(&self, leader: Pid, signal: Signal) {
         match signal {
             Signal::SIGTSTP => {
                 eprintln!("distlock: a command under a lock is not put to sleep; it goes on");
@@ -304,11 +312,11 @@ impl Running {
         }
     }
 
-    fn heed(&self, event: Event) {
+    fn handle_signal(&self, event: Event) {
         match event {
             Event::ForCommand(signal) => self.group.signal(signal),
             // The shell has resumed this job, in the foreground or in the background.
-            Event::GoesOn => {
+            Event::Resumed => {
                 terminal::lend(self.group.leader());
                 self.group.signal(Signal::SIGCONT);
             }
@@ -319,7 +327,7 @@ impl Running {
 
     /// Stops the command. No other client gets a revoked lock before it is released or expires,
     /// so there is some time left. A lock that was lost otherwise may already have another holder.
-    fn lose(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
+    fn handle_loss(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
         let revoked = matches!(
             &error,
             Error::Lost {
@@ -327,17 +335,17 @@ impl Running {
                 ..
             }
         );
-        self.why = Some(Why::Lost(Box::new(error)));
+        self.stop_reason = Some(StopReason::Lost(Box::new(error)));
         if !revoked || on_lost == OnLost::Kill {
             self.kill();
-        } else if self.stage == Stage::Runs {
+        } else if self.stage == Stage::Running {
             let kill_at = keeper::now().saturating_add(grace);
-            self.terminate(kill_at.min(self.until));
+            self.terminate(kill_at.min(self.expires_at));
         }
     }
 
     fn terminate(&mut self, kill_at: Duration) {
-        self.stage = Stage::Told { kill_at };
+        self.stage = Stage::Terminating { kill_at };
         self.group.stop(Signal::SIGTERM);
     }
 
@@ -353,7 +361,7 @@ pub(super) fn not_started(key: &str, error: &Error) -> Failure {
     let text = format!(
         "lock `{key}` was lost before the command started: {reason}; the command did not run"
     );
-    Failure::new(LOST, text).about(key)
+    Failure::new(LOST, text).with_key(key)
 }
 
 /// Returns how a lock was lost, without the library's advice for code.

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use crate::cli::{Global, Watch};
 use crate::connect::connect;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output;
 use crate::output::table::printable;
-use crate::output::time::moment;
-use crate::watch::model::{Change, Model, Seen};
+use crate::output::time::rfc3339;
+use crate::watch::model::{Change, HeldLock, Model};
 use crate::watch::screen::{Key, Screen};
 
 mod model;
@@ -26,25 +26,25 @@ mod screen;
 mod view;
 
 /// Minimum interval between two queries of the store.
-const LEAST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(crate) async fn main(global: Global, options: Watch) -> Ended {
+pub(crate) async fn main(global: Global, options: Watch) -> CommandResult {
     let manager = connect(&global).await?;
     let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let mut watching = Watching {
         manager,
         prefix: options.prefix,
-        interval: options.interval.max(LEAST_PAUSE),
+        interval: options.interval.max(MIN_INTERVAL),
         model: Model::default(),
-        looked: Instant::now(),
+        queried_at: Instant::now(),
     };
     if options.plain || global.json || !has_terminal {
-        watching.in_lines(global.json).await?;
+        watching.print_lines(global.json).await?;
     } else {
         let namespace = &global.namespace;
         let prefix = printable(&watching.prefix);
         let title = format!("distlock, namespace {namespace}, keys {prefix}*");
-        watching.on_screen(&title).await?;
+        watching.show_on_screen(&title).await?;
     }
     watching.manager.shutdown().await;
     Ok(ExitCode::SUCCESS)
@@ -55,23 +55,23 @@ struct Watching {
     prefix: String,
     interval: Duration,
     model: Model,
-    looked: Instant,
+    queried_at: Instant,
 }
 
 impl Watching {
     /// Queries the store once. Returns the changes, and the error of an unavailable store if it is
     /// new. An error that does not pass by itself ends the watch.
-    async fn look(&mut self) -> Result<(Vec<Change>, Option<Error>), Failure> {
+    async fn query(&mut self) -> Result<(Vec<Change>, Option<Error>), Failure> {
         let listed = self.manager.list(&self.prefix).await;
-        let after = self.looked.elapsed();
-        self.looked = Instant::now();
+        let after = self.queried_at.elapsed();
+        self.queried_at = Instant::now();
         match listed {
             Ok(locks) => {
-                let seen = locks.iter().filter_map(Seen::of).collect();
-                Ok((self.model.look(seen, after), None))
+                let held = locks.iter().filter_map(HeldLock::of).collect();
+                Ok((self.model.record(held, after), None))
             }
             Err(error) if error.is_unavailable() && error.is_retryable() => {
-                let is_news = self.model.fail(error.to_string());
+                let is_news = self.model.record_failure(error.to_string());
                 Ok((Vec::new(), is_news.then_some(error)))
             }
             Err(error) => Err(error.into()),
@@ -79,9 +79,9 @@ impl Watching {
     }
 
     /// Writes a line for each change until the process ends.
-    async fn in_lines(&mut self, as_json: bool) -> Result<(), Failure> {
+    async fn print_lines(&mut self, as_json: bool) -> Result<(), Failure> {
         loop {
-            let (changes, outage) = self.look().await?;
+            let (changes, outage) = self.query().await?;
             let at = SystemTime::now();
             for change in changes {
                 if as_json {
@@ -94,22 +94,22 @@ impl Watching {
             match outage {
                 None => {}
                 Some(error) if as_json => output::json(&json!({
-                    "at": moment(at),
+                    "at": rfc3339(at),
                     "change": "unavailable",
                     "message": error.to_string(),
                 }))?,
-                Some(error) => Failure::from(error).tell(false),
+                Some(error) => Failure::from(error).print(false),
             }
             tokio::time::sleep(self.interval).await;
         }
     }
 
     /// Shows the locks on the terminal until the user quits.
-    async fn on_screen(&mut self, title: &str) -> Result<(), Failure> {
+    async fn show_on_screen(&mut self, title: &str) -> Result<(), Failure> {
         let mut screen = Screen::open()?;
         let mut table = TableState::default();
         loop {
-            self.look().await?;
+            self.query().await?;
             let next = tokio::time::Instant::now() + self.interval;
             loop {
                 screen.draw(|frame| view::draw(frame, &self.model, title, &mut table))?;

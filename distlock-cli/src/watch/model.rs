@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use distlock::LockState;
 
 /// Number of the last queries that count for rates.
-const LOOKS: usize = 10;
+const RATE_WINDOW: usize = 10;
 
 /// A held lock, as seen by one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct HeldLock {
     pub(crate) key: String,
     pub(crate) holder: String,
     pub(crate) since: SystemTime,
@@ -21,11 +21,11 @@ pub(crate) struct Seen {
     pub(crate) queue_length: u64,
 }
 
-impl Seen {
+impl HeldLock {
     /// Returns `None` for a lock that was free by the time it was queried.
     pub(crate) fn of(lock: &LockState) -> Option<Self> {
         let holder = lock.holders.first()?;
-        Some(Seen {
+        Some(HeldLock {
             key: lock.key.clone(),
             holder: holder.client.clone(),
             since: holder.held_since,
@@ -37,7 +37,7 @@ impl Seen {
     }
 
     /// Returns true if it is the same hold.
-    fn is_same(&self, other: &Seen) -> bool {
+    fn is_same(&self, other: &HeldLock) -> bool {
         (self.token, self.since, &self.holder) == (other.token, other.since, &other.holder)
     }
 }
@@ -46,31 +46,31 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A new hold has begun.
-    Acquired(Seen),
+    Acquired(HeldLock),
     /// The work is finished, and `min_hold` keeps the key.
-    Kept(Seen),
+    Kept(HeldLock),
     /// The lock is no longer held.
-    Freed(Seen),
+    Freed(HeldLock),
     /// The number of waiters has changed.
-    Queue(Seen),
+    Queue(HeldLock),
 }
 
 /// The results of all queries.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    locks: BTreeMap<String, Seen>,
+    locks: BTreeMap<String, HeldLock>,
     /// For each of the last queries, the time since the previous one, and the acquisitions seen.
-    lately: VecDeque<(Duration, u32)>,
+    recent: VecDeque<(Duration, u32)>,
     /// How often each held lock changed hands while it was watched.
-    hands: BTreeMap<String, u32>,
-    has_looked: bool,
+    hand_offs: BTreeMap<String, u32>,
+    has_record: bool,
     /// Why the last query failed.
     error: Option<String>,
 }
 
 impl Model {
     /// Records the result of a query, `after` the previous one. Returns the changes.
-    pub(crate) fn look(&mut self, seen: Vec<Seen>, after: Duration) -> Vec<Change> {
+    pub(crate) fn record(&mut self, seen: Vec<HeldLock>, after: Duration) -> Vec<Change> {
         self.error = None;
         let seen: BTreeMap<_, _> = seen
             .into_iter()
@@ -97,25 +97,25 @@ impl Model {
             if before.is_none() {
                 acquired += 1;
                 // The holds of the first query began before the watch.
-                if self.has_looked {
-                    *self.hands.entry(lock.key.clone()).or_default() += 1;
+                if self.has_record {
+                    *self.hand_offs.entry(lock.key.clone()).or_default() += 1;
                 }
             }
         }
-        if self.has_looked {
-            self.lately.push_back((after, acquired));
-            if self.lately.len() > LOOKS {
-                self.lately.pop_front();
+        if self.has_record {
+            self.recent.push_back((after, acquired));
+            if self.recent.len() > RATE_WINDOW {
+                self.recent.pop_front();
             }
         }
-        self.hands.retain(|key, _| seen.contains_key(key));
+        self.hand_offs.retain(|key, _| seen.contains_key(key));
         self.locks = seen;
-        self.has_looked = true;
+        self.has_record = true;
         changes
     }
 
     /// Records a failed query and keeps the last result. Returns true if the failure is new.
-    pub(crate) fn fail(&mut self, error: String) -> bool {
+    pub(crate) fn record_failure(&mut self, error: String) -> bool {
         self.error.replace(error).is_none()
     }
 
@@ -124,7 +124,7 @@ impl Model {
     }
 
     /// Returns the locks, those with the longest queues first.
-    pub(crate) fn locks(&self) -> Vec<&Seen> {
+    pub(crate) fn locks(&self) -> Vec<&HeldLock> {
         let mut locks: Vec<_> = self.locks.values().collect();
         locks.sort_by_key(|lock| std::cmp::Reverse(lock.queue_length));
         locks
@@ -140,14 +140,14 @@ impl Model {
     }
 
     /// Returns how often this lock changed hands.
-    pub(crate) fn hands(&self, key: &str) -> u32 {
-        self.hands.get(key).copied().unwrap_or(0)
+    pub(crate) fn hand_offs(&self, key: &str) -> u32 {
+        self.hand_offs.get(key).copied().unwrap_or(0)
     }
 
     /// Returns the acquisitions per second that the last queries saw. More may be between them.
     pub(crate) fn rate(&self) -> f64 {
-        let time: Duration = self.lately.iter().map(|(after, _)| *after).sum();
-        let count: u32 = self.lately.iter().map(|(_, acquired)| acquired).sum();
+        let time: Duration = self.recent.iter().map(|(after, _)| *after).sum();
+        let count: u32 = self.recent.iter().map(|(_, acquired)| acquired).sum();
         if time.is_zero() {
             0.0
         } else {
@@ -157,8 +157,8 @@ impl Model {
 }
 
 #[cfg(test)]
-pub(super) fn seen(key: &str, holder: &str, token: u64, queue_length: u64) -> Seen {
-    Seen {
+pub(super) fn seen(key: &str, holder: &str, token: u64, queue_length: u64) -> HeldLock {
+    HeldLock {
         key: key.into(),
         holder: holder.into(),
         since: SystemTime::UNIX_EPOCH,
@@ -179,7 +179,7 @@ mod tests {
     fn what_changes_is_told_once() {
         let first = seen("k", "a:1", 1, 0);
         let queued = seen("k", "a:1", 1, 2);
-        let kept = Seen {
+        let kept = HeldLock {
             kept_until: Some(SystemTime::UNIX_EPOCH + SECOND),
             ..queued.clone()
         };
@@ -192,23 +192,23 @@ mod tests {
             (vec![next.clone()], Change::Acquired(next.clone())),
             (vec![], Change::Freed(next)),
         ] {
-            assert_eq!(model.look(found.clone(), SECOND), [change]);
-            assert_eq!(model.look(found, SECOND), []);
+            assert_eq!(model.record(found.clone(), SECOND), [change]);
+            assert_eq!(model.record(found, SECOND), []);
         }
     }
 
     #[test]
     fn rates_are_of_what_was_seen_to_change() {
         let mut model = Model::default();
-        model.look(vec![seen("k", "a:1", 1, 0)], SECOND);
+        model.record(vec![seen("k", "a:1", 1, 0)], SECOND);
         assert_eq!(model.rate(), 0.0);
         for token in 2..=5 {
-            model.look(vec![seen("k", "a:1", token, 0)], SECOND / 2);
+            model.record(vec![seen("k", "a:1", token, 0)], SECOND / 2);
         }
         assert_eq!(model.rate(), 2.0);
-        assert_eq!(model.hands("k"), 4);
-        for _ in 0..LOOKS {
-            model.look(vec![seen("k", "a:1", 5, 0)], SECOND);
+        assert_eq!(model.hand_offs("k"), 4);
+        for _ in 0..RATE_WINDOW {
+            model.record(vec![seen("k", "a:1", 5, 0)], SECOND);
         }
         assert_eq!(model.rate(), 0.0);
     }
@@ -218,7 +218,7 @@ mod tests {
         let mut model = Model::default();
         let locks = [("a", 0), ("b", 7), ("c", 1)];
         let locks = locks.map(|(key, waiters)| seen(key, "x", 1, waiters));
-        model.look(locks.to_vec(), SECOND);
+        model.record(locks.to_vec(), SECOND);
         let keys: Vec<_> = model.locks().iter().map(|lock| &*lock.key).collect();
         assert_eq!(keys, ["b", "c", "a"]);
         assert_eq!((model.held(), model.waiting()), (3, 8));
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn an_outage_is_news_once_and_keeps_what_was_seen() {
         let mut model = Model::default();
-        model.look(vec![seen("k", "a:1", 1, 0)], SECOND);
-        assert!(model.fail("away".into()));
-        assert!(!model.fail("away".into()));
+        model.record(vec![seen("k", "a:1", 1, 0)], SECOND);
+        assert!(model.record_failure("away".into()));
+        assert!(!model.record_failure("away".into()));
         assert_eq!((model.held(), model.error()), (1, Some("away")));
-        assert_eq!(model.look(vec![seen("k", "a:1", 1, 0)], SECOND), []);
+        assert_eq!(model.record(vec![seen("k", "a:1", 1, 0)], SECOND), []);
         assert_eq!(model.error(), None);
     }
 }

@@ -5,53 +5,53 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::output::table::{printable, shorten};
-use crate::output::time::{kept_until, moment};
-use crate::watch::model::{Change, Seen};
+use crate::output::time::{kept_until, rfc3339};
+use crate::watch::model::{Change, HeldLock};
 
 /// The width to which a key is shortened, so that the rest of the line fits.
-const KEY: usize = 19;
+const KEY_WIDTH: usize = 19;
 
 /// The same for a lock that `min_hold` keeps.
-const KEPT_KEY: usize = 16;
+const KEPT_KEY_WIDTH: usize = 16;
 
 /// The width to which a client's name is shortened.
-const CLIENT: usize = 15;
+const CLIENT_WIDTH: usize = 15;
 
 /// Returns a change as a line.
 pub(crate) fn line(at: SystemTime, change: &Change) -> String {
-    let at = moment(at);
+    let at = rfc3339(at);
     // Cuts off the milliseconds.
     let at = at.get(..19).unwrap_or(&at);
     let (word, lock) = words(change);
-    let holder = shorten(&printable(&lock.holder), CLIENT);
-    let (width, what) = match (change, lock.kept_until) {
-        (Change::Kept(_), Some(until)) => (KEPT_KEY, kept_until(until)),
-        (Change::Queue(_), _) => (KEY, format!("{} wait", lock.queue_length)),
+    let holder = shorten(&printable(&lock.holder), CLIENT_WIDTH);
+    let (width, detail) = match (change, lock.kept_until) {
+        (Change::Kept(_), Some(until)) => (KEPT_KEY_WIDTH, kept_until(until)),
+        (Change::Queue(_), _) => (KEY_WIDTH, format!("{} wait", lock.queue_length)),
         (Change::Acquired(_), _) if lock.queue_length > 0 => {
-            (KEY, format!("{holder}, {} wait", lock.queue_length))
+            (KEY_WIDTH, format!("{holder}, {} wait", lock.queue_length))
         }
-        _ => (KEY, holder),
+        _ => (KEY_WIDTH, holder),
     };
     let key = shorten(&printable(&lock.key), width);
-    format!("{at}Z  {word:<8}  {key}  {what}")
+    format!("{at}Z  {word:<8}  {key}  {detail}")
 }
 
 /// Returns a change as an object.
 pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
     let (word, lock) = words(change);
     json!({
-        "at": moment(at),
+        "at": rfc3339(at),
         "change": word,
         "key": lock.key,
         "holder": lock.holder,
-        "held_since": moment(lock.since),
-        "kept_until": lock.kept_until.map(moment),
+        "held_since": rfc3339(lock.since),
+        "kept_until": lock.kept_until.map(rfc3339),
         "fencing_token": lock.token,
         "queue_length": lock.queue_length,
     })
 }
 
-fn words(change: &Change) -> (&'static str, &Seen) {
+fn words(change: &Change) -> (&'static str, &HeldLock) {
     match change {
         Change::Acquired(lock) => ("acquired", lock),
         Change::Kept(lock) => ("kept", lock),
@@ -81,7 +81,7 @@ mod tests {
             "1970-01-01T00:00:00Z  queue     shop:1  2 wait"
         );
         let long = seen(&"k".repeat(512), &"h".repeat(128), 5, 9_999);
-        let kept = Seen {
+        let kept = HeldLock {
             kept_until: Some(at),
             ..long.clone()
         };

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// How soon the thread that reads keys notices that they are no longer needed.
-const NOTICE: Duration = Duration::from_millis(100);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Screen {
         // Also restores the terminal on a panic.
         let terminal = ratatui::try_init()?;
         let (sender, keys) = mpsc::channel(16);
-        std::thread::spawn(move || read(&sender));
+        std::thread::spawn(move || read_keys(&sender));
         Ok(Screen {
             terminal,
             keys,
@@ -74,15 +74,15 @@ impl Drop for Screen {
 }
 
 /// Reads keys until they are no longer needed.
-fn read(keys: &mpsc::Sender<Key>) {
+fn read_keys(keys: &mpsc::Sender<Key>) {
     while !keys.is_closed() {
-        let event = match event::poll(NOTICE) {
+        let event = match event::poll(KEY_POLL_INTERVAL) {
             Ok(false) => continue,
             Ok(true) => event::read(),
             Err(error) => Err(error),
         };
         let Ok(event) = event else { return };
-        if let Some(key) = meaning(&event)
+        if let Some(key) = key_of(&event)
             && keys.blocking_send(key).is_err()
         {
             return;
@@ -90,7 +90,7 @@ fn read(keys: &mpsc::Sender<Key>) {
     }
 }
 
-fn meaning(event: &Event) -> Option<Key> {
+fn key_of(event: &Event) -> Option<Key> {
     let key = match event {
         Event::Resize(..) => return Some(Key::Resized),
         Event::Key(key) if key.kind != KeyEventKind::Release => key,
@@ -123,7 +123,7 @@ mod tests {
             (pressed(KeyCode::Down, none), Some(Key::Down)),
             (Event::Resize(80, 24), Some(Key::Resized)),
         ] {
-            assert_eq!(meaning(&event), key, "{event:?}");
+            assert_eq!(key_of(&event), key, "{event:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use crate::output::table::{printable, shorten};
 use crate::output::time::{ago, kept, short};
-use crate::watch::model::{Model, Seen};
+use crate::watch::model::{HeldLock, Model};
 
 /// The length from which on a queue is noteworthy.
 const LONG_QUEUE: u64 = 10;
@@ -56,7 +56,7 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
     let rows = model
         .locks()
         .into_iter()
-        .map(|lock| row(lock, model.hands(&lock.key), key, holder))
+        .map(|lock| row(lock, model.hand_offs(&lock.key), key, holder))
         .collect::<Vec<_>>();
     let widths = [key, holder].into_iter().chain(NUMBERS);
     let columns = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
@@ -67,7 +67,7 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-fn row(lock: &Seen, hands: u32, key: usize, width: usize) -> Row<'static> {
+fn row(lock: &HeldLock, hand_offs: u32, key: usize, width: usize) -> Row<'static> {
     let queue = Cell::from(lock.queue_length.to_string());
     let (holder, held) = match lock.kept_until {
         None => (printable(&lock.holder), short(ago(lock.since))),
@@ -85,7 +85,7 @@ fn row(lock: &Seen, hands: u32, key: usize, width: usize) -> Row<'static> {
         } else {
             queue
         },
-        Cell::from(hands.to_string()),
+        Cell::from(hand_offs.to_string()),
     ])
 }
 
@@ -118,7 +118,7 @@ mod tests {
             seen("shop:1", "host:7", 1, 3),
             seen("shop:1", "host:9", 3, 2),
         ] {
-            model.look(vec![first, other.clone()], Duration::from_secs(1));
+            model.record(vec![first, other.clone()], Duration::from_secs(1));
         }
         let lines = screen(&model, 80, 8, &mut TableState::default());
         assert_eq!(lines[0], "redis://host");
@@ -126,13 +126,13 @@ mod tests {
         for title in ["KEY", "HOLDER", "HELD", "EXPIRES IN", "WAITING", "HANDOFFS"] {
             assert!(lines[2].contains(title), "{lines:?}");
         }
-        for (line, [key, holder, waiting, hands]) in [
+        for (line, [key, holder, waiting, hand_offs]) in [
             (&lines[3], ["shop:2", "host:8", "12", "0"]),
             (&lines[4], ["shop:1", "host:9", "2", "1"]),
         ] {
             let cells: Vec<_> = line.split_whitespace().collect();
             assert_eq!(cells[..2], [key, holder], "{line}");
-            assert_eq!(cells[4..], [waiting, hands], "{line}");
+            assert_eq!(cells[4..], [waiting, hand_offs], "{line}");
         }
         assert_eq!(lines[7], "q quits, up and down scroll");
     }
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn an_outage_is_shown_beside_what_was_seen() {
         let mut model = Model::default();
-        model.look(vec![seen("shop:1", "host:7", 1, 0)], Duration::from_secs(1));
-        model.fail("no answer".into());
+        model.record(vec![seen("shop:1", "host:7", 1, 0)], Duration::from_secs(1));
+        model.record_failure("no answer".into());
         let lines = screen(&model, 80, 6, &mut TableState::default());
         assert!(lines[3].starts_with("shop:1"), "{lines:?}");
         assert_eq!(lines[5], "! no answer (showing the last result)");
@@ -151,7 +151,7 @@ mod tests {
     fn long_names_and_small_terminals_do_no_harm() {
         let mut model = Model::default();
         let long = seen(&"k".repeat(500), &"h".repeat(100), 1, 0);
-        model.look(vec![long; 1], Duration::from_secs(1));
+        model.record(vec![long; 1], Duration::from_secs(1));
         let lines = screen(&model, 80, 6, &mut TableState::default());
         assert!(lines[3].contains('…'), "{lines:?}");
         for (width, height) in [(1, 1), (10, 2), (300, 3)] {
@@ -163,10 +163,10 @@ mod tests {
     fn what_does_not_fit_is_scrolled_to() {
         let mut model = Model::default();
         let locks = (0..50).map(|number| seen(&format!("k{number:02}"), "h", number, 0));
-        model.look(locks.collect(), Duration::from_secs(1));
+        model.record(locks.collect(), Duration::from_secs(1));
         let mut table = TableState::default().with_selected(Some(49));
         let lines = screen(&model, 80, 10, &mut table);
-        let shows = |key| lines.iter().any(|line| line.starts_with(key));
-        assert!(shows("k49") && !shows("k00"), "{lines:?}");
+        let is_shown = |key| lines.iter().any(|line| line.starts_with(key));
+        assert!(is_shown("k49") && !is_shown("k00"), "{lines:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Checks braces. They mark the hash tag for Redis Cluster, but insert a value in most other
 //! languages. A key written that way would be the same for every call.
 
-use crate::path::{NotAPath, Path};
+use crate::path::{Path, PathError};
 
 use super::{Kind, Parser, Piece};
 
@@ -12,7 +12,7 @@ struct Group {
     text: String,
     has_value: bool,
     /// The character before the brace, if it is `#` or `$`.
-    sign: Option<char>,
+    sigil: Option<char>,
 }
 
 impl Parser<'_> {
@@ -38,12 +38,12 @@ impl Parser<'_> {
                             start: piece.at.start,
                             text: String::new(),
                             has_value: false,
-                            sign: before.filter(|sign| matches!(sign, '#' | '$')),
+                            sigil: before.filter(|sigil| matches!(sigil, '#' | '$')),
                         });
                     }
                     ('}', Some(group)) => {
                         groups += 1;
-                        if let Some(message) = self.misread(&group, has_values) {
+                        if let Some(message) = self.brace_error(&group, has_values) {
                             broken = true;
                             self.mistake(group.start..piece.at.end, message);
                         }
@@ -85,11 +85,11 @@ impl Parser<'_> {
     }
 
     /// Returns an error for braces that are no hash tag. `has_values` is for the whole template.
-    fn misread(&self, group: &Group, has_values: bool) -> Option<String> {
+    fn brace_error(&self, group: &Group, has_values: bool) -> Option<String> {
         let Group {
             text,
             has_value,
-            sign,
+            sigil,
             ..
         } = group;
         if *has_value {
@@ -101,19 +101,19 @@ impl Parser<'_> {
                 self.example()
             ));
         }
-        let is_signed = sign.is_some() && self.meant(leading_word(text)).is_some();
+        let has_sigil = sigil.is_some() && self.closest_name(leading_word(text)).is_some();
         // A trailing colon means that a tag is intended.
         let on_purpose = text.strip_suffix(':').is_some_and(is_tag);
         let is_plain = has_values && is_tag(text) && !self.may_be_a_value(text);
-        if !is_signed && (on_purpose || is_plain) {
+        if !has_sigil && (on_purpose || is_plain) {
             return None;
         }
-        let sign = sign.map_or(String::new(), String::from);
-        let tag = (sign.is_empty() && is_tag(text)).then_some(text.as_str());
+        let sigil = sigil.map_or(String::new(), String::from);
+        let tag = (sigil.is_empty() && is_tag(text)).then_some(text.as_str());
         Some(format!(
-            "`{sign}{{{text}}}` inserts nothing: braces are literal, they mark the part of the key \
+            "`{sigil}{{{text}}}` inserts nothing: braces are literal, they mark the part of the key \
              that Redis Cluster hashes; {}",
-            self.instead_of(text, tag)
+            self.remedy(text, tag)
         ))
     }
 
@@ -122,7 +122,7 @@ impl Parser<'_> {
         let word = leading_word(text);
         let behind = &text[word.len()..];
         if behind.is_empty() || behind.starts_with(':') {
-            self.meant(word).is_some() || text.parse::<u64>().is_ok() || is_formatted(text)
+            self.closest_name(word).is_some() || text.parse::<u64>().is_ok() || is_formatted(text)
         } else {
             // `stock-eu` is a tag, `item_id-1` is not.
             words(text).any(|word| self.is_known(word))
@@ -130,7 +130,7 @@ impl Parser<'_> {
     }
 
     /// Returns the remedy for `{text}`. `tag` is the text if a hash tag may be meant.
-    fn instead_of(&self, text: &str, tag: Option<&str>) -> String {
+    fn remedy(&self, text: &str, tag: Option<&str>) -> String {
         if let Some(hidden) = words(text).find(|word| self.is_hidden(word)) {
             return self.unhide(hidden);
         }
@@ -139,11 +139,11 @@ impl Parser<'_> {
         let inside = text.trim();
         let (path, hint) = match Path::parse(inside) {
             Ok(_) => (inside, ""),
-            Err(NotAPath::Format(_)) => {
+            Err(PathError::Format(_)) => {
                 let end = inside.find(':').unwrap_or(inside.len());
                 (&inside[..end], "a placeholder takes no format: ")
             }
-            Err(NotAPath::Position) => {
+            Err(PathError::Position) => {
                 let insert = format!("`{example}` to insert a parameter");
                 return format!(
                     "parameters are inserted by name, not by position: write {}",
@@ -152,7 +152,7 @@ impl Parser<'_> {
             }
             Err(_) if is_tag(text) => ("", ""),
             Err(_) => {
-                let known = words(text).find_map(|word| self.meant(word));
+                let known = words(text).find_map(|word| self.closest_name(word));
                 let known = known.map_or(example, |known| format!("<{known}>"));
                 return format!(
                     "write `{known}` to insert the value, and pass what takes more than fields \
@@ -161,7 +161,7 @@ impl Parser<'_> {
             }
         };
         let root = path.split('.').next().unwrap_or_default();
-        let Some(meant) = self.meant(root) else {
+        let Some(meant) = self.closest_name(root) else {
             let insert = format!("`{example}` to insert a parameter");
             return format!("{hint}write {}", either([Some(insert), tag]));
         };
@@ -194,12 +194,12 @@ pub(super) fn has_values(pieces: &[Piece]) -> bool {
 
 /// Returns true if the text has only characters of hash tags, which code does not.
 fn is_tag(text: &str) -> bool {
-    let of_tags = |c: char| match c {
+    let is_tag_char = |c: char| match c {
         '_' | '-' | '/' | ':' | '@' | '%' => true,
         _ if c.is_ascii() => c.is_ascii_alphanumeric(),
         _ => !c.is_whitespace(),
     };
-    !text.contains("::") && text.contains(char::is_alphanumeric) && text.chars().all(of_tags)
+    !text.contains("::") && text.contains(char::is_alphanumeric) && text.chars().all(is_tag_char)
 }
 
 /// Returns true for `name:04` and `name:x`, the formats made of characters that tags may have.
@@ -214,16 +214,16 @@ fn is_formatted(text: &str) -> bool {
 /// Returns the identifier that `text` starts with, or an empty text.
 pub(super) fn leading_word(text: &str) -> &str {
     let inside = text.strip_prefix("r#").unwrap_or(text);
-    let behind = inside.find(|c: char| !is_of_words(c));
+    let behind = inside.find(|c: char| !is_word_char(c));
     let end = text.len() - inside.len() + behind.unwrap_or(inside.len());
     &text[..end]
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !is_of_words(c))
+    text.split(|c: char| !is_word_char(c))
         .filter(|word| !word.is_empty())
 }
 
-fn is_of_words(c: char) -> bool {
+fn is_word_char(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }

@@ -62,8 +62,8 @@ fn capacity_is_enough_for_every_legal_key() {
     for (key, capacity) in [
         ("nightly", "nightly".len()),
         ("a<<b>>c", "a<b>c".len()),
-        ("<item_id>", LONGEST_KEY),
-        ("inventory:<item_id>", LONGEST_KEY),
+        ("<item_id>", MAX_KEY),
+        ("inventory:<item_id>", MAX_KEY),
     ] {
         let key = LitStr::new(key, Span::call_site());
         let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());

@@ -65,7 +65,7 @@ impl AsLockManager for LockManager {
     }
 }
 
-macro_rules! as_lock_manager_behind {
+macro_rules! impl_as_lock_manager {
     ($($pointer:ty),*) => {$(
         #[diagnostic::do_not_recommend]
         impl<M: AsLockManager + ?Sized> AsLockManager for $pointer {
@@ -76,4 +76,4 @@ macro_rules! as_lock_manager_behind {
     )*};
 }
 
-as_lock_manager_behind!(&M, &mut M, Box<M>, Arc<M>);
+impl_as_lock_manager!(&M, &mut M, Box<M>, Arc<M>);

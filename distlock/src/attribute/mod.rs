@@ -29,7 +29,7 @@ use crate::manager::telemetry::span::RunSpan;
 pub struct KeyBuilder {
     template: &'static str,
     key: String,
-    empty: Option<&'static str>,
+    empty_placeholder: Option<&'static str>,
 }
 
 impl KeyBuilder {
@@ -38,7 +38,7 @@ impl KeyBuilder {
         KeyBuilder {
             template,
             key: String::with_capacity(capacity),
-            empty: None,
+            empty_placeholder: None,
         }
     }
 
@@ -63,17 +63,17 @@ impl KeyBuilder {
         value: &dyn fmt::Display,
         end: char,
     ) -> Self {
-        let before = self.key.len();
+        let start = self.key.len();
         // A failing `Display` has written what it could; `finish` rejects an empty value.
         let _ = write!(Escaped::before(&mut self.key, end), "{value}");
-        if self.key.len() == before {
-            self.empty.get_or_insert(placeholder);
+        if self.key.len() == start {
+            self.empty_placeholder.get_or_insert(placeholder);
         }
         self
     }
 
     fn finish(self) -> Result<String, Error> {
-        match self.empty {
+        match self.empty_placeholder {
             None => Ok(self.key),
             Some(placeholder) => Err(Error::InvalidKey {
                 key: shortened(&self.key),
@@ -195,11 +195,11 @@ impl Request {
             .or_else(|| installed.clone())
             .ok_or(Error::NotInstalled)?;
         if let Some(installed) = installed {
-            templates::note(template, &manager, &installed);
+            templates::record(template, &manager, &installed);
         }
         let mut lock = manager.lock(key);
         lock.options = self.options;
-        lock.enter_to_run().await
+        lock.acquire_for_run().await
     }
 }
 
@@ -227,10 +227,10 @@ pub fn run<F: Future>(
     on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
 ) -> impl Future<Output = F::Output> + use<F> {
-    let finish = request.finish_on_loss;
+    let finish_on_loss = request.finish_on_loss;
     let acquiring = Stage::Acquiring(Box::pin(request.acquire()));
     Locked {
-        run: Run::new(acquiring, finish, body, succeeded),
+        run: Run::new(acquiring, finish_on_loss, body, succeeded),
         on_error,
     }
 }

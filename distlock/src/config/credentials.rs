@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// Default interval at which the source is queried for open connections.
-const EVERY: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// A user of the server, and its password or token.
 ///
@@ -74,53 +74,53 @@ impl fmt::Debug for Credentials {
     }
 }
 
-type Asked = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>;
+type FetchResult = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>;
 
-type Ask = dyn Fn() -> Pin<Box<dyn Future<Output = Asked> + Send>> + Send + Sync;
+type FetchFn = dyn Fn() -> Pin<Box<dyn Future<Output = FetchResult> + Send>> + Send + Sync;
 
 /// The source of the current credentials.
 #[derive(Clone)]
-pub(crate) struct Source {
-    ask: Arc<Ask>,
+pub(crate) struct CredentialSource {
+    fetch: Arc<FetchFn>,
     /// Interval at which open connections re-authenticate.
-    pub(crate) every: Duration,
+    pub(crate) interval: Duration,
 }
 
-impl Source {
-    pub(crate) fn new<F, Fut>(ask: F) -> Self
+impl CredentialSource {
+    pub(crate) fn new<F, Fut>(fetch: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Asked> + Send + 'static,
+        Fut: Future<Output = FetchResult> + Send + 'static,
     {
-        Source {
-            ask: Arc::new(move || Box::pin(ask())),
-            every: EVERY,
+        CredentialSource {
+            fetch: Arc::new(move || Box::pin(fetch())),
+            interval: DEFAULT_INTERVAL,
         }
     }
 
-    pub(crate) fn each(self, every: Duration) -> Self {
-        Source { every, ..self }
+    pub(crate) fn with_interval(self, interval: Duration) -> Self {
+        CredentialSource { interval, ..self }
     }
 
     /// Fetches the credentials. A panic of the source becomes an error, so the caller continues.
-    pub(crate) async fn ask(&self) -> Asked {
+    pub(crate) async fn fetch(&self) -> FetchResult {
         let panicked = |_| Err("it panicked".into());
-        let mut asking = match catch_unwind(AssertUnwindSafe(|| (self.ask)())) {
-            Ok(asking) => asking,
+        let mut fetching = match catch_unwind(AssertUnwindSafe(|| (self.fetch)())) {
+            Ok(fetching) => fetching,
             Err(panic) => return panicked(panic),
         };
         poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| asking.as_mut().poll(context)));
+            let polled = catch_unwind(AssertUnwindSafe(|| fetching.as_mut().poll(context)));
             polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
         })
         .await
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source")
-            .field("every", &self.every)
+            .field("every", &self.interval)
             .finish_non_exhaustive()
     }
 }

@@ -10,14 +10,14 @@ pub(crate) struct Limits {
     /// Upper limit of leases and of `min_hold`.
     pub(crate) max_lease: Option<Duration>,
     /// The reason why `min_replicas` and `fsync` are not available; `None` if they are.
-    pub(crate) no_replicas: Option<&'static str>,
+    pub(crate) durability_unavailable: Option<&'static str>,
 }
 
 impl Limits {
     /// The limits of the memory store.
     pub(crate) const MEMORY: Limits = Limits {
         max_lease: None,
-        no_replicas: Some("the memory store has neither replicas nor a disk"),
+        durability_unavailable: Some("the memory store has neither replicas nor a disk"),
     };
 
     /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
@@ -25,7 +25,7 @@ impl Limits {
     pub(crate) fn of_quorum(max_lease: Duration) -> Self {
         Limits {
             max_lease: Some(max_lease),
-            no_replicas: Some(
+            durability_unavailable: Some(
                 "the servers of a quorum are independent (give each of them `appendonly yes` and `appendfsync always`)",
             ),
         }
@@ -34,7 +34,7 @@ impl Limits {
     /// Checks the options of a lock. The error says what to change.
     pub(crate) fn check(&self, options: &Options) -> Result<(), String> {
         self.check_durability(options.durability())?;
-        let Some(longest) = self.max_lease else {
+        let Some(max_lease) = self.max_lease else {
             return Ok(());
         };
         let values = [
@@ -42,9 +42,9 @@ impl Limits {
             ("min_hold", options.min_hold),
         ];
         for (name, value) in values {
-            if let Some(value) = value.filter(|value| *value > longest) {
+            if let Some(value) = value.filter(|value| *value > max_lease) {
                 return Err(format!(
-                    "{name} is {value:?}, and a server that may have forgotten the lock votes again after {longest:?}: set it to \
+                    "{name} is {value:?}, and a server that may have forgotten the lock votes again after {max_lease:?}: set it to \
                      at most that, or a greater `Quorum::max_lease` in all clients of the quorum"
                 ));
             }
@@ -54,7 +54,7 @@ impl Limits {
 
     /// Checks the durability that a lock, or every lock of a manager, requires.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<(), String> {
-        match self.no_replicas {
+        match self.durability_unavailable {
             Some(reason) if !durability.is_none() => Err(format!(
                 "`min_replicas` or `fsync` is set, and {reason}: leave them out"
             )),

@@ -12,8 +12,8 @@ pub(crate) const MIN_LEASE: Duration = Duration::from_millis(50);
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Default time for which the last token of a key is remembered.
-pub(crate) const FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
-pub(crate) const FENCE_TTLS: RangeInclusive<Duration> =
+pub(crate) const DEFAULT_FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
+pub(crate) const FENCE_TTL_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
 
 /// The copies of a write, besides the server's memory, that a hold requires before it counts.
@@ -83,7 +83,7 @@ impl Default for Options {
 
 impl Options {
     /// Fills unset options with a manager's defaults.
-    pub(crate) fn or(self, defaults: Durability) -> Self {
+    pub(crate) fn with_defaults(self, defaults: Durability) -> Self {
         Options {
             min_replicas: self.min_replicas.or(Some(defaults.replicas)),
             fsync: self.fsync.or(Some(defaults.fsync)),
@@ -119,22 +119,22 @@ impl Options {
             let bound = "more than zero, or leave it out for no limit";
             return refuse("max_hold", Duration::ZERO, bound);
         }
-        let Some(shortest) = self.min_hold else {
+        let Some(min_hold) = self.min_hold else {
             return Ok(());
         };
-        if let Some(longest) = self.max_hold.filter(|longest| shortest > *longest) {
-            let bound = format!("at most the max_hold of {longest:?}, or raise that");
-            return refuse("min_hold", shortest, &bound);
+        if let Some(max_hold) = self.max_hold.filter(|max_hold| min_hold > *max_hold) {
+            let bound = format!("at most the max_hold of {max_hold:?}, or raise that");
+            return refuse("min_hold", min_hold, &bound);
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest {
+        if self.is_wait_set && !min_hold.is_zero() && self.wait >= min_hold {
             let bound =
-                format!("less than the min_hold of {shortest:?} (0s tries once), or raise that");
+                format!("less than the min_hold of {min_hold:?} (0s tries once), or raise that");
             return refuse("the wait", self.wait, &bound);
         }
-        if shortest > MAX_DURATION {
-            return refuse("min_hold", shortest, "at most 24h");
+        if min_hold > MAX_DURATION {
+            return refuse("min_hold", min_hold, "at most 24h");
         }
         Ok(())
     }

@@ -88,16 +88,16 @@ impl Tls {
         self
     }
 
-    pub(crate) fn trusted(&self) -> Option<&Path> {
+    pub(crate) fn trusted_ca_file(&self) -> Option<&Path> {
         self.ca_file.as_deref()
     }
 
-    pub(crate) fn shown(&self) -> Option<(&Path, &Path)> {
+    pub(crate) fn presented_certificate(&self) -> Option<(&Path, &Path)> {
         let (certificate, key) = self.client_certificate.as_ref()?;
         Some((certificate, key))
     }
 
-    pub(crate) fn expected<'a>(&'a self, host: &'a str) -> &'a str {
+    pub(crate) fn expected_server_name<'a>(&'a self, host: &'a str) -> &'a str {
         self.server_name.as_deref().unwrap_or(host)
     }
 }

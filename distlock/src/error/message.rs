@@ -41,9 +41,9 @@ impl fmt::Display for Holders<'_> {
     }
 }
 
-pub(super) struct Token(pub(super) Option<FencingToken>);
+pub(super) struct TokenSuffix(pub(super) Option<FencingToken>);
 
-impl fmt::Display for Token {
+impl fmt::Display for TokenSuffix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(token) => write!(f, " (fencing token {token})"),
@@ -52,9 +52,9 @@ impl fmt::Display for Token {
     }
 }
 
-pub(super) struct Prefix<'a>(pub(super) Option<&'a str>);
+pub(super) struct KeyPrefix<'a>(pub(super) Option<&'a str>);
 
-impl fmt::Display for Prefix<'_> {
+impl fmt::Display for KeyPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(key) => write!(f, "lock `{}`: ", Visible(key)),
@@ -64,9 +64,9 @@ impl fmt::Display for Prefix<'_> {
 }
 
 /// The time for which a call tried.
-pub(super) struct Tried(pub(super) Duration);
+pub(super) struct WaitedOrOnce(pub(super) Duration);
 
-impl fmt::Display for Tried {
+impl fmt::Display for WaitedOrOnce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Duration::ZERO => f.write_str("one attempt"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::error::holder::Holder;
-use crate::error::message::{Contention, Holders, Prefix, Token, Tried};
+use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
@@ -85,7 +85,7 @@ pub enum Error {
     },
 
     /// The store could not be reached, or rejected commands, for all of the call's `wait`.
-    #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", Prefix(.key.as_deref()), Tried(*.waited))]
+    #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", KeyPrefix(.key.as_deref()), WaitedOrOnce(*.waited))]
     #[non_exhaustive]
     Unavailable {
         /// The key, or `None` while connecting.
@@ -101,7 +101,7 @@ pub enum Error {
     },
 
     /// The lock was lost while it was held. Another holder may have run since.
-    #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), Token(*.fencing_token))]
+    #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), TokenSuffix(*.fencing_token))]
     #[non_exhaustive]
     Lost {
         /// The key as the caller wrote it.
@@ -117,7 +117,7 @@ pub enum Error {
     /// The hold reached its `max_hold`. A body was stopped and the lock released. Code with a
     /// guard, or a body with `on_lost = "finish"`, runs on without the lock. The lock is then free
     /// once the guard is dropped, the body ends, or the lease ends.
-    #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), Token(*.fencing_token))]
+    #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), TokenSuffix(*.fencing_token))]
     #[non_exhaustive]
     MaxHoldExceeded {
         /// The key as the caller wrote it.
@@ -134,7 +134,7 @@ pub enum Error {
     #[error(
         "lock `{}` is no longer held: it was released{}; end all work under the lock before its release",
         Visible(.key),
-        Token(*.fencing_token)
+        TokenSuffix(*.fencing_token)
     )]
     #[non_exhaustive]
     Released {

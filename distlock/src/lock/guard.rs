@@ -10,12 +10,12 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
-use crate::lock::scope::{self, Children, Frame};
+use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
-use crate::manager::engine::backlog::Answered;
+use crate::manager::engine::backlog::ReleaseResult;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::release::{self, Tried};
-use crate::manager::telemetry::report;
+use crate::manager::engine::release::{self, StartedRelease};
+use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
 use crate::protocol::outcome::HoldEnd;
@@ -45,7 +45,7 @@ pub struct LockGuard {
     manager: LockManager,
     pub(crate) held: HeldLock,
     /// The mutex by which branches that re-enter this hold take turns.
-    children: OnceCell<Children>,
+    reentry_lock: OnceCell<ReentryLock>,
     kind: Kind,
 }
 
@@ -56,7 +56,7 @@ enum Kind {
     /// The guard re-entered the hold of an outer guard. Its release passes the turn to a sibling.
     Reentered { _turn: OwnedMutexGuard<()> },
     /// The guard has been released.
-    Spent,
+    Released,
 }
 
 impl LockGuard {
@@ -64,7 +64,7 @@ impl LockGuard {
         LockGuard {
             manager,
             held,
-            children: OnceCell::new(),
+            reentry_lock: OnceCell::new(),
             kind: Kind::Owner,
         }
     }
@@ -77,7 +77,7 @@ impl LockGuard {
         LockGuard {
             manager,
             held,
-            children: OnceCell::new(),
+            reentry_lock: OnceCell::new(),
             kind: Kind::Reentered { _turn: turn },
         }
     }
@@ -277,11 +277,11 @@ impl LockGuard {
     ///
     /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
-        let ended = self.held.error();
-        let gone = self.give_back(ended.is_none()).await;
-        match ended
+        let end_error = self.held.error();
+        let loss = self.finish(end_error.is_none()).await;
+        match end_error
             .map(|error| error.with_body(BodyState::Completed))
-            .or(gone)
+            .or(loss)
         {
             Some(error) => Err(error),
             None => Ok(()),
@@ -312,66 +312,66 @@ impl LockGuard {
     ///
     /// The same as that of the future.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let _body = self.held.entry.body();
-        scope::within(self.frame(), future).await
+        let _body = self.held.entry.start_body();
+        scope::scoped(self.frame(), future).await
     }
 
     /// Returns how the call got this hold.
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
             Kind::Reentered { .. } => AcquirePath::Reentered,
-            Kind::Owner | Kind::Spent => self.held.grip.path,
+            Kind::Owner | Kind::Released => self.held.grip.path,
         }
     }
 
     pub(crate) fn frame(&self) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
-        let children = self.children.get_or_init(Children::default);
-        Frame::push(self.held(), store, children.clone())
+        let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
+        Frame::push(self.held(), store, reentry_lock.clone())
     }
 
     /// Releases the lock after the work. A failed release is not an error. If the release shows
     /// that the lock had already been lost, returns that error, because the work ran without the
     /// lock.
-    pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
+    pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            Answered::NotOurs => Some(self.held.ended_by(&HoldEnd::NotOurs)),
-            Answered::Released => None,
+            ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotOurs)),
+            ReleaseResult::Released => None,
         }
     }
 
     /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
     /// response, and the release does not queue behind others.
-    fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
-        let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Spent) else {
+    fn start_release(&mut self, success: bool, awaited: bool) -> Option<StartedRelease> {
+        let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;
         };
         let (core, held) = (self.manager.core(), &self.held);
         let is_lost = held.error().is_some();
         let held_for = held.age();
         let keep = match held.options().min_hold {
-            Some(shortest) if success && !is_lost => shortest.saturating_sub(held_for),
+            Some(min_hold) if success && !is_lost => min_hold.saturating_sub(held_for),
             _ => Duration::ZERO,
         };
         if !is_lost {
             held.publish_end(if awaited {
                 HoldOutcome::Released
             } else {
-                span::dropped()
+                span::drop_outcome()
             });
         }
-        let tried = if awaited {
+        let started_release = if awaited {
             Some(release::release(core, held, keep))
         } else {
             release::release_in_background(core, &held.entry);
             None
         };
         if is_lost {
-            release::tell_loss(core, &held.entry);
+            release::report_loss(core, &held.entry);
         } else {
-            report::released(held, held_for);
+            logging::released(held, held_for);
         }
-        tried
+        started_release
     }
 }
 

@@ -19,8 +19,8 @@ use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::telemetry::call::Call;
-use crate::manager::telemetry::report;
+use crate::manager::telemetry::acquire_call::AcquireCall;
+use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan};
 use crate::observer::event::AcquirePath;
 use crate::protocol::request::Request;
@@ -307,7 +307,7 @@ impl Lock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
-        self.enter(self.options.wait).await
+        self.acquire_traced(self.options.wait).await
     }
 
     /// Acquires the lock if it is free and no other call waits for it. The call never waits for
@@ -336,7 +336,7 @@ impl Lock {
     ///
     /// The same as that of [`acquire`](Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
-        match self.enter(Duration::ZERO).await {
+        match self.acquire_traced(Duration::ZERO).await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.is_busy() => Ok(None),
             Err(error) => Err(error),
@@ -375,7 +375,7 @@ impl Lock {
         &self,
         body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (guard, span) = self.enter_to_run().await?;
+        let (guard, span) = self.acquire_for_run().await?;
         let body = body(guard.held());
         let running = Stage::Running(Running::new(guard, span));
         let mut run = Run::new(running, false, body, Result::is_ok);
@@ -383,50 +383,54 @@ impl Lock {
     }
 
     /// Acquires the lock for a body, in a span that covers both.
-    pub(crate) async fn enter_to_run(&self) -> Result<(LockGuard, RunSpan), Error> {
+    pub(crate) async fn acquire_for_run(&self) -> Result<(LockGuard, RunSpan), Error> {
         let core = self.manager.core();
         let mut span = RunSpan::begin(core, &self.key, &self.options);
-        let began = span.is_seen().then(|| core.clock.now());
-        let entered = span::within(span.span(), pin!(self.enter(self.options.wait))).await;
-        let waited = began.map(|began| core.clock.now().since(began));
-        match entered {
+        let started = span.is_enabled().then(|| core.clock.now());
+        let acquired =
+            span::instrument(span.span(), pin!(self.acquire_traced(self.options.wait))).await;
+        let waited = started.map(|started| core.clock.now().since(started));
+        match acquired {
             Ok(guard) => {
-                span.acquired(guard.path(), waited, guard.fencing_token());
+                span.record_acquired(guard.path(), waited, guard.fencing_token());
                 Ok((guard, span))
             }
             Err(error) => {
-                span.refused(&error, waited);
+                span.end_refused(&error, waited);
                 Err(error)
             }
         }
     }
 
-    async fn enter(&self, wait: Duration) -> Result<LockGuard, Error> {
+    async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
         let core = self.manager.core();
-        let span = span::acquire(core, &self.key, self.options.label.as_deref());
-        let began = (!span.is_disabled()).then(|| core.clock.now());
-        let result = span::within(&span, pin!(self.try_enter(wait))).await;
-        if let Some(began) = began {
-            let how = result.as_ref();
-            let how = how.map(|guard| (guard.path(), guard.fencing_token()));
-            span::acquired(&span, core.clock.now().since(began), how);
+        let span = span::acquire_span(core, &self.key, self.options.label.as_deref());
+        let started = (!span.is_disabled()).then(|| core.clock.now());
+        let result = span::instrument(&span, pin!(self.acquire_inner(wait))).await;
+        if let Some(started) = started {
+            let outcome = result.as_ref();
+            let outcome = outcome.map(|guard| (guard.path(), guard.fencing_token()));
+            span::record_acquire(&span, core.clock.now().since(started), outcome);
         }
         if let Err(error) = &result {
-            report::refused(self.options.label.as_deref(), error);
+            logging::not_acquired(self.options.label.as_deref(), error);
         }
         result
     }
 
-    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
+    async fn acquire_inner(&self, wait: Duration) -> Result<LockGuard, Error> {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
         let options = Options {
             wait,
-            ..self.options.clone().or(self.manager.durability())
+            ..self
+                .options
+                .clone()
+                .with_defaults(self.manager.durability())
         };
         let checked = self.manager.core().limits.check(&options);
-        checked.map_err(|what| Error::config(format!("lock `{key}`: {what}")))?;
+        checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, options).await;
         }
@@ -435,7 +439,7 @@ impl Lock {
         let options = core.store.begin(&key, options);
         let started = core.clock.now();
         let held = acquire::acquire(core, Request::new(key, options, started)).await?;
-        report::acquired(&held, held.grip.path, core.clock.now().since(started));
+        logging::acquired(&held, held.grip.path, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), held))
     }
 
@@ -443,24 +447,24 @@ impl Lock {
     async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
         let request = Request::new(held.lock_key().clone(), options, core.clock.now());
-        let call = Call::begin(core, request);
-        let entered = self.take_turn(frame, &call.request).await;
-        match &entered {
-            Ok(_) => call.acquired(AcquirePath::Reentered, held.fencing_token(), None),
-            Err(error) => call.refused(error),
+        let call = AcquireCall::begin(core, request);
+        let acquired = self.take_turn(frame, &call.request).await;
+        match &acquired {
+            Ok(_) => call.finish_acquired(AcquirePath::Reentered, held.fencing_token(), None),
+            Err(error) => call.finish_refused(error),
         }
-        entered
+        acquired
     }
 
     async fn take_turn(&self, frame: &Frame, request: &Request) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
-        let children = frame.children.clone();
+        let reentry_lock = frame.reentry_lock.clone();
         let turn = if request.is_try_acquire() {
-            children.try_lock_owned().ok()
+            reentry_lock.try_lock_owned().ok()
         } else {
             tokio::select! {
                 biased;
-                turn = children.lock_owned() => Some(turn),
+                turn = reentry_lock.lock_owned() => Some(turn),
                 _ = held.lost() => None,
                 // The manager's timer, because the caller need not be in a tokio runtime.
                 () = core.executor.sleep(request.options.wait) => None,

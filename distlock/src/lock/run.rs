@@ -17,19 +17,19 @@ pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 /// A call that acquires the lock, runs the body and releases the lock.
 pub(crate) struct Run<F: Future> {
     stage: Stage,
-    body: Boxed<F>,
+    body: BoxedBody<F>,
     /// True if the body continues after a loss. It never starts after one.
-    finish: bool,
+    finish_on_loss: bool,
 }
 
 impl<F: Future> Run<F> {
     pub(crate) fn new(
         stage: Stage,
-        finish: bool,
+        finish_on_loss: bool,
         body: F,
         succeeded: fn(&F::Output) -> bool,
     ) -> Self {
-        let body = Boxed {
+        let body = BoxedBody {
             future: Some(Box::pin(body)),
             output: None,
             succeeded,
@@ -37,12 +37,15 @@ impl<F: Future> Run<F> {
         Run {
             stage,
             body,
-            finish,
+            finish_on_loss,
         }
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, Error>> {
-        match self.stage.poll(context, &mut self.body, self.finish) {
+        match self
+            .stage
+            .poll(context, &mut self.body, self.finish_on_loss)
+        {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => match self.body.output.take() {
@@ -68,13 +71,13 @@ trait Body {
     fn succeeded(&self) -> bool;
 }
 
-struct Boxed<F: Future> {
+struct BoxedBody<F: Future> {
     future: Option<Pin<Box<F>>>,
     output: Option<F::Output>,
     succeeded: fn(&F::Output) -> bool,
 }
 
-impl<F: Future> Body for Boxed<F> {
+impl<F: Future> Body for BoxedBody<F> {
     fn poll(&mut self, context: &mut Context<'_>) -> bool {
         if let Some(future) = &mut self.future
             && let Poll::Ready(output) = future.as_mut().poll(context)
@@ -98,7 +101,7 @@ pub(crate) enum Stage {
     Acquiring(Erased<Result<(LockGuard, RunSpan), Error>>),
     Running(Box<Running>),
     Releasing(Erased<Result<(), Error>>),
-    Over,
+    Done,
 }
 
 impl Stage {
@@ -106,7 +109,7 @@ impl Stage {
         &mut self,
         context: &mut Context<'_>,
         body: &mut dyn Body,
-        finish: bool,
+        finish_on_loss: bool,
     ) -> Poll<Result<(), Error>> {
         loop {
             let ended = match self {
@@ -117,28 +120,28 @@ impl Stage {
                     }
                     ended => ended.map_ok(drop),
                 },
-                Stage::Running(running) => match running.poll(context, body, finish) {
+                Stage::Running(running) => match running.poll(context, body, finish_on_loss) {
                     Poll::Ready(result) => {
-                        self.release(result, body, finish);
+                        self.release(result, body, finish_on_loss);
                         continue;
                     }
                     Poll::Pending => return Poll::Pending,
                 },
                 Stage::Releasing(releasing) => releasing.as_mut().poll(context),
-                Stage::Over => panic!("a locked body was polled after its end"),
+                Stage::Done => panic!("a locked body was polled after its end"),
             };
             if ended.is_ready() {
-                *self = Stage::Over;
+                *self = Stage::Done;
             }
             return ended;
         }
     }
 
-    fn release(&mut self, result: Result<(), Error>, body: &mut dyn Body, finish: bool) {
+    fn release(&mut self, result: Result<(), Error>, body: &mut dyn Body, finish_on_loss: bool) {
         self.stop(body);
         let success = result.is_ok() && body.succeeded();
-        if let Stage::Running(running) = std::mem::replace(self, Stage::Over) {
-            *self = Stage::Releasing(Box::pin(running.release(result, success, finish)));
+        if let Stage::Running(running) = std::mem::replace(self, Stage::Done) {
+            *self = Stage::Releasing(Box::pin(running.release(result, success, finish_on_loss)));
         }
     }
 
@@ -146,14 +149,14 @@ impl Stage {
     fn stop(&self, body: &mut dyn Body) {
         if let Stage::Running(running) = self {
             let _in_span = running.span.span().enter();
-            scope::drop_within(running.guard.frame(), || body.drop_future());
+            scope::drop_scoped(running.guard.frame(), || body.drop_future());
         }
     }
 }
 
 pub(crate) struct Running {
     /// Wakes the task when the hold ends. The hold counts a running body while this exists.
-    over: Erased<()>,
+    end_watcher: Erased<()>,
     frame: Arc<Frame>,
     has_started: bool,
     span: RunSpan,
@@ -163,14 +166,14 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn new(guard: LockGuard, span: RunSpan) -> Box<Self> {
         let held = guard.held();
-        let over = async move {
-            let _running = held.entry.body();
-            held.entry.over.notified().await;
+        let end_watcher = async move {
+            let _running = held.entry.start_body();
+            held.entry.ended.notified().await;
             // This future may be polled again.
             pending().await
         };
         Box::new(Running {
-            over: Box::pin(over),
+            end_watcher: Box::pin(end_watcher),
             frame: guard.frame(),
             has_started: false,
             span,
@@ -182,23 +185,23 @@ impl Running {
         &mut self,
         context: &mut Context<'_>,
         body: &mut dyn Body,
-        finish: bool,
+        finish_on_loss: bool,
     ) -> Poll<Result<(), Error>> {
         let held = &self.guard.held;
         // Polled before the check, so that an end of the hold between the two is not missed.
-        let _ = self.over.as_mut().poll(context);
-        if !(finish && self.has_started)
+        let _ = self.end_watcher.as_mut().poll(context);
+        if !(finish_on_loss && self.has_started)
             && let Some(error) = held.error()
         {
             return Poll::Ready(Err(error.with_body(BodyState::Stopped)));
         }
         self.has_started = true;
         let _in_span = self.span.span().enter();
-        if !scope::sync_within(&self.frame, || body.poll(context)) {
+        if !scope::sync_scoped(&self.frame, || body.poll(context)) {
             return Poll::Pending;
         }
         Poll::Ready(match held.error() {
-            Some(error) if !finish => Err(error.with_body(BodyState::Completed)),
+            Some(error) if !finish_on_loss => Err(error.with_body(BodyState::Completed)),
             _ => Ok(()),
         })
     }
@@ -207,18 +210,21 @@ impl Running {
         self: Box<Self>,
         result: Result<(), Error>,
         success: bool,
-        finish: bool,
+        finish_on_loss: bool,
     ) -> Result<(), Error> {
         let Running {
-            over, span, guard, ..
+            end_watcher,
+            span,
+            guard,
+            ..
         } = *self;
-        drop(over);
-        let held_for = span.is_seen().then(|| guard.held.age());
-        let gone = span::within(span.span(), pin!(guard.give_back(success))).await;
-        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
-        match gone {
+        drop(end_watcher);
+        let held_for = span.is_enabled().then(|| guard.held.age());
+        let loss = span::instrument(span.span(), pin!(guard.finish(success))).await;
+        span.end(held_for, result.as_ref().err().or(loss.as_ref()));
+        match loss {
             // The loss is logged. The caller chose to get the body's own result.
-            Some(error) if !finish => result.and(Err(error)),
+            Some(error) if !finish_on_loss => result.and(Err(error)),
             _ => result,
         }
     }

@@ -17,42 +17,42 @@ tokio::task_local! {
 }
 
 /// The mutex that makes sibling branches of one body take turns when they re-enter its lock.
-pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
+pub(crate) type ReentryLock = Arc<tokio::sync::Mutex<()>>;
 
 /// One hold on the stack.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) held: HeldLock,
     store: Arc<str>,
-    pub(crate) children: Children,
-    below: Option<Arc<Frame>>,
+    pub(crate) reentry_lock: ReentryLock,
+    parent: Option<Arc<Frame>>,
 }
 
 impl Frame {
     /// Creates a frame on top of the stack of the running task.
-    pub(crate) fn push(held: HeldLock, store: Arc<str>, children: Children) -> Arc<Self> {
+    pub(crate) fn push(held: HeldLock, store: Arc<str>, reentry_lock: ReentryLock) -> Arc<Self> {
         Arc::new(Frame {
             held,
             store,
-            children,
-            below: FRAMES.try_with(Arc::clone).ok(),
+            reentry_lock,
+            parent: FRAMES.try_with(Arc::clone).ok(),
         })
     }
 }
 
 /// Runs a future with a frame on its stack.
-pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Output = F::Output> {
+pub(crate) fn scoped<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Output = F::Output> {
     FRAMES.scope(frame, future)
 }
 
 /// Calls `work` with a frame on the stack.
-pub(crate) fn sync_within<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T {
+pub(crate) fn sync_scoped<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T {
     FRAMES.sync_scope(frame.clone(), work)
 }
 
 /// Calls `drop_it` with a frame on the stack, if the thread still has a stack. A runtime in a
 /// `thread_local!` drops its tasks when the thread ends, and the stack may be destroyed before.
-pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {
+pub(crate) fn drop_scoped(frame: Arc<Frame>, drop_it: impl FnOnce()) {
     // A scoped future is dropped inside its scope if that is possible, and otherwise without it;
     // `sync_scope` would panic.
     drop(FRAMES.scope(frame, OnDrop(Some(drop_it))));
@@ -87,7 +87,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
                 if &*this.store == store && this.held.lock_key().same_lock(key) {
                     return Some(this.clone());
                 }
-                frame = this.below.as_ref();
+                frame = this.parent.as_ref();
             }
             None
         })

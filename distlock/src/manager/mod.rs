@@ -58,7 +58,7 @@ struct Inner {
     /// The default durability of the manager's locks.
     durability: Durability,
     /// Held only to be dropped, which makes the I/O thread drain and end.
-    io: Option<IoThread>,
+    io_thread: Option<IoThread>,
 }
 
 impl LockManager {
@@ -66,14 +66,14 @@ impl LockManager {
         core: Arc<Core>,
         client_name: String,
         durability: Durability,
-        io: Option<IoThread>,
+        io_thread: Option<IoThread>,
     ) -> Self {
         LockManager {
             inner: Arc::new(Inner {
                 core,
                 client_name,
                 durability,
-                io,
+                io_thread,
             }),
         }
     }
@@ -173,21 +173,21 @@ impl LockManager {
 impl Drop for Inner {
     fn drop(&mut self) {
         // A dropped I/O thread drains by itself. On the caller's runtime, releases run in place.
-        if self.io.is_none() {
-            shutdown::abandon(&self.core);
+        if self.io_thread.is_none() {
+            shutdown::close(&self.core);
         }
     }
 }
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("LockManager");
-        shown
+        let mut debug = f.debug_struct("LockManager");
+        debug
             .field("store", self.store_identity())
             .field("client", &self.inner.client_name);
-        let (held, waiting) = self.core().claims.count();
+        let (held, waiting) = self.core().registry.count();
         let releasing = self.core().releases.count();
-        shown
+        debug
             .field("phase", &self.core().phase())
             .field("held", &held)
             .field("waiting", &waiting)

@@ -12,30 +12,30 @@ use tokio::sync::Notify;
 use crate::observer::Observer;
 use crate::observer::event::{Connection, Event};
 use crate::util::mutex::lock;
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 /// Upper limit of queued events. Events that must be delivered may exceed it, but the first event
 /// of their call or connection fitted, so there are never many more.
-const ROOM: usize = 8_192;
+const QUEUE_CAPACITY: usize = 8_192;
 
 /// Upper limit of events taken at a time. It bounds how long an emitter waits for the queue.
 const BATCH: usize = 64;
 
 /// A function that runs code which may block, away from timers and sockets.
-pub(crate) type Spawn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+pub(crate) type SpawnFn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 /// The events of a manager, and their observers.
 pub(crate) struct Telemetry {
-    observers: Vec<Observing>,
+    observers: Vec<ObserverState>,
     /// Receives every event where it happens, before it is queued. Must not block.
     pub(crate) inline: OnceCell<Arc<dyn Observer>>,
     queue: Mutex<Queue>,
     /// Wakes tasks that wait until the queue is empty.
     idle: Notify,
-    spawn: Spawn,
+    spawn: SpawnFn,
 }
 
-struct Observing {
+struct ObserverState {
     observer: Arc<dyn Observer>,
     has_panicked: AtomicBool,
 }
@@ -45,7 +45,7 @@ struct Queue {
     events: VecDeque<Event>,
     skipped: u64,
     /// The connections that are up, according to the published events.
-    up: BTreeSet<(Connection, Arc<str>)>,
+    connections_up: BTreeSet<(Connection, Arc<str>)>,
     is_draining: bool,
     /// True once the executor has ended, so that events are delivered where they happen.
     has_ended: bool,
@@ -63,13 +63,13 @@ pub(crate) enum Delivery {
 }
 
 impl Telemetry {
-    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>, spawn: Spawn) -> Arc<Self> {
-        let observing = |observer| Observing {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>, spawn: SpawnFn) -> Arc<Self> {
+        let new_state = |observer| ObserverState {
             observer,
             has_panicked: AtomicBool::new(false),
         };
         Arc::new(Telemetry {
-            observers: observers.into_iter().map(observing).collect(),
+            observers: observers.into_iter().map(new_state).collect(),
             inline: OnceCell::new(),
             queue: Mutex::default(),
             idle: Notify::new(),
@@ -103,7 +103,7 @@ impl Telemetry {
             return delivery;
         }
         let mut queue = lock(&self.queue);
-        let is_full = queue.events.len() >= ROOM;
+        let is_full = queue.events.len() >= QUEUE_CAPACITY;
         let is_dropped = match delivery {
             Delivery::BestEffort => is_full,
             Delivery::Guaranteed => false,
@@ -119,13 +119,13 @@ impl Telemetry {
                 address,
                 ..
             } => {
-                queue.up.insert((*connection, address.clone()));
+                queue.connections_up.insert((*connection, address.clone()));
             }
             // The end of the manager has already published it as down.
             Event::ConnectionDown {
                 connection,
                 address,
-            } if !queue.up.remove(&(*connection, address.clone())) => {
+            } if !queue.connections_up.remove(&(*connection, address.clone())) => {
                 return delivery;
             }
             _ => {}
@@ -140,7 +140,7 @@ impl Telemetry {
         if is_first {
             let drain = Drain {
                 telemetry: self.clone(),
-                is_over: false,
+                is_finished: false,
             };
             if has_ended {
                 drain.run();
@@ -152,9 +152,9 @@ impl Telemetry {
     }
 
     /// Publishes the end of every connection that is up.
-    pub(crate) fn connections_down(self: &Arc<Self>) {
-        let up = lock(&self.queue).up.clone();
-        for (connection, address) in up {
+    pub(crate) fn publish_connections_down(self: &Arc<Self>) {
+        let connections_up = lock(&self.queue).connections_up.clone();
+        for (connection, address) in connections_up {
             self.emit(Delivery::Guaranteed, || Event::ConnectionDown {
                 connection,
                 address,
@@ -163,9 +163,9 @@ impl Telemetry {
     }
 
     /// Waits until the observers have received all events.
-    pub(crate) async fn delivered(&self) {
+    pub(crate) async fn wait_until_delivered(&self) {
         let is_idle = || !lock(&self.queue).is_draining;
-        until(&self.idle, || is_idle().then_some(())).await;
+        wait_until(&self.idle, || is_idle().then_some(())).await;
     }
 
     /// Delivers later events where they happen.
@@ -174,7 +174,7 @@ impl Telemetry {
     }
 
     /// Returns the next events. An empty batch ends the drain.
-    fn next(&self) -> Vec<Event> {
+    fn next_batch(&self) -> Vec<Event> {
         let mut queue = lock(&self.queue);
         if queue.events.is_empty() {
             queue.push_skipped();
@@ -199,33 +199,33 @@ impl Queue {
 /// event starts another one.
 struct Drain {
     telemetry: Arc<Telemetry>,
-    is_over: bool,
+    is_finished: bool,
 }
 
 impl Drain {
     fn run(mut self) {
-        while !self.is_over {
-            let batch = self.telemetry.next();
+        while !self.is_finished {
+            let batch = self.telemetry.next_batch();
             for event in &batch {
-                for observing in &self.telemetry.observers {
-                    observing.observe(event);
+                for observer in &self.telemetry.observers {
+                    observer.observe(event);
                 }
             }
-            self.is_over = batch.is_empty();
+            self.is_finished = batch.is_empty();
         }
     }
 }
 
 impl Drop for Drain {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_finished {
             lock(&self.telemetry.queue).is_draining = false;
         }
         self.telemetry.idle.notify_waiters();
     }
 }
 
-impl Observing {
+impl ObserverState {
     fn observe(&self, event: &Event) {
         let observed = catch_unwind(AssertUnwindSafe(|| self.observer.observe(event)));
         if observed.is_err() && !self.has_panicked.swap(true, Ordering::AcqRel) {

@@ -8,7 +8,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The number in the owner id of one acquisition, unique within the client and never reused.
 pub(crate) type Owner = u64;
@@ -22,7 +22,7 @@ pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
     /// of local and server time, or a clock moved: such a grant is confirmed first.
-    pub(crate) granted_at: Option<Moment>,
+    pub(crate) granted_at: Option<BootInstant>,
     /// The short lease of the grant.
     pub(crate) lease: Duration,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Acquire<'a> {
 /// A hold, proven by a reply. It counts from the send of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
-    pub(crate) sent: Moment,
+    pub(crate) sent: BootInstant,
     pub(crate) token: FencingToken,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Renewal {
 /// The reply to a renewal batch: only the failures, by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RenewReply {
-    pub(crate) sent: Moment,
+    pub(crate) sent: BootInstant,
     pub(crate) failures: Vec<(usize, RenewalFailure)>,
 }
 

@@ -9,7 +9,7 @@ use crate::key::LockKey;
 use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::timing::Timing;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// How long the store keeps a caller's place in the queue after the wait has ended.
 const PLACE_GRACE: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) durability: Durability,
     pub(crate) options: Options,
     /// The start of the call.
-    pub(crate) started: Moment,
+    pub(crate) started: BootInstant,
     pub(crate) delivery: Delivery,
     /// Set once observers have been notified of a long wait.
     is_long_wait_reported: AtomicBool,
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Creates a request. The options must have been checked.
-    pub(crate) fn new(key: LockKey, options: Options, started: Moment) -> Self {
+    pub(crate) fn new(key: LockKey, options: Options, started: BootInstant) -> Self {
         Request {
             key,
             timing: Timing::new(options.lease),
@@ -52,12 +52,12 @@ impl Request {
     }
 
     /// Returns the time from which the call has waited for long.
-    pub(crate) fn long_wait_from(&self) -> Moment {
+    pub(crate) fn long_wait_from(&self) -> BootInstant {
         self.started + (self.options.wait / 2).clamp(MIN_LONG_WAIT, MAX_LONG_WAIT)
     }
 
     /// Marks a call that has waited for long. Returns true the first time.
-    pub(crate) fn mark_long_wait(&self, now: Moment) -> bool {
+    pub(crate) fn mark_long_wait(&self, now: BootInstant) -> bool {
         now >= self.long_wait_from() && !self.is_long_wait_reported.swap(true, Ordering::AcqRel)
     }
 
@@ -67,17 +67,17 @@ impl Request {
     }
 
     /// Returns the end of the wait.
-    pub(crate) fn deadline(&self) -> Moment {
+    pub(crate) fn deadline(&self) -> BootInstant {
         self.started + self.options.wait
     }
 
     /// Returns until when the store keeps the caller's place in the queue.
-    pub(crate) fn place_expires_at(&self) -> Moment {
+    pub(crate) fn place_expires_at(&self) -> BootInstant {
         self.deadline() + PLACE_GRACE
     }
 
     /// Returns how long the call has waited: zero if it tries once, however long its command took.
-    pub(crate) fn waited(&self, now: Moment) -> Duration {
+    pub(crate) fn waited(&self, now: BootInstant) -> Duration {
         if self.is_try_acquire() {
             Duration::ZERO
         } else {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::protocol::messages::Grant;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Marks the safe deadline of a hold that has ended. It is never removed.
 const CLOSED: u64 = 1 << 63;
@@ -15,12 +15,12 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Returns the time from which the proof in a reply counts: the send of its command, because the
 /// server may have applied the command at once (R10).
-pub(crate) fn proven_from(rules: Rules, sent: Moment, now: Moment) -> Moment {
+pub(crate) fn proven_from(rules: Rules, sent: BootInstant, now: BootInstant) -> BootInstant {
     if rules.from_send { sent } else { now }
 }
 
 /// Returns the safe deadline of a hold that is proven from `from` on.
-pub(crate) fn safe_until(from: Moment, timing: Timing) -> Moment {
+pub(crate) fn safe_until(from: BootInstant, timing: Timing) -> BootInstant {
     from + timing.validity()
 }
 
@@ -30,8 +30,8 @@ pub(crate) fn granted_until(
     rules: Rules,
     grant: &Grant,
     timing: Timing,
-    now: Moment,
-) -> Option<Moment> {
+    now: BootInstant,
+) -> Option<BootInstant> {
     let timing = Timing::new(grant.lease.min(timing.lease));
     let from = if rules.grant_age {
         grant.granted_at?
@@ -49,7 +49,7 @@ pub(crate) struct SafeDeadline(AtomicU64);
 
 impl SafeDeadline {
     /// Returns the safe deadline of a new hold: `until`, or `limit` if that is earlier.
-    pub(crate) fn new(rules: Rules, until: Moment, limit: Option<Moment>) -> Self {
+    pub(crate) fn new(rules: Rules, until: BootInstant, limit: Option<BootInstant>) -> Self {
         SafeDeadline(AtomicU64::new(limited(rules, until, limit).0 & !CLOSED))
     }
 
@@ -58,9 +58,9 @@ impl SafeDeadline {
     pub(crate) fn extend(
         &self,
         rules: Rules,
-        until: Moment,
-        limit: Option<Moment>,
-        now: Moment,
+        until: BootInstant,
+        limit: Option<BootInstant>,
+        now: BootInstant,
     ) -> bool {
         let until = limited(rules, until, limit).0 & !CLOSED;
         // A later deadline is a greater number, and a closed one is greater than all that are open.
@@ -69,7 +69,7 @@ impl SafeDeadline {
 
     /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
     /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
-    pub(crate) fn check_valid(&self, now: Moment) -> bool {
+    pub(crate) fn check_valid(&self, now: BootInstant) -> bool {
         let mut current = self.0.load(Ordering::Acquire);
         while current < CLOSED {
             if now.0 < current {
@@ -89,25 +89,25 @@ impl SafeDeadline {
     }
 
     /// Returns the safe deadline without reading the clock, or `None` once the hold is closed.
-    pub(crate) fn valid_until(&self) -> Option<Moment> {
+    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
         let current = self.0.load(Ordering::Acquire);
-        (current < CLOSED).then_some(Moment(current))
+        (current < CLOSED).then_some(BootInstant(current))
     }
 
     /// Returns the safe deadline, also after the hold has ended.
-    pub(crate) fn last(&self) -> Moment {
-        Moment(self.0.load(Ordering::Acquire) & !CLOSED)
+    pub(crate) fn last(&self) -> BootInstant {
+        BootInstant(self.0.load(Ordering::Acquire) & !CLOSED)
     }
 
     /// Ends the hold. Returns its safe deadline if it was still valid.
-    pub(crate) fn close(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn close(&self, now: BootInstant) -> Option<BootInstant> {
         let before = self.0.fetch_or(CLOSED, Ordering::AcqRel);
-        (now.0 < before && before < CLOSED).then_some(Moment(before))
+        (now.0 < before && before < CLOSED).then_some(BootInstant(before))
     }
 }
 
 /// Returns `until`, or `limit` if that is earlier: no hold is valid beyond its limit.
-fn limited(rules: Rules, until: Moment, limit: Option<Moment>) -> Moment {
+fn limited(rules: Rules, until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
     match limit {
         Some(limit) => until.min(limit),
         None if rules.safe_deadline => until,
@@ -121,11 +121,11 @@ mod tests {
 
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment(ms * 1_000_000)
+    fn at(ms: u64) -> BootInstant {
+        BootInstant(ms * 1_000_000)
     }
 
-    fn begun(limit: Option<Moment>) -> SafeDeadline {
+    fn begun(limit: Option<BootInstant>) -> SafeDeadline {
         SafeDeadline::new(Rules::ALL, at(1_300), limit)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::limits::Limits;
-use crate::config::options::FENCE_TTL;
+use crate::config::options::DEFAULT_FENCE_TTL;
 #[cfg(feature = "testing")]
 use crate::config::options::Options;
 use crate::error::Outage;
@@ -125,7 +125,7 @@ impl Settings {
         Settings {
             name: name.into(),
             max_waiters: MAX_WAITERS,
-            fence_ttl: FENCE_TTL,
+            fence_ttl: DEFAULT_FENCE_TTL,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
 use crate::util::mutex::lock;
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 /// Locks for a test: a manager with its own in-process store. The test can set outcomes, and
 /// acquisitions are recorded. See the [module](crate::testing).
@@ -256,7 +256,7 @@ impl TestLocks {
     ///
     /// Dropping the future has no effect.
     pub async fn wait_until_held(&self, key: &str) {
-        until(&self.store.acquired, || self.hold(key)).await;
+        wait_until(&self.store.acquired, || self.hold(key)).await;
     }
 
     /// Returns the keys of the locks that are held now, in order. It omits locks of a holder set
@@ -319,7 +319,7 @@ impl TestLocks {
 
     fn holds(&self) -> impl Iterator<Item = HeldLock> {
         let core = self.manager.core();
-        let held = core.claims.held().into_iter();
+        let held = core.registry.held().into_iter();
         let holds = held.filter_map(move |entry| HeldLock::of(core, &entry));
         holds.filter(HeldLock::is_held)
     }

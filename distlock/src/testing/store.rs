@@ -17,8 +17,8 @@ use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::table::Entry;
-use crate::manager::engine::watch;
+use crate::manager::engine::registry::Entry;
+use crate::manager::engine::renew;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::messages::{
@@ -146,14 +146,15 @@ impl TestStore {
             }
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 // As with a `DEL`, the next waiter has the lock from now on.
-                let deleted = run(&self.memory, entry.release(Duration::ZERO), timeout).await;
+                let deleted =
+                    run(&self.memory, entry.release_command(Duration::ZERO), timeout).await;
                 if deleted.is_ok() && how == InjectedLoss::Gone {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
-                    (core.claims).with(entry, |acquisition| {
+                    (core.registry).update(entry, |acquisition| {
                         acquisition.handle_renewal(answer, now, now)
                     });
-                    watch::settle(core, entry);
+                    renew::settle(core, entry);
                 }
             }
         }
@@ -161,7 +162,7 @@ impl TestStore {
 
     fn entry(&self, owner: Owner) -> Option<Arc<Entry>> {
         let held = lock(&self.state).holds.get(&owner).cloned();
-        held.or_else(|| self.core()?.claims.find(owner))
+        held.or_else(|| self.core()?.registry.find(owner))
     }
 
     /// Fails if a rule makes the store unavailable for this lock.
@@ -274,7 +275,7 @@ impl TestStore {
             hold.core.clone().spawn_while_open(async move {
                 tokio::time::sleep(after).await;
                 let is_set = lock(&store.state).script.rule(id).is_some();
-                if is_set && hold.core.claims.find(hold.entry.owner).is_some() {
+                if is_set && hold.core.registry.find(hold.entry.owner).is_some() {
                     store.lose(hold, how, id).await;
                 }
             });
@@ -300,7 +301,7 @@ impl Observer for Recorder {
             return;
         };
         let Some(core) = store.core() else { return };
-        let held = core.claims.held();
+        let held = core.registry.held();
         let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
         let is_meant =
             |hold: &HeldLock| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;

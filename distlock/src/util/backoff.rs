@@ -5,34 +5,34 @@ use std::time::Duration;
 /// Pauses that double with every attempt, up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
+    initial: Duration,
+    max: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) const fn new(initial: Duration, max: Duration) -> Self {
         Backoff {
-            first,
-            longest,
-            next: first,
+            initial,
+            max,
+            next: initial,
         }
     }
 
     /// Returns the pause after the attempt that was just made.
-    pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        pause
+    pub(crate) fn next_delay(&mut self) -> Duration {
+        let delay = self.next;
+        self.next = (delay * 2).min(self.max);
+        delay
     }
 
     /// Returns the next pause without using it.
-    pub(crate) fn peek(&self) -> Duration {
+    pub(crate) fn peek_delay(&self) -> Duration {
         self.next
     }
 
     /// Starts again with the first pause, after a success.
     pub(crate) fn reset(&mut self) {
-        self.next = self.first;
+        self.next = self.initial;
     }
 }

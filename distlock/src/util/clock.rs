@@ -8,27 +8,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// `std::time::Instant` is unsuitable: on Linux it stops during suspend, and a lease does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) u64);
+pub(crate) struct BootInstant(pub(crate) u64);
 
-impl Moment {
-    pub(crate) fn since(self, earlier: Moment) -> Duration {
+impl BootInstant {
+    pub(crate) fn since(self, earlier: BootInstant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-impl Add<Duration> for Moment {
-    type Output = Moment;
+impl Add<Duration> for BootInstant {
+    type Output = BootInstant;
 
-    fn add(self, duration: Duration) -> Moment {
-        Moment(self.0.saturating_add(nanos(duration)))
+    fn add(self, duration: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_add(nanos(duration)))
     }
 }
 
-impl Sub<Duration> for Moment {
-    type Output = Moment;
+impl Sub<Duration> for BootInstant {
+    type Output = BootInstant;
 
-    fn sub(self, duration: Duration) -> Moment {
-        Moment(self.0.saturating_sub(nanos(duration)))
+    fn sub(self, duration: Duration) -> BootInstant {
+        BootInstant(self.0.saturating_sub(nanos(duration)))
     }
 }
 
@@ -39,7 +39,7 @@ fn nanos(duration: Duration) -> u64 {
 /// A source of time.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// Returns the time that decides about leases. It never steps back.
-    fn now(&self) -> Moment;
+    fn now(&self) -> BootInstant;
 
     /// Returns microseconds since the Unix epoch, for stores that are their own server.
     fn wall_micros(&self) -> u64;
@@ -50,7 +50,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 pub(crate) struct BootClock;
 
 impl Clock for BootClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
         // On Apple's systems CLOCK_MONOTONIC includes sleep.
@@ -60,7 +60,7 @@ impl Clock for BootClock {
         let time = rustix::time::clock_gettime(BOOT);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        Moment(seconds * 1_000_000_000 + nanos)
+        BootInstant(seconds * 1_000_000_000 + nanos)
     }
 
     fn wall_micros(&self) -> u64 {
@@ -89,9 +89,9 @@ impl TokioClock {
 }
 
 impl Clock for TokioClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         // An origin above zero leaves room for times before the last send.
-        Moment(3_600_000_000_000) + self.elapsed()
+        BootInstant(3_600_000_000_000) + self.elapsed()
     }
 
     fn wall_micros(&self) -> u64 {
@@ -120,8 +120,11 @@ mod tests {
 
     #[test]
     fn moments_saturate() {
-        assert_eq!(Moment(5) - Duration::from_secs(1), Moment(0));
-        assert_eq!(Moment(u64::MAX) + Duration::from_secs(1), Moment(u64::MAX));
-        assert_eq!(Moment(1).since(Moment(2)), Duration::ZERO);
+        assert_eq!(BootInstant(5) - Duration::from_secs(1), BootInstant(0));
+        assert_eq!(
+            BootInstant(u64::MAX) + Duration::from_secs(1),
+            BootInstant(u64::MAX)
+        );
+        assert_eq!(BootInstant(1).since(BootInstant(2)), Duration::ZERO);
     }
 }

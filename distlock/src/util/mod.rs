@@ -3,6 +3,6 @@
 pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod mutex;
-pub(crate) mod notified;
+pub(crate) mod notify;
 pub(crate) mod random;
 pub(crate) mod visible;

@@ -21,16 +21,16 @@ pub(crate) trait Random: Send + Sync + fmt::Debug {
 pub(crate) struct SystemRandom;
 
 /// The count of numbers drawn at once.
-const DRAWN: usize = 64;
+const BATCH: usize = 64;
 
 thread_local! {
-    static IN_ADVANCE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Random for SystemRandom {
     fn next(&self) -> u64 {
         // A thread that ends has no numbers left.
-        let drawn = IN_ADVANCE.try_with(|numbers| {
+        let drawn = BUFFER.try_with(|numbers| {
             let mut numbers = numbers.borrow_mut();
             if numbers.is_empty() {
                 *numbers = draw();
@@ -49,7 +49,7 @@ impl Random for SystemRandom {
 
 /// Returns new numbers, or none if the system call fails.
 fn draw() -> Vec<u64> {
-    let mut bytes = [0; DRAWN * 8];
+    let mut bytes = [0; BATCH * 8];
     let drawn = getrandom::fill(&mut bytes);
     let (numbers, _) = bytes.as_chunks::<8>();
     let numbers = numbers.iter().map(|bytes| u64::from_ne_bytes(*bytes));
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn the_systems_numbers_differ() {
         let both = |_| [SystemRandom.next(), SystemRandom.fresh()];
-        let mut drawn: Vec<_> = (0..2 * DRAWN).flat_map(both).collect();
+        let mut drawn: Vec<_> = (0..2 * BATCH).flat_map(both).collect();
         drawn.sort_unstable();
         drawn.dedup();
-        assert_eq!(drawn.len(), 4 * DRAWN);
+        assert_eq!(drawn.len(), 4 * BATCH);
         // No bit is fixed.
         assert_eq!(drawn.iter().fold(0, |all, one| all | one), u64::MAX);
         assert_eq!(drawn.iter().fold(u64::MAX, |all, one| all & one), 0);

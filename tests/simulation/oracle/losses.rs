@@ -19,7 +19,7 @@ impl Oracle {
         state.trace.count("losses");
         let (key, owner) = (hold.lock_key(), hold.entry.owner);
         (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
-        let until = hold.believed_until();
+        let until = hold.safe_until();
         let late = state.clients[client].clock.now().since(until);
         // Only the first notice must be in time; a caller may ask again at any later time.
         let first = state.told.insert(owner);

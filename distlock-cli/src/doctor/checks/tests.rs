@@ -28,14 +28,14 @@ fn table(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> ServerFacts {
+    ServerFacts {
         server: "redis://host:6379".into(),
         role: ServerRole::Standalone,
         outage: None,
         info: Ok(table(INFO)),
         settings: Ok(table(SETTINGS)),
-        rounds: vec![Duration::from_micros(100); 20],
+        round_trips: vec![Duration::from_micros(100); 20],
         clock: Some((0, Duration::from_micros(50))),
     }
 }
@@ -49,7 +49,7 @@ fn with(fields: &[(&str, &str)], check: &str) -> Severity {
     severity(&facts, check)
 }
 
-fn severity(facts: &Facts, check: &str) -> Severity {
+fn severity(facts: &ServerFacts, check: &str) -> Severity {
     let diagnostics = of(facts);
     let diagnostic = diagnostics
         .iter()
@@ -124,8 +124,8 @@ fn times_that_differ_and_trips_that_last_are_told() {
         facts.clock = Some((ahead, Duration::from_millis(uncertain)));
         assert_eq!(severity(&facts, "clock"), is, "{ahead} {uncertain}");
     }
-    facts.rounds[3] = STALLED * 2;
+    facts.round_trips[3] = MAX_ROUND_TRIP * 2;
     assert_eq!(severity(&facts, "latency"), Severity::Warning);
-    facts.rounds = vec![NEAR * 2; 20];
+    facts.round_trips = vec![MAX_MEDIAN_ROUND_TRIP * 2; 20];
     assert_eq!(severity(&facts, "latency"), Severity::Warning);
 }

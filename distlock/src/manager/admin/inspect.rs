@@ -11,17 +11,17 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
-use crate::manager::telemetry::observed;
+use crate::manager::telemetry::hold_events;
 use crate::protocol::messages::{
     Inspection, Occupant, QueuedWaiter, ServerInspection, system_time,
 };
 use crate::store::command::Inspect;
 
 /// Timeout of each command that inspects, lists or revokes locks.
-pub(crate) const INSPECT_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Upper limit of the waiters that an inspection names.
-const NAMED: usize = 1_000;
+const MAX_NAMED_WAITERS: usize = 1_000;
 
 /// The state of a lock, see [`LockManager::inspect`].
 ///
@@ -131,12 +131,16 @@ impl ServerState {
             Ok(inspection) => (Some(inspection), None),
             Err(error) => (None, Some(error.detail)),
         };
-        let occupant = inspection.as_ref().and_then(|seen| seen.occupant.as_ref());
+        let occupant = inspection
+            .as_ref()
+            .and_then(|inspection| inspection.occupant.as_ref());
         ServerState {
             address: server.address,
             holder: occupant.map(Occupant::holder),
-            queue_length: inspection.as_ref().map_or(0, |seen| seen.waiters),
-            last_fencing_token: inspection.and_then(|seen| seen.last_token),
+            queue_length: inspection
+                .as_ref()
+                .map_or(0, |inspection| inspection.waiters),
+            last_fencing_token: inspection.and_then(|inspection| inspection.last_token),
             error,
         }
     }
@@ -167,7 +171,7 @@ impl LockManager {
     /// Inspecting changes nothing, whenever the future is dropped.
     pub async fn inspect(&self, key: &str) -> Result<LockState, Error> {
         let key = LockKey::new(key)?;
-        self.at_home(|core| async move { inspect(&core, key, NAMED).await })
+        self.on_io_thread(|core| async move { inspect(&core, key, MAX_NAMED_WAITERS).await })
             .await
     }
 
@@ -193,12 +197,12 @@ impl LockManager {
     ///
     /// Changes nothing, whenever the future is dropped.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.at_home(|core| async move {
+        self.on_io_thread(|core| async move {
             let inspect = Inspect {
                 key: &LockKey::new("ping")?,
                 waiters: 0,
             };
-            let inspected = core.call(inspect, INSPECT_WITHIN).await;
+            let inspected = core.run_command(inspect, INSPECT_TIMEOUT).await;
             inspected.map_err(|error| error.into_error(None, Duration::ZERO))?;
             Ok(())
         })
@@ -207,7 +211,7 @@ impl LockManager {
 
     /// Runs `work` on the I/O thread, where the connections are. The work continues if this future
     /// is dropped.
-    pub(crate) async fn at_home<T, Fut>(
+    pub(crate) async fn on_io_thread<T, Fut>(
         &self,
         work: impl FnOnce(Arc<Core>) -> Fut,
     ) -> Result<T, Error>
@@ -216,13 +220,13 @@ impl LockManager {
         Fut: Future<Output = Result<T, Error>> + Send + 'static,
     {
         self.check_alive()?;
-        let (reply, answer) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let work = work(self.core().clone());
         self.core().executor.spawn_later(async move {
             // The caller may have dropped its future.
-            let _ = reply.send(work.await);
+            let _ = sender.send(work.await);
         });
-        answer.await.unwrap_or_else(|_| Err(shut_down_error()))
+        receiver.await.unwrap_or_else(|_| Err(shut_down_error()))
     }
 }
 
@@ -231,32 +235,40 @@ pub(crate) async fn inspect(
     key: LockKey,
     waiters: usize,
 ) -> Result<LockState, Error> {
-    let seen = look(core, &key, waiters, Duration::ZERO).await?;
-    observed::publish_queue(core, &key, seen.waiters);
+    let inspection = inspect_store(core, &key, waiters, Duration::ZERO).await?;
+    hold_events::publish_queue(core, &key, inspection.waiters);
     Ok(LockState {
         key: key.to_string(),
-        holders: seen.occupant.iter().map(Occupant::holder).collect(),
-        expires_in: seen.expires_in.filter(|_| seen.occupant.is_some()),
-        queue_length: seen.waiters,
-        waiters: seen.waiting.into_iter().map(Waiter::of).collect(),
-        last_fencing_token: seen.last_token,
-        servers: seen.servers.into_iter().map(ServerState::of).collect(),
+        holders: inspection.occupant.iter().map(Occupant::holder).collect(),
+        expires_in: inspection
+            .expires_in
+            .filter(|_| inspection.occupant.is_some()),
+        queue_length: inspection.waiters,
+        waiters: inspection.waiting.into_iter().map(Waiter::of).collect(),
+        last_fencing_token: inspection.last_token,
+        servers: inspection
+            .servers
+            .into_iter()
+            .map(ServerState::of)
+            .collect(),
     })
 }
 
 /// Returns the store's view of a lock. An error reports that the call has waited for `waited`.
-pub(crate) async fn look(
+pub(crate) async fn inspect_store(
     core: &Core,
     key: &LockKey,
     waiters: usize,
     waited: Duration,
 ) -> Result<Inspection, Error> {
-    let seen = core.call(Inspect { key, waiters }, INSPECT_WITHIN).await;
+    let inspection = core
+        .run_command(Inspect { key, waiters }, INSPECT_TIMEOUT)
+        .await;
     let key = || key.to_string();
-    let seen = *seen.map_err(|trouble| trouble.into_error(Some(key()), waited))?;
-    match seen.foreign {
+    let inspection = *inspection.map_err(|error| error.into_error(Some(key()), waited))?;
+    match inspection.foreign {
         Some(detail) => Err(Error::KeyConflict { key: key(), detail }),
-        None => Ok(seen),
+        None => Ok(inspection),
     }
 }
 

@@ -9,12 +9,12 @@ use futures_util::stream::{self, StreamExt};
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::admin::inspect::{INSPECT_WITHIN, LockState, inspect};
+use crate::manager::admin::inspect::{INSPECT_TIMEOUT, LockState, inspect};
 use crate::manager::engine::core::Core;
 use crate::store::command::List;
 
 /// Upper limit of concurrent inspections.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_INSPECTIONS: usize = 64;
 
 impl LockManager {
     /// Returns the held locks of this manager's namespace whose keys begin with `prefix`, sorted by
@@ -47,23 +47,23 @@ impl LockManager {
     /// Listing changes nothing, whenever the future is dropped.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>, Error> {
         let prefix = prefix.to_owned();
-        self.at_home(|core| async move { list(core, &prefix).await })
+        self.on_io_thread(|core| async move { list(core, &prefix).await })
             .await
     }
 }
 
 async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<LockState>, Error> {
-    let keys = core.call(List { prefix }, INSPECT_WITHIN).await;
-    let keys = keys.map_err(|trouble| trouble.into_error(None, INSPECT_WITHIN))?;
+    let keys = core.run_command(List { prefix }, INSPECT_TIMEOUT).await;
+    let keys = keys.map_err(|error| error.into_error(None, INSPECT_TIMEOUT))?;
     // A scan may return a key twice, and so may two servers between which its slot migrates.
     let keys: BTreeSet<LockKey> = keys.into_iter().collect();
     let inspections = stream::iter(keys).map(|key| inspect(&core, key, 0));
-    let mut inspections = pin!(inspections.buffer_unordered(AT_ONCE));
+    let mut inspections = pin!(inspections.buffer_unordered(MAX_CONCURRENT_INSPECTIONS));
     let mut locks = Vec::new();
-    while let Some(seen) = inspections.next().await {
-        match seen {
-            Ok(seen) if seen.holders.is_empty() => {}
-            Ok(seen) => locks.push(seen),
+    while let Some(inspected) = inspections.next().await {
+        match inspected {
+            Ok(state) if state.holders.is_empty() => {}
+            Ok(state) => locks.push(state),
             // The key has the name of a lock, but holds another value.
             Err(Error::KeyConflict { .. }) => {}
             Err(error) => return Err(error),

@@ -10,11 +10,11 @@ use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::admin::inspect::{INSPECT_WITHIN, look};
+use crate::manager::admin::inspect::{INSPECT_TIMEOUT, inspect_store};
 use crate::manager::engine::core::Core;
 use crate::protocol::messages::{Occupant, RevokeReply};
 use crate::store::command;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Default of [`Revoke::wait`].
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -178,7 +178,8 @@ impl IntoFuture for Revoke {
         Box::pin(async move {
             let key = LockKey::new(&self.key)?;
             let manager = self.manager.clone();
-            let revoking = manager.at_home(|core| async move { revoke(&core, &key, &self).await });
+            let revoking =
+                manager.on_io_thread(|core| async move { revoke(&core, &key, &self).await });
             revoking.await
         })
     }
@@ -259,7 +260,7 @@ impl fmt::Display for RevokeOutcome {
 
 async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Revocation, Error> {
     let started = core.clock.now();
-    let seen = look(core, key, 0, INSPECT_WITHIN).await?;
+    let seen = inspect_store(core, key, 0, INSPECT_TIMEOUT).await?;
     let Some(occupant) = seen.occupant else {
         return Ok(Revocation {
             outcome: RevokeOutcome::NotHeld,
@@ -270,7 +271,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
     let revoke = async |delete| {
         let token = occupant.token;
         let revoke = command::Revoke { key, token, delete };
-        let revoked = core.call(revoke, INSPECT_WITHIN).await;
+        let revoked = core.run_command(revoke, INSPECT_TIMEOUT).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
     };
@@ -309,11 +310,11 @@ async fn wait_until_free(
     key: &LockKey,
     occupant: &Occupant,
     options: &Revoke,
-    started: Moment,
+    started: BootInstant,
 ) -> Result<RevokeOutcome, Error> {
     let (mut expires_at, mut give_up_at) = (None, started + options.wait);
     loop {
-        let seen = look(core, key, 0, INSPECT_WITHIN).await;
+        let seen = inspect_store(core, key, 0, INSPECT_TIMEOUT).await;
         let now = core.clock.now();
         match seen {
             Ok(seen)

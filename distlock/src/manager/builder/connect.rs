@@ -8,24 +8,24 @@ use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::config::credentials::{Credentials, Source};
+use crate::config::credentials::{CredentialSource, Credentials};
 use crate::config::limits::Limits;
-use crate::config::options::{Durability, FENCE_TTLS};
+use crate::config::options::{Durability, FENCE_TTL_RANGE};
 use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::{LockManagerBuilder, Parts};
 use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
-use crate::manager::engine::events::Mailbox;
+use crate::manager::engine::events::EventReceiver;
 use crate::manager::engine::executor::{Executor, IoThread};
-use crate::manager::engine::look;
+use crate::manager::engine::queue_check;
+use crate::manager::engine::registry::Registry;
 use crate::manager::engine::release;
-use crate::manager::engine::renewals::Renewals;
+use crate::manager::engine::renew;
+use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
-use crate::manager::engine::table::Table;
-use crate::manager::engine::watch;
-use crate::manager::telemetry::report;
+use crate::manager::telemetry::logging;
 use crate::observer::telemetry::Telemetry;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -90,7 +90,7 @@ impl LockManagerBuilder {
     pub async fn connect(self, url: &str) -> Result<LockManager, Error> {
         match self.store(url)? {
             Store::Memory(server) => self.on_memory_server(server),
-            Store::Redis(config) => self.redis(*config).await,
+            Store::Redis(config) => self.connect_redis(*config).await,
         }
     }
 
@@ -173,7 +173,7 @@ impl LockManagerBuilder {
                 let assembly = Assembly::on_io_thread(self.parts())?;
                 let client = assembly.client(self.settings());
                 let opened = {
-                    let _on_the_thread = assembly.executor.enter();
+                    let _entered = assembly.executor.enter();
                     open::connect_lazy(&config, client)
                 };
                 Ok(assembly.finish(opened, self.settings(), self.durability))
@@ -212,25 +212,25 @@ impl LockManagerBuilder {
         }
         config.sentinel_credentials = self.sentinel_credentials.clone();
         config.max_runtime_connections = self.max_runtime_connections;
-        config.credentials = self.source(&config)?;
+        config.credentials = self.credential_source(&config)?;
         config.quorum = self.checked_quorum(&config)?;
         Ok(Store::Redis(Box::new(config)))
     }
 
-    async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
+    async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let client = assembly.client(self.settings());
         let connecting = Box::pin(open::connect(config, client));
-        let (mut reply, answer) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {
-                store = connecting => drop(reply.send(store)),
-                () = reply.closed() => {}
+                store = connecting => drop(sender.send(store)),
+                () = sender.closed() => {}
             }
         });
-        let opened = answer.await.map_err(|_| shut_down_error())??;
+        let opened = receiver.await.map_err(|_| shut_down_error())??;
         if let Some(policy) = &opened.eviction {
-            report::eviction(&opened.identity, policy);
+            logging::eviction(&opened.identity, policy);
         }
         Ok(assembly.finish(opened, self.settings(), self.durability))
     }
@@ -251,7 +251,7 @@ impl LockManagerBuilder {
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
-        if !FENCE_TTLS.contains(&self.settings.fence_ttl) {
+        if !FENCE_TTL_RANGE.contains(&self.settings.fence_ttl) {
             return refuse(&format!(
                 "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
                  be kept that nobody uses",
@@ -303,15 +303,15 @@ impl LockManagerBuilder {
         self,
         front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
+        self.check_memory()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
             ..self.parts()
         };
         let server = MemoryServer::new(parts.clock.clone());
-        let assembly = Assembly::on(executor, parts);
-        Ok(self.finish_in_memory(assembly, server, front))
+        let assembly = Assembly::on_executor(executor, parts);
+        Ok(self.finish_memory(assembly, server, front))
     }
 
     /// Creates a manager with an in-process store of its own and the real clock, for development
@@ -329,30 +329,33 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and if the system refuses to start a
     /// thread.
-    pub fn in_memory(self) -> Result<LockManager, Error> {
+    pub fn connect_memory(self) -> Result<LockManager, Error> {
         self.on_memory_server(MemoryServer::new(Arc::new(BootClock)))
     }
 
     pub(crate) fn on_memory_server(self, server: MemoryServer) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
+        self.check_memory()?;
         let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened_store()))
+        Ok(self.finish_memory(assembly, server, |store, _| store.into_opened_store()))
     }
 
-    fn finish_in_memory(
+    fn finish_memory(
         self,
         assembly: Assembly,
         server: MemoryServer,
         front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> LockManager {
         let client = ClientId::new(&SystemRandom);
-        let events = assembly.mailbox.sink();
+        let events = assembly.event_receiver.sink();
         let store = MemoryStore::new(server, client, self.settings(), events.clone());
         assembly.finish(front(store, events), self.settings(), self.durability)
     }
 
     /// Returns the source of the credentials, unless that is the URL.
-    pub(crate) fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
+    pub(crate) fn credential_source(
+        &self,
+        config: &RedisConfig,
+    ) -> Result<Option<CredentialSource>, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_refresh_interval) {
             (None, None) => Ok(None),
@@ -362,16 +365,16 @@ impl LockManagerBuilder {
             (Some(_), _) if config.has_credentials() => refuse(
                 "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
             ),
-            (Some(_), Some(every)) if every < Duration::from_secs(1) => {
+            (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
                 refuse("`credentials_refresh_interval` must be at least a second")
             }
             (Some(source), None) => Ok(Some(source.clone())),
-            (Some(source), Some(every)) => Ok(Some(source.clone().each(every))),
+            (Some(source), Some(interval)) => Ok(Some(source.clone().with_interval(interval))),
         }
     }
 
     /// Fails if an option cannot work, or needs a server.
-    pub(crate) fn check_in_memory(&self) -> Result<(), Error> {
+    pub(crate) fn check_memory(&self) -> Result<(), Error> {
         self.check()?;
         let checked = Limits::MEMORY.check_durability(self.durability);
         checked.map_err(Error::config)
@@ -418,10 +421,10 @@ pub(crate) enum Store {
 /// `a:lock:b` in `shop`.
 pub(crate) fn is_namespace(name: &str) -> bool {
     const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
+    let is_illegal = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
     !name.is_empty()
         && name.len() <= 64
-        && !name.contains(odd)
+        && !name.contains(is_illegal)
         && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
 }
 
@@ -461,41 +464,42 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
 pub(crate) struct Assembly {
     parts: Parts,
     pub(crate) executor: Executor,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) event_receiver: EventReceiver,
     telemetry: Arc<Telemetry>,
     in_store: TaskTracker,
     /// The I/O thread, and the slot for the manager that it drains at its end.
-    thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
+    io_thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
 }
 
 impl Assembly {
     /// Starts an I/O thread for a manager.
     pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
-        let finished: Arc<OnceCell<Arc<Core>>> = Arc::default();
-        let of_thread = finished.clone();
-        let (io, executor) = IoThread::start(parts.elsewhere.clone(), async move {
-            if let Some(core) = of_thread.get() {
-                shutdown::drain(core.clone()).await;
-            }
-        })?;
+        let core_slot: Arc<OnceCell<Arc<Core>>> = Arc::default();
+        let slot_of_thread = core_slot.clone();
+        let (io_thread, executor) =
+            IoThread::start(parts.background_runtime.clone(), async move {
+                if let Some(core) = slot_of_thread.get() {
+                    shutdown::drain(core.clone()).await;
+                }
+            })?;
         Ok(Assembly {
-            thread: Some((io, finished)),
-            ..Self::on(executor, parts)
+            io_thread: Some((io_thread, core_slot)),
+            ..Self::on_executor(executor, parts)
         })
     }
 
     /// Prepares a manager that runs its work on `executor`.
-    pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
-        let of_delivery = executor.clone();
-        let spawn = Box::new(move |work| of_delivery.spawn_blocking(work));
+    pub(crate) fn on_executor(executor: Executor, parts: Parts) -> Self {
+        let delivery_executor = executor.clone();
+        let spawn = Box::new(move |work| delivery_executor.spawn_blocking(work));
         let telemetry = Telemetry::new(parts.observers.clone(), spawn);
         Assembly {
             parts,
-            mailbox: Mailbox::new(executor.clone(), telemetry.clone()),
+            event_receiver: EventReceiver::new(executor.clone(), telemetry.clone()),
             telemetry,
             executor,
             in_store: TaskTracker::new(),
-            thread: None,
+            io_thread: None,
         }
     }
 
@@ -505,7 +509,7 @@ impl Assembly {
             settings,
             clock: self.parts.clock.clone(),
             random: self.parts.random.clone(),
-            events: self.mailbox.sink(),
+            events: self.event_receiver.sink(),
             is_idle: self.is_idle(),
             scripts: self.parts.scripts.clone(),
             rules: self.parts.rules,
@@ -538,25 +542,25 @@ impl Assembly {
             rules: self.parts.rules,
             executor: self.executor,
             telemetry: self.telemetry,
-            shows_keys: self.parts.shows_keys,
+            show_keys: self.parts.show_keys,
             max_waiters: settings.max_waiters,
-            claims: Table::default(),
+            registry: Registry::default(),
             releases: Backlog::default(),
-            renewals: Renewals::default(),
-            under_way: TaskTracker::new(),
+            renewal_monitor: RenewalMonitor::default(),
+            in_flight: TaskTracker::new(),
             in_store: self.in_store,
             phase: tokio::sync::watch::Sender::new(Phase::Running),
-            shutting_down: tokio::sync::Mutex::default(),
+            shutdown_lock: tokio::sync::Mutex::default(),
         });
-        self.mailbox.open(&core);
-        core.spawn_while_open(watch::keep_watch(core.clone()));
-        core.spawn_while_open(look::keep_looking(core.clone()));
-        core.spawn_while_open(release::keep_releasing(core.clone()));
-        let io = self.thread.map(|(io, finished)| {
+        self.event_receiver.attach(&core);
+        core.spawn_while_open(renew::run_watchdog(core.clone()));
+        core.spawn_while_open(queue_check::run_queue_checks(core.clone()));
+        core.spawn_while_open(release::run_release_retries(core.clone()));
+        let io_thread = self.io_thread.map(|(io_thread, core_slot)| {
             // Cannot fail, because it is set only here.
-            let _ = finished.set(core.clone());
-            io
+            let _ = core_slot.set(core.clone());
+            io_thread
         });
-        LockManager::new(core, settings.name, durability, io)
+        LockManager::new(core, settings.name, durability, io_thread)
     }
 }

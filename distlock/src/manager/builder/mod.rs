@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::config::credentials::{Credentials, Source};
+use crate::config::credentials::{CredentialSource, Credentials};
 use crate::config::options::Durability;
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
@@ -56,7 +56,7 @@ pub struct LockManagerBuilder {
     max_runtime_connections: usize,
     tls: Option<Tls>,
     pub(crate) quorum: Option<Quorum>,
-    pub(crate) credentials: Option<Source>,
+    pub(crate) credentials: Option<CredentialSource>,
     pub(crate) credentials_refresh_interval: Option<Duration>,
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
@@ -105,7 +105,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     /// The runtime for background work, if not that of the I/O thread.
-    pub(crate) elsewhere: Option<Handle>,
+    pub(crate) background_runtime: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
     /// The call of a runtime that opens its connection; many runtimes make only a few calls.
@@ -114,7 +114,7 @@ pub(crate) struct Parts {
     pub(crate) transport_factory: TransportFactory,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// True if spans and log lines name keys.
-    pub(crate) shows_keys: bool,
+    pub(crate) show_keys: bool,
 }
 
 impl Default for Parts {
@@ -122,13 +122,13 @@ impl Default for Parts {
         let parts = Parts {
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
-            elsewhere: None,
+            background_runtime: None,
             scripts: Arc::new(Scripts::bundled()),
             rules: Rules::in_force(),
             runtime_connection_after: 8,
             transport_factory: |sockets| Arc::new(sockets),
             observers: Vec::new(),
-            shows_keys: false,
+            show_keys: false,
         };
         #[cfg(sabotage)]
         let parts = crate::__inside::sabotage::sabotaged(parts);
@@ -221,7 +221,7 @@ impl LockManager {
     /// Panics if the system refuses to start a thread.
     #[must_use]
     pub fn in_memory() -> Self {
-        match Self::builder().in_memory() {
+        match Self::builder().connect_memory() {
             Ok(manager) => manager,
             Err(error) => panic!("{error}"),
         }
@@ -435,7 +435,7 @@ impl LockManagerBuilder {
             + Send
             + 'static,
     {
-        self.credentials = Some(Source::new(provider));
+        self.credentials = Some(CredentialSource::new(provider));
         self
     }
 
@@ -565,7 +565,7 @@ impl LockManagerBuilder {
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn show_keys(mut self, on: bool) -> Self {
-        self.parts.shows_keys = on;
+        self.parts.show_keys = on;
         self
     }
 }

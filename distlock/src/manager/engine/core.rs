@@ -12,8 +12,8 @@ use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
-use crate::manager::engine::renewals::Renewals;
-use crate::manager::engine::table::Table;
+use crate::manager::engine::registry::Registry;
+use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::request::Request;
@@ -21,7 +21,7 @@ use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::StoreCommand;
 use crate::store::{LockStore, run};
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::Random;
 
 /// A manager without its handle. It lives as long as any work of the manager.
@@ -38,19 +38,19 @@ pub(crate) struct Core {
     pub(crate) executor: Executor,
     pub(crate) telemetry: Arc<Telemetry>,
     /// True if spans and log lines name keys, and not only their templates.
-    pub(crate) shows_keys: bool,
+    pub(crate) show_keys: bool,
     /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
-    pub(crate) claims: Table,
+    pub(crate) registry: Registry,
     pub(crate) releases: Backlog,
-    pub(crate) renewals: Renewals,
+    pub(crate) renewal_monitor: RenewalMonitor,
     /// Calls and releases for which a drain waits.
-    pub(crate) under_way: TaskTracker,
+    pub(crate) in_flight: TaskTracker,
     /// All that the store may have under this client's name: calls, holds, releases, kept keys.
     pub(crate) in_store: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
     /// Allows one shutdown at a time.
-    pub(crate) shutting_down: tokio::sync::Mutex<()>,
+    pub(crate) shutdown_lock: tokio::sync::Mutex<()>,
 }
 
 /// The life cycle of a manager.
@@ -68,38 +68,40 @@ impl Core {
     }
 
     /// Runs a command in the store, and publishes its end.
-    pub(crate) async fn call<C: StoreCommand>(
+    pub(crate) async fn run_command<C: StoreCommand>(
         &self,
         command: C,
         timeout: Duration,
     ) -> Result<C::Reply, StoreError> {
-        let began = self.call_began();
+        let started = self.command_start();
         let reply = run(&*self.store, command, timeout).await;
-        self.call_ended(C::OPERATION, began, &reply);
+        self.publish_command(C::OPERATION, started, &reply);
         reply
     }
 
     /// Returns the start time of a command, if any consumer observes commands.
-    pub(crate) fn call_began(&self) -> Option<Moment> {
+    pub(crate) fn command_start(&self) -> Option<BootInstant> {
         self.telemetry.is_observed().then(|| self.clock.now())
     }
 
     /// Publishes the end of a command.
-    pub(crate) fn call_ended<T>(
+    pub(crate) fn publish_command<T>(
         &self,
         operation: Operation,
-        began: Option<Moment>,
+        started: Option<BootInstant>,
         reply: &Result<T, StoreError>,
     ) {
-        if let Some(began) = began {
-            let took = self.clock.now().since(began);
-            let outcome = reply.as_ref().map_or_else(outcome, |_| CommandOutcome::Ok);
-            let called = || Event::CommandFinished {
+        if let Some(started) = started {
+            let took = self.clock.now().since(started);
+            let outcome = reply
+                .as_ref()
+                .map_or_else(command_outcome, |_| CommandOutcome::Ok);
+            let event = || Event::CommandFinished {
                 operation,
                 took,
                 outcome,
             };
-            self.telemetry.emit(Delivery::BestEffort, called);
+            self.telemetry.emit(Delivery::BestEffort, event);
         }
     }
 
@@ -118,8 +120,8 @@ impl Core {
     }
 
     /// Logs away from timers and sockets, because a `tracing` subscriber may block.
-    pub(crate) fn report(&self, event: impl FnOnce() + Send + 'static) {
-        self.executor.spawn_blocking(event);
+    pub(crate) fn spawn_logging(&self, log: impl FnOnce() + Send + 'static) {
+        self.executor.spawn_blocking(log);
     }
 
     /// Spawns work that ends when the manager closes.
@@ -135,8 +137,8 @@ impl Core {
     }
 }
 
-fn outcome(trouble: &StoreError) -> CommandOutcome {
-    match trouble.outage {
+fn command_outcome(error: &StoreError) -> CommandOutcome {
+    match error.outage {
         Outage::TimedOut => CommandOutcome::TimedOut,
         Outage::Unreachable => CommandOutcome::Unreachable,
         Outage::Denied | Outage::Misconfigured | Outage::Tls => CommandOutcome::Denied,

@@ -51,8 +51,8 @@ impl Executor {
     /// Returns a timer for code that may have no runtime of its own.
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         // With `inline`, the current runtime's timer, because the original runtime may be gone.
-        let here = self.inline && Handle::try_current().is_ok();
-        let _entered = (!here).then(|| self.handle.enter());
+        let is_current = self.inline && Handle::try_current().is_ok();
+        let _entered = (!is_current).then(|| self.handle.enter());
         tokio::time::sleep(duration)
     }
 
@@ -97,11 +97,11 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    /// Starts the thread. Once the `IoThread` is dropped, the thread awaits `at_end` and ends.
-    /// `elsewhere` is another runtime for the work.
+    /// Starts the thread. Once the `IoThread` is dropped, the thread awaits `on_stop` and ends.
+    /// `background_runtime` is another runtime for the work.
     pub(crate) fn start<F>(
-        elsewhere: Option<Handle>,
-        at_end: F,
+        background_runtime: Option<Handle>,
+        on_stop: F,
     ) -> Result<(IoThread, Executor), Error>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -114,7 +114,7 @@ impl IoThread {
             .build()
             .map_err(failed)?;
         let executor = Executor {
-            handle: elsewhere.unwrap_or_else(|| runtime.handle().clone()),
+            handle: background_runtime.unwrap_or_else(|| runtime.handle().clone()),
             inline: false,
             decorator: None,
         };
@@ -125,7 +125,7 @@ impl IoThread {
                 runtime.block_on(async {
                     // An error means that the sender was dropped, which also stops the thread.
                     let _ = stopped.await;
-                    at_end.await;
+                    on_stop.await;
                 });
                 runtime.shutdown_background();
             })

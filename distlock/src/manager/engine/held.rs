@@ -10,11 +10,11 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::table::Entry;
+use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::{Acquisition, HoldInfo};
 use crate::protocol::outcome::HoldEnd;
-use crate::util::clock::Moment;
-use crate::util::notified::until;
+use crate::util::clock::BootInstant;
+use crate::util::notify::wait_until;
 
 /// A held lock, as its body sees it. Cheap to clone, and may outlive the hold.
 ///
@@ -124,8 +124,12 @@ impl HeldLock {
         if !self.is_held() {
             return Duration::ZERO;
         }
-        let until = self.grip.safe_deadline.valid_until().unwrap_or(Moment(0));
-        until.since(self.core.clock.now())
+        let safe_until = self
+            .grip
+            .safe_deadline
+            .valid_until()
+            .unwrap_or(BootInstant(0));
+        safe_until.since(self.core.clock.now())
     }
 
     /// Waits until the store has confirmed the full lease. Call it before work that needs the lock
@@ -163,9 +167,9 @@ impl HeldLock {
     ///
     /// Dropping the future changes nothing, because the watchdog confirms the lock without it.
     pub async fn confirmed(&self) -> Result<(), Error> {
-        let confirmed = until(&self.entry.confirmed, || {
+        let confirmed = wait_until(&self.entry.confirmed, || {
             let now = self.core.clock.now();
-            let is_confirmed = self.core.claims.with(&self.entry, |acquisition| {
+            let is_confirmed = self.core.registry.update(&self.entry, |acquisition| {
                 acquisition.confirm_now(now);
                 acquisition.is_confirmed()
             });
@@ -202,7 +206,7 @@ impl HeldLock {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> Error {
-        until(&self.entry.over, || self.error()).await
+        wait_until(&self.entry.ended, || self.error()).await
     }
 
     /// Returns an error once the lock is no longer held, for code that runs long without an await.
@@ -236,23 +240,23 @@ impl HeldLock {
     /// Returns the hold of an acquisition, if the acquisition is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
         let grip = core
-            .claims
+            .registry
             .peek(entry, |acquisition| acquisition.hold_info().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
         Some(HeldLock { core, entry, grip })
     }
 
     /// Returns the hold with the earliest safe deadline.
-    pub(crate) fn nearest<'a>(
+    pub(crate) fn first_to_expire<'a>(
         core: &Arc<Core>,
         entries: impl Iterator<Item = &'a Arc<Entry>>,
     ) -> Option<Self> {
-        let believed = entries.filter_map(|entry| {
+        let with_deadline = entries.filter_map(|entry| {
             let held = HeldLock::of(core, entry)?;
             Some((held.grip.safe_deadline.valid_until()?, held))
         });
-        let (_, nearest) = believed.min_by_key(|(until, _)| *until)?;
-        Some(nearest)
+        let (_, first) = with_deadline.min_by_key(|(safe_until, _)| *safe_until)?;
+        Some(first)
     }
 
     pub(crate) fn lock_key(&self) -> &LockKey {
@@ -269,14 +273,14 @@ impl HeldLock {
     }
 
     /// Returns the safe deadline, also after the hold has ended.
-    pub(crate) fn believed_until(&self) -> Moment {
+    pub(crate) fn safe_until(&self) -> BootInstant {
         self.grip.safe_deadline.last()
     }
 
     /// Returns how long ago the safe deadline passed. More than a moment means that this process,
     /// or its machine, did not run.
     pub(crate) fn overdue(&self) -> Duration {
-        self.core.clock.now().since(self.believed_until())
+        self.core.clock.now().since(self.safe_until())
     }
 
     /// Returns the error of a hold that has ended, or `None` while it is held.
@@ -285,24 +289,27 @@ impl HeldLock {
             return None;
         }
         let now = self.core.clock.now();
-        let end = self.core.claims.with(&self.entry, |acquisition| {
+        let end = self.core.registry.update(&self.entry, |acquisition| {
             acquisition.handle_time(now);
             acquisition.end().cloned()
         });
         // A hold that ended without a known reason counts as gone.
-        Some(self.ended_by(&end.unwrap_or(HoldEnd::Gone)))
+        Some(self.end_error(&end.unwrap_or(HoldEnd::Gone)))
     }
 
     /// Returns the error of a lost hold, to the first caller only.
-    pub(crate) fn untold_loss(&self) -> Option<Error> {
-        let lost = self.core.claims.with(&self.entry, Acquisition::poll_loss);
-        lost.map(|end| self.ended_by(&end))
+    pub(crate) fn take_loss(&self) -> Option<Error> {
+        let lost = self
+            .core
+            .registry
+            .update(&self.entry, Acquisition::poll_loss);
+        lost.map(|end| self.end_error(&end))
     }
 
     /// Returns the error for a hold that ended this way.
-    pub(crate) fn ended_by(&self, end: &HoldEnd) -> Error {
+    pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
         let (key, fencing_token) = (self.key().to_owned(), Some(self.grip.token));
-        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut body = BodyState::Running;
         let reason = match end {
             HoldEnd::MaxHold => {
@@ -322,9 +329,9 @@ impl HeldLock {
                 LossReason::Gone
             }
             HoldEnd::NotRenewed(error) => LossReason::NotRenewed {
-                last_error: known(error),
+                last_error: non_empty(error),
             },
-            HoldEnd::Revoked(by) => LossReason::Revoked { by: known(by) },
+            HoldEnd::Revoked(by) => LossReason::Revoked { by: non_empty(by) },
             HoldEnd::ShutDown => LossReason::ShutDown,
         };
         Error::Lost {

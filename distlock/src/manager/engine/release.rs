@@ -7,14 +7,14 @@ use tokio::sync::oneshot;
 
 use crate::config::options::Options;
 use crate::key::LockKey;
-use crate::manager::engine::backlog::{Answered, Release};
+use crate::manager::engine::backlog::{Release, ReleaseResult};
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::sole::Sole;
-use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::lost;
-use crate::manager::telemetry::observed;
-use crate::manager::telemetry::report;
+use crate::manager::engine::registry::Entry;
+use crate::manager::engine::sync_future::SyncFuture;
+use crate::manager::telemetry::hold_events;
+use crate::manager::telemetry::logging;
+use crate::manager::telemetry::loss_report;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
@@ -22,41 +22,41 @@ use crate::protocol::messages::{Owner, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::RuntimeConnection;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The pause before a failed release is retried, and the interval of sweeps.
-const PAUSE: Duration = Duration::from_millis(50);
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const RETRY_BACKOFF: Duration = Duration::from_millis(50);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep`.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Tried {
-    hold.entry.complete();
-    if !leave(core, &hold.entry, keep) {
-        return Tried::Nothing;
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> StartedRelease {
+    hold.entry.mark_completed();
+    if !begin_release(core, &hold.entry, keep) {
+        return StartedRelease::NotNeeded;
     }
-    let release = new(core, &hold.entry, None);
+    let release = new_release(core, &hold.entry, None);
     match core.store.runtime_connection() {
-        Some(lane) => {
-            core.releases.leave_to_holder(release);
+        Some(connection) => {
+            core.releases.assign_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
-            Tried::Here(Here {
+            StartedRelease::ByHolder(HolderRelease {
                 core,
                 entry,
-                lane,
+                connection,
                 is_done: false,
             })
         }
-        None => Tried::AtHome(retry(core, release)),
+        None => StartedRelease::OnIoThread(send_on_io_thread(core, release)),
     }
 }
 
 /// Sends a release on the I/O thread, ahead of those that wait.
-fn retry(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<Answered> {
-    let (tell, told) = oneshot::channel();
-    release.tell = Some(tell);
-    core.releases.start_at_once();
-    core.executor.spawn(work(core.clone(), release));
-    told
+fn send_on_io_thread(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<ReleaseResult> {
+    let (sender, receiver) = oneshot::channel();
+    release.result_sender = Some(sender);
+    core.releases.start_immediately();
+    core.executor.spawn(run_releases(core.clone(), release));
+    receiver
 }
 
 /// Sends on the I/O thread a release that its holder was to send, and may have sent.
@@ -64,17 +64,17 @@ pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
     let Some(release) = core.releases.take_from_holder(owner) else {
         return;
     };
-    let within = release.entry.request.timing.command_timeout();
-    let (unheard, now) = (StoreError::timed_out(within), core.clock.now());
-    (core.claims).with(&release.entry, |acquisition| {
-        acquisition.handle_release_reply(Err(unheard), now)
+    let timeout = release.entry.request.timing.command_timeout();
+    let (timed_out, now) = (StoreError::timed_out(timeout), core.clock.now());
+    (core.registry).update(&release.entry, |acquisition| {
+        acquisition.handle_release_reply(Err(timed_out), now)
     });
-    drop(retry(core, release));
+    drop(send_on_io_thread(core, release));
 }
 
 /// Releases an acquisition that gave back what its call did not take.
-pub(crate) fn submit_what_is_given_back(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if core.claims.with(entry, Acquisition::poll_release) {
+pub(crate) fn submit_pending_release(core: &Arc<Core>, entry: &Arc<Entry>) {
+    if core.registry.update(entry, Acquisition::poll_release) {
         submit(core, entry);
     }
 }
@@ -82,15 +82,15 @@ pub(crate) fn submit_what_is_given_back(core: &Arc<Core>, entry: &Arc<Entry>) {
 /// Releases what the store may have of an acquisition, behind others, because no caller waits for
 /// it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if leave(core, entry, Duration::ZERO) {
+    if begin_release(core, entry, Duration::ZERO) {
         submit(core, entry);
     } else {
-        submit_what_is_given_back(core, entry);
+        submit_pending_release(core, entry);
     }
 }
 
 /// Releases an id without an acquisition here, whatever the store has of it.
-pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
+pub(crate) fn release_unregistered(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
     let options = Options {
         lease,
         ..Options::default()
@@ -100,48 +100,52 @@ pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: 
     let acquisition = Acquisition::unknown(request, core.rules, now);
     submit(
         core,
-        &Entry::unknown(owner, acquisition, core.in_store.token()),
+        &Entry::unregistered(owner, acquisition, core.in_store.token()),
     );
 }
 
 /// Starts the release of an acquisition, or queues it behind others.
 pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if let Some(release) = core.releases.start(new(core, entry, None)) {
-        core.executor.spawn(work(core.clone(), release));
+    if let Some(release) = core.releases.try_start(new_release(core, entry, None)) {
+        core.executor.spawn(run_releases(core.clone(), release));
     }
 }
 
-fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
+fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
     let now = core.clock.now();
-    core.claims
-        .with(entry, |acquisition| acquisition.release(keep, now))
+    core.registry
+        .update(entry, |acquisition| acquisition.release(keep, now))
 }
 
 /// Hands on the lock when its `min_hold` has ended; the TTL does if the manager closes before. Call
 /// it after the reply to the release, which would otherwise find the lock gone and report a loss.
-fn hand_on_at(core: &Arc<Core>, entry: &Arc<Entry>, when: Moment) {
-    let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
-    let kept = core.in_store.token();
-    let left = when.since(core.clock.now());
+fn hand_off_at(core: &Arc<Core>, entry: &Arc<Entry>, at: BootInstant) {
+    let (task_core, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
+    let in_store = core.in_store.token();
+    let remaining = at.since(core.clock.now());
     core.spawn_while_open(async move {
-        tokio::time::sleep(left).await;
-        undo_unknown(&after, request.key.clone(), owner, request.timing.lease);
-        drop(kept);
+        tokio::time::sleep(remaining).await;
+        release_unregistered(&task_core, request.key.clone(), owner, request.timing.lease);
+        drop(in_store);
     });
 }
 
-fn new(core: &Core, entry: &Arc<Entry>, tell: Option<oneshot::Sender<Answered>>) -> Release {
+fn new_release(
+    core: &Core,
+    entry: &Arc<Entry>,
+    result_sender: Option<oneshot::Sender<ReleaseResult>>,
+) -> Release {
     Release {
         entry: entry.clone(),
-        tell,
+        result_sender,
         due: core.clock.now(),
         is_first: true,
-        _under_way: core.under_way.token(),
+        _in_flight: core.in_flight.token(),
     }
 }
 
 /// Attempts a release, and then those that wait, while the store replies.
-async fn work(core: Arc<Core>, mut release: Release) {
+async fn run_releases(core: Arc<Core>, mut release: Release) {
     loop {
         let next = attempt(&core, release).await;
         match next {
@@ -156,170 +160,176 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let entry = release.entry.clone();
     let now = core.clock.now();
     let keep = core
-        .claims
+        .registry
         .peek(&entry, |acquisition| acquisition.keep(now));
     let timeout = entry.request.timing.command_timeout();
-    let answer = core.call(entry.release(keep), timeout).await;
-    let failed = answer.is_err();
-    let answers = !matches!(&answer, Err(trouble) if trouble.is_unanswered());
-    let left = judge(core, &entry, answer);
+    let reply = core.run_command(entry.release_command(keep), timeout).await;
+    let failed = reply.is_err();
+    let store_responds = !matches!(&reply, Err(error) if error.is_unanswered());
+    let step = handle_reply(core, &entry, reply);
     if std::mem::take(&mut release.is_first) {
-        observed::publish_release(core, &entry, now, left, failed);
+        hold_events::publish_release(core, &entry, now, step, failed);
     }
-    if left == ReleaseStep::Done && !keep.is_zero() {
-        hand_on_at(core, &entry, now + keep);
+    if step == ReleaseStep::Done && !keep.is_zero() {
+        hand_off_at(core, &entry, now + keep);
     }
-    if let Some(tell) = release.tell.take() {
+    if let Some(sender) = release.result_sender.take() {
         // The receiver may be gone.
-        let _ = tell.send(left.into());
+        let _ = sender.send(step.into());
     }
-    match left {
-        ReleaseStep::Done | ReleaseStep::NotOurs => core.releases.done(),
+    match step {
+        ReleaseStep::Done | ReleaseStep::NotOurs => core.releases.finish(),
         // After the shutdown, no connection is left for a retry.
-        ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => core.releases.done(),
-        ReleaseStep::RepeatAt(_) if is_past(core, &release) => {
-            core.releases.give_up(&release, answers)
+        ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => core.releases.finish(),
+        ReleaseStep::RepeatAt(_) if has_expired(core, &release) => {
+            core.releases.abandon(&release, store_responds)
         }
         ReleaseStep::RepeatAt(due) => {
             release.due = due;
-            core.releases.again(release, answers)
+            core.releases.retry_later(release, store_responds)
         }
     }
 }
 
 /// Returns the result of a reply, and reports a loss that it reveals.
-fn judge(
+fn handle_reply(
     core: &Arc<Core>,
     entry: &Arc<Entry>,
-    answer: Result<ReleaseReply, StoreError>,
+    reply: Result<ReleaseReply, StoreError>,
 ) -> ReleaseStep {
     let now = core.clock.now();
-    let left = core.claims.with(entry, |acquisition| {
-        acquisition.handle_release_reply(answer, now)
+    let step = core.registry.update(entry, |acquisition| {
+        acquisition.handle_release_reply(reply, now)
     });
-    if left == ReleaseStep::NotOurs {
-        tell_loss(core, entry);
+    if step == ReleaseStep::NotOurs {
+        report_loss(core, entry);
     }
-    left
+    step
 }
 
-fn is_past(core: &Core, release: &Release) -> bool {
+fn has_expired(core: &Core, release: &Release) -> bool {
     let now = core.clock.now();
-    core.claims
+    core.registry
         .peek(&release.entry, |acquisition| acquisition.has_expired(now))
 }
 
 /// Retries failed releases when they are due and the store can be used.
-pub(crate) async fn keep_releasing(core: Arc<Core>) {
-    let mut swept = core.clock.now();
+pub(crate) async fn run_release_retries(core: Arc<Core>) {
+    let mut last_sweep = core.clock.now();
     loop {
-        if core.releases.is_at_rest() {
-            core.releases.failed.notified().await;
+        if core.releases.is_idle() {
+            core.releases.retry_notify.notified().await;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_BACKOFF).await;
         // Whichever comes first, because releases are given up also while the store is unavailable.
-        let _ = tokio::time::timeout(SWEEP_EVERY, core.store.ready()).await;
+        let _ = tokio::time::timeout(SWEEP_INTERVAL, core.store.ready()).await;
         let now = core.clock.now();
-        if now >= swept + SWEEP_EVERY {
-            swept = now;
-            sweep(&core, |release| is_past(&core, release));
+        if now >= last_sweep + SWEEP_INTERVAL {
+            last_sweep = now;
+            sweep(&core, |release| has_expired(&core, release));
         }
         if core.store.outage().is_none() {
             for release in core.releases.start_due(now) {
-                core.executor.spawn(work(core.clone(), release));
+                core.executor.spawn(run_releases(core.clone(), release));
             }
         }
     }
 }
 
 /// Gives up releases, and logs all that were given up.
-pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
-    if let Some(given_up) = core.releases.sweep(is_past) {
+pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&Release) -> bool) {
+    if let Some(abandoned) = core.releases.sweep(has_expired) {
         let store = core.address().unwrap_or_default().to_owned();
-        core.report(move || {
-            let (lock, key) = (&given_up.lock, given_up.key.as_str());
-            report::releases_given_up(&store, lock, key, given_up.releases);
+        core.spawn_logging(move || {
+            let (lock, key) = (&abandoned.lock, abandoned.key.as_str());
+            logging::releases_abandoned(&store, lock, key, abandoned.releases);
         });
     }
 }
 
 /// Reports a lost hold, once.
-pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
+pub(crate) fn report_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     let Some(hold) = HeldLock::of(core, entry) else {
         return;
     };
-    if let Some(error) = hold.untold_loss() {
+    if let Some(error) = hold.take_loss() {
         hold.publish_loss(&error);
-        lost::log(hold, error);
+        loss_report::log_loss(hold, error);
     }
 }
 
 /// A started release. It continues if this is dropped.
-pub(crate) enum Tried {
-    Nothing,
-    AtHome(oneshot::Receiver<Answered>),
-    Here(Here),
+pub(crate) enum StartedRelease {
+    NotNeeded,
+    OnIoThread(oneshot::Receiver<ReleaseResult>),
+    ByHolder(HolderRelease),
 }
 
-impl Tried {
+impl StartedRelease {
     /// Waits until the first attempt is answered or has timed out.
-    pub(crate) async fn wait(self) -> Answered {
-        let told = match self {
-            Tried::Nothing => return Answered::Released,
-            Tried::AtHome(told) => told,
-            Tried::Here(here) => match here.send().await {
-                Ok(answered) => return answered,
-                Err(told) => told,
+    pub(crate) async fn wait(self) -> ReleaseResult {
+        let receiver = match self {
+            StartedRelease::NotNeeded => return ReleaseResult::Released,
+            StartedRelease::OnIoThread(receiver) => receiver,
+            StartedRelease::ByHolder(release) => match release.send().await {
+                Ok(result) => return result,
+                Err(receiver) => receiver,
             },
         };
         // An error means that no result will come.
-        told.await.unwrap_or(Answered::Released)
+        receiver.await.unwrap_or(ReleaseResult::Released)
     }
 }
 
 /// A release that its holder sends over a runtime connection.
-pub(crate) struct Here {
+pub(crate) struct HolderRelease {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    lane: Box<dyn RuntimeConnection>,
+    connection: Box<dyn RuntimeConnection>,
     is_done: bool,
 }
 
-impl Here {
+impl HolderRelease {
     /// Sends the release; returns the result's receiver if the I/O thread has to send it instead.
-    async fn send(mut self) -> Result<Answered, oneshot::Receiver<Answered>> {
+    async fn send(mut self) -> Result<ReleaseResult, oneshot::Receiver<ReleaseResult>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
-        let keep = core.claims.peek(entry, |acquisition| acquisition.keep(now));
+        let keep = core
+            .registry
+            .peek(entry, |acquisition| acquisition.keep(now));
         let timeout = entry.request.timing.command_timeout();
-        let began = core.call_began();
-        let answer = Sole::new(self.lane.release(entry.release(keep), timeout)).await;
-        if let Some(answer) = &answer {
-            core.call_ended(Operation::Release, began, answer);
+        let started = core.command_start();
+        let reply = SyncFuture::new(
+            self.connection
+                .release(entry.release_command(keep), timeout),
+        )
+        .await;
+        if let Some(reply) = &reply {
+            core.publish_command(Operation::Release, started, reply);
         }
         self.is_done = true;
         let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
             // Timed out; the I/O thread has taken over the release.
-            return Ok(Answered::Released);
+            return Ok(ReleaseResult::Released);
         };
-        let Some(answer) = answer else {
-            return Err(retry(core, release));
+        let Some(reply) = reply else {
+            return Err(send_on_io_thread(core, release));
         };
-        let failed = answer.is_err();
-        let left = judge(core, entry, answer);
+        let failed = reply.is_err();
+        let step = handle_reply(core, entry, reply);
         release.is_first = false;
-        observed::publish_release(core, entry, now, left, failed);
-        if left == ReleaseStep::Done && !keep.is_zero() {
-            hand_on_at(core, entry, now + keep);
+        hold_events::publish_release(core, entry, now, step, failed);
+        if step == ReleaseStep::Done && !keep.is_zero() {
+            hand_off_at(core, entry, now + keep);
         }
-        if matches!(left, ReleaseStep::RepeatAt(_)) {
-            drop(retry(core, release));
+        if matches!(step, ReleaseStep::RepeatAt(_)) {
+            drop(send_on_io_thread(core, release));
         }
-        Ok(left.into())
+        Ok(step.into())
     }
 }
 
-impl Drop for Here {
+impl Drop for HolderRelease {
     fn drop(&mut self) {
         if !self.is_done {
             take_over(&self.core, self.entry.owner);
@@ -327,11 +337,11 @@ impl Drop for Here {
     }
 }
 
-impl From<ReleaseStep> for Answered {
-    fn from(left: ReleaseStep) -> Self {
-        match left {
-            ReleaseStep::NotOurs => Answered::NotOurs,
-            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => Answered::Released,
+impl From<ReleaseStep> for ReleaseResult {
+    fn from(step: ReleaseStep) -> Self {
+        match step {
+            ReleaseStep::NotOurs => ReleaseResult::NotHeld,
+            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseResult::Released,
         }
     }
 }

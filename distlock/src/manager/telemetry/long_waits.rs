@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::error::Holder;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::report::{self, TARGET};
+use crate::manager::engine::registry::Entry;
+use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::protocol::messages::Occupant;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The shortest interval between two log lines about one key.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -20,17 +20,17 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// [`LOG_INTERVAL`].
 #[derive(Debug, Default)]
 pub(crate) struct LongWaits {
-    logged: BTreeMap<LockKey, Moment>,
+    logged: BTreeMap<LockKey, BootInstant>,
 }
 
 impl LongWaits {
-    pub(crate) fn report(&mut self, core: &Arc<Core>, now: Moment) {
+    pub(crate) fn report(&mut self, core: &Arc<Core>, now: BootInstant) {
         if !core.telemetry.is_observed() && !tracing::enabled!(target: TARGET, tracing::Level::INFO)
         {
             return;
         }
         let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
-        for entry in core.claims.asking() {
+        for entry in core.registry.acquiring() {
             let key = entry.request.key.clone();
             by_key.entry(key).or_default().push(entry);
         }
@@ -46,7 +46,7 @@ impl LongWaits {
     }
 
     /// Returns true if the last line about the key is old enough, and a long wait began after it.
-    fn is_due(&self, key: &LockKey, entries: &[Arc<Entry>], now: Moment) -> bool {
+    fn is_due(&self, key: &LockKey, entries: &[Arc<Entry>], now: BootInstant) -> bool {
         let last = self.logged.get(key).copied();
         let mut since = entries.iter().map(|entry| entry.request.long_wait_from());
         last.is_none_or(|last| now >= last + LOG_INTERVAL)
@@ -55,12 +55,12 @@ impl LongWaits {
 }
 
 fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
-    core.claims.peek(entry, |acquisition| {
+    core.registry.peek(entry, |acquisition| {
         acquisition.occupant().map(Occupant::holder)
     })
 }
 
-fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
+fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {
     for entry in entries {
         let request = &entry.request;
         if request.mark_long_wait(now) {
@@ -75,18 +75,18 @@ fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
 }
 
 /// Logs the longest wait for one key. `entries` are in the order of their calls.
-fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
+fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: BootInstant) {
     let is_long = |entry: &&Arc<Entry>| entry.request.long_wait_from() <= now;
     let Some(longest) = entries.iter().find(is_long) else {
         return;
     };
-    let refused = core
-        .claims
+    let last_error = core
+        .registry
         .peek(longest, |acquisition| acquisition.error().cloned());
     let (waited, waiters) = (longest.request.waited(now), entries.len());
-    let (holder, outage) = (holder(core, longest), core.store.outage().or(refused));
-    let (of_report, request) = (core.clone(), longest.request.clone());
-    core.report(move || {
-        report::long_wait(&of_report, &request, waited, waiters, holder, outage);
+    let (holder, outage) = (holder(core, longest), core.store.outage().or(last_error));
+    let (log_core, request) = (core.clone(), longest.request.clone());
+    core.spawn_logging(move || {
+        logging::long_wait(&log_core, &request, waited, waiters, holder, outage);
     });
 }

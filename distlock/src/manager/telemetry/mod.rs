@@ -1,8 +1,8 @@
 //! The log lines, spans and events of a manager.
 
-pub(crate) mod call;
+pub(crate) mod acquire_call;
+pub(crate) mod hold_events;
+pub(crate) mod logging;
 pub(crate) mod long_waits;
-pub(crate) mod lost;
-pub(crate) mod observed;
-pub(crate) mod report;
+pub(crate) mod loss_report;
 pub(crate) mod span;

@@ -12,15 +12,15 @@ use crate::config::options::Options;
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
-use crate::manager::telemetry::call;
-use crate::manager::telemetry::report::TARGET;
+use crate::manager::telemetry::acquire_call;
+use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{AcquirePath, HoldOutcome, UNLABELED};
 
 /// The span `distlock.run`.
 #[derive(Debug)]
 pub(crate) struct RunSpan {
     span: Span,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl RunSpan {
@@ -38,12 +38,12 @@ impl RunSpan {
             fencing_token = Empty,
             path = Empty,
         );
-        if core.shows_keys {
+        if core.show_keys {
             span.record("key", key);
         }
         RunSpan {
             span,
-            is_over: false,
+            has_ended: false,
         }
     }
 
@@ -52,54 +52,57 @@ impl RunSpan {
     }
 
     /// Returns true if the span is enabled.
-    pub(crate) fn is_seen(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         !self.span.is_disabled()
     }
 
-    pub(crate) fn acquired(
+    pub(crate) fn record_acquired(
         &self,
         path: AcquirePath,
         waited: Option<Duration>,
         token: FencingToken,
     ) {
         self.span.record("waited_ms", waited.map(millis));
-        self.span.record("fencing_token", number(token.get()));
+        self.span.record("fencing_token", as_i64(token.get()));
         self.span.record("path", path.as_str());
     }
 
-    pub(crate) fn refused(&mut self, error: &Error, waited: Option<Duration>) {
+    pub(crate) fn end_refused(&mut self, error: &Error, waited: Option<Duration>) {
         self.span.record("waited_ms", waited.map(millis));
-        self.over(refusal(error));
+        self.record_outcome(failure_label(error));
     }
 
     /// Records the end of the run. `held` is the age of its hold, `error` that of a hold that ended
     /// early.
-    pub(crate) fn ended(mut self, held: Option<Duration>, error: Option<&Error>) {
+    pub(crate) fn end(mut self, held: Option<Duration>, error: Option<&Error>) {
         self.span.record("held_ms", held.map(millis));
-        self.over(match error {
+        self.record_outcome(match error {
             None => HoldOutcome::Released.as_str(),
             Some(Error::MaxHoldExceeded { .. }) => HoldOutcome::MaxHoldExceeded.as_str(),
             Some(_) => HoldOutcome::Lost.as_str(),
         });
     }
 
-    fn over(&mut self, outcome: &str) {
-        self.is_over = true;
+    fn record_outcome(&mut self, outcome: &str) {
+        self.has_ended = true;
         self.span.record("outcome", outcome);
     }
 }
 
 impl Drop for RunSpan {
     fn drop(&mut self) {
-        if !self.is_over && self.is_seen() {
-            self.over(dropped().as_str());
+        if !self.has_ended && self.is_enabled() {
+            self.record_outcome(drop_outcome().as_str());
         }
     }
 }
 
 /// Polls a future in a span. It stays pinned, because moving a large one would cost more than the
 /// span.
-pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
+pub(crate) async fn instrument<F: Future + ?Sized>(
+    span: &Span,
+    mut future: Pin<&mut F>,
+) -> F::Output {
     poll_fn(|context| {
         let _in_span = span.enter();
         future.as_mut().poll(context)
@@ -108,16 +111,16 @@ pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut
 }
 
 /// Converts a number for OpenTelemetry: exporters turn all but signed numbers into strings.
-fn number(number: impl TryInto<i64>) -> i64 {
-    number.try_into().unwrap_or(i64::MAX)
+fn as_i64(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
 }
 
 fn millis(duration: Duration) -> i64 {
-    number(duration.as_millis())
+    as_i64(duration.as_millis())
 }
 
 /// Returns how a hold ends when its holder is dropped without a release.
-pub(crate) fn dropped() -> HoldOutcome {
+pub(crate) fn drop_outcome() -> HoldOutcome {
     if std::thread::panicking() {
         HoldOutcome::Panicked
     } else {
@@ -126,7 +129,7 @@ pub(crate) fn dropped() -> HoldOutcome {
 }
 
 /// Returns the span `distlock.acquire`.
-pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
+pub(crate) fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span {
     let span = debug_span!(
         target: TARGET,
         "distlock.acquire",
@@ -152,31 +155,31 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
             span.record("db.system.name", "memory");
         }
     }
-    if core.shows_keys {
+    if core.show_keys {
         span.record("key", key);
     }
     span
 }
 
 /// Records the result of an acquisition in its span.
-pub(crate) fn acquired(
+pub(crate) fn record_acquire(
     span: &Span,
     waited: Duration,
-    how: Result<(AcquirePath, FencingToken), &Error>,
+    result: Result<(AcquirePath, FencingToken), &Error>,
 ) {
     span.record("waited_ms", millis(waited));
-    match how {
+    match result {
         Ok((path, fencing_token)) => {
             span.record("outcome", "acquired");
             span.record("fencing_token", fencing_token.get());
             span.record("path", path.as_str());
         }
         Err(error) => {
-            span.record("outcome", refusal(error));
+            span.record("outcome", failure_label(error));
         }
     }
 }
 
-fn refusal(error: &Error) -> &'static str {
-    call::refused(error).map_or("misconfigured", |outcome| outcome.as_str())
+fn failure_label(error: &Error) -> &'static str {
+    acquire_call::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
 }

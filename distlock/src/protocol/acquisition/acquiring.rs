@@ -10,7 +10,7 @@ use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The pause after a transient failure. It doubles while commands are sent and fail, because many
 /// callers may wait. It restarts when a command was not sent.
@@ -35,7 +35,7 @@ pub(super) struct Acquiring {
     /// The arrival of the grant that must be confirmed.
     arrival: Arrival,
     /// When it was first noticed that only the call can continue.
-    stuck_since: Option<Moment>,
+    stuck_since: Option<BootInstant>,
 }
 
 /// The path on which a call got its lock.
@@ -43,7 +43,7 @@ pub(super) struct Acquiring {
 pub(super) struct Arrival {
     pub(super) path: AcquirePath,
     /// The earliest possible time of the grant, if known.
-    pub(super) granted_at: Option<Moment>,
+    pub(super) granted_at: Option<BootInstant>,
 }
 
 impl Arrival {
@@ -68,7 +68,7 @@ enum Next {
     AwaitGrant,
     /// A failed acquire is repeated at this time. A grant can arrive before, because the failed
     /// acquire may have been applied.
-    Retry(Moment),
+    Retry(BootInstant),
     Confirm,
     AwaitConfirmation,
     Done(Outcome),
@@ -98,7 +98,7 @@ impl Acquiring {
 
     /// Returns true if the call was first found due `timeout` ago, and has not continued since.
     /// The pause before a retry does not count.
-    pub(super) fn notice_stuck(&mut self, timeout: Duration, now: Moment) -> bool {
+    pub(super) fn notice_stuck(&mut self, timeout: Duration, now: BootInstant) -> bool {
         let is_due = self.awaits_call() && self.retry_at().is_none_or(|at| now >= at);
         if !is_due {
             self.stuck_since = None;
@@ -117,7 +117,7 @@ impl Acquiring {
     }
 
     /// Returns when a failed acquire may be repeated.
-    pub(super) fn retry_at(&self) -> Option<Moment> {
+    pub(super) fn retry_at(&self) -> Option<BootInstant> {
         match self.next {
             Next::Retry(at) => Some(at),
             _ => None,
@@ -131,7 +131,7 @@ impl Acquiring {
         }
     }
 
-    pub(super) fn action(&mut self, request: &Request, now: Moment) -> Option<Action> {
+    pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
         self.stuck_since = None;
         match self.next {
             Next::Acquire => {
@@ -211,7 +211,12 @@ impl Acquiring {
     }
 
     /// Handles a failed command: schedules a retry of the acquire, or refuses the call.
-    pub(super) fn handle_failure(&mut self, request: &Request, error: StoreError, now: Moment) {
+    pub(super) fn handle_failure(
+        &mut self,
+        request: &Request,
+        error: StoreError,
+        now: BootInstant,
+    ) {
         if error.unsent {
             self.may_be_stored = self.previous.may_be_stored;
             self.backoff.reset();
@@ -227,7 +232,7 @@ impl Acquiring {
         if stop {
             self.refuse(request);
         } else {
-            self.next = Next::Retry(now + self.backoff.pause());
+            self.next = Next::Retry(now + self.backoff.next_delay());
         }
     }
 
@@ -252,7 +257,7 @@ impl Acquiring {
     }
 
     /// Makes the confirmation of a grant the next step.
-    pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<Moment>) {
+    pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<BootInstant>) {
         self.arrival = Arrival { path, granted_at };
         self.next = Next::Confirm;
     }
@@ -307,7 +312,7 @@ impl Acquiring {
     }
 
     /// Refuses the call if its wait has ended, unless a command is due or in flight.
-    pub(super) fn handle_time(&mut self, request: &Request, now: Moment) {
+    pub(super) fn handle_time(&mut self, request: &Request, now: BootInstant) {
         let waits = matches!(self.next, Next::AwaitGrant | Next::Retry(_));
         if waits && now >= request.deadline() {
             self.refuse(request);

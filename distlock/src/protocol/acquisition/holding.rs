@@ -9,14 +9,14 @@ use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::{self, SafeDeadline};
 use crate::protocol::store_error::StoreError;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 #[derive(Debug)]
 pub(super) struct Holding {
     token: FencingToken,
-    since: Moment,
+    since: BootInstant,
     /// When the hold reaches its `max_hold`.
-    limit: Option<Moment>,
+    limit: Option<BootInstant>,
     safe_deadline: Arc<SafeDeadline>,
     /// A short grant is confirmed before it is renewed: until then the server counts it as short.
     is_confirmed: bool,
@@ -28,7 +28,7 @@ pub(super) struct Holding {
 /// The next attempt to renew or confirm.
 #[derive(Clone, Copy, Debug)]
 enum Attempt {
-    At(Moment),
+    At(BootInstant),
     InFlight,
     /// The hold is already valid up to its limit.
     NoMore,
@@ -51,7 +51,7 @@ impl Holding {
         request: &Request,
         rules: Rules,
         proof: Proof,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<Self> {
         let from = safe_deadline::proven_from(rules, proof.sent, now);
         let until = safe_deadline::safe_until(from, request.timing);
@@ -70,7 +70,7 @@ impl Holding {
         request: &Request,
         rules: Rules,
         grant: &Grant,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<Self> {
         if !request.durability.is_none() {
             return None;
@@ -85,8 +85,8 @@ impl Holding {
         request: &Request,
         rules: Rules,
         token: FencingToken,
-        until: Moment,
-        now: Moment,
+        until: BootInstant,
+        now: BootInstant,
     ) -> Self {
         let limit = request.options.max_hold.map(|limit| now + limit);
         Holding {
@@ -108,7 +108,7 @@ impl Holding {
         self.is_confirmed
     }
 
-    pub(super) fn since(&self) -> Moment {
+    pub(super) fn since(&self) -> BootInstant {
         self.since
     }
 
@@ -117,9 +117,9 @@ impl Holding {
     }
 
     /// Returns when the hold must next be renewed or confirmed, or ends.
-    pub(super) fn next_due(&self) -> Moment {
+    pub(super) fn next_due(&self) -> BootInstant {
         // A hold is due at once if another caller has found that it ended.
-        let expires_at = self.safe_deadline.valid_until().unwrap_or(Moment(0));
+        let expires_at = self.safe_deadline.valid_until().unwrap_or(BootInstant(0));
         match self.attempt {
             Attempt::At(at) => at.min(expires_at),
             Attempt::InFlight | Attempt::NoMore => expires_at,
@@ -127,12 +127,12 @@ impl Holding {
     }
 
     /// Returns until when the call must have taken the hold: halfway to its safe deadline (R37).
-    pub(super) fn accept_by(&self) -> Moment {
-        let until = self.safe_deadline.valid_until().unwrap_or(Moment(0));
+    pub(super) fn accept_by(&self) -> BootInstant {
+        let until = self.safe_deadline.valid_until().unwrap_or(BootInstant(0));
         self.since + until.since(self.since) / 2
     }
 
-    pub(super) fn action(&mut self, request: &Request, now: Moment) -> Option<Action> {
+    pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
         match self.attempt {
             Attempt::At(at) if at <= now => {}
             _ => return None,
@@ -153,7 +153,7 @@ impl Holding {
         request: &Request,
         rules: Rules,
         reply: Result<Option<Proof>, StoreError>,
-        now: Moment,
+        now: BootInstant,
     ) -> HoldStatus {
         match reply {
             // With another token, this grant had expired. The store granted the lock again later,
@@ -180,8 +180,8 @@ impl Holding {
         request: &Request,
         rules: Rules,
         reply: Result<(), RenewalFailure>,
-        sent: Moment,
-        now: Moment,
+        sent: BootInstant,
+        now: BootInstant,
     ) -> HoldStatus {
         match reply {
             Ok(()) => self.prove(request, rules, sent, now),
@@ -198,7 +198,7 @@ impl Holding {
 
     /// Makes the first confirmation due. A repeated one keeps its time, because its predecessor may
     /// still be answered.
-    pub(super) fn confirm_now(&mut self, request: &Request, now: Moment) {
+    pub(super) fn confirm_now(&mut self, request: &Request, now: BootInstant) {
         let first = self.since + request.timing.confirm_delay();
         if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {
             self.attempt = Attempt::At(now);
@@ -206,14 +206,14 @@ impl Holding {
     }
 
     /// Makes the next attempt due at once after a reconnect. A renewal in flight keeps its timeout.
-    pub(super) fn renew_now(&mut self, now: Moment) {
+    pub(super) fn renew_now(&mut self, now: BootInstant) {
         if matches!(self.attempt, Attempt::At(_)) {
             self.attempt = Attempt::At(now);
         }
     }
 
     /// Returns how the hold ended, if it expired or reached its limit.
-    pub(super) fn check_end(&self, now: Moment) -> Option<HoldEnd> {
+    pub(super) fn check_end(&self, now: BootInstant) -> Option<HoldEnd> {
         if self.safe_deadline.check_valid(now) {
             return None;
         }
@@ -223,7 +223,7 @@ impl Holding {
         })
     }
 
-    fn prove(&mut self, request: &Request, rules: Rules, sent: Moment, now: Moment) {
+    fn prove(&mut self, request: &Request, rules: Rules, sent: BootInstant, now: BootInstant) {
         let from = safe_deadline::proven_from(rules, sent, now);
         let until = safe_deadline::safe_until(from, request.timing);
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
@@ -232,13 +232,13 @@ impl Holding {
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.
-    fn next_renewal(&self, request: &Request, proven: Moment) -> Attempt {
+    fn next_renewal(&self, request: &Request, proven: BootInstant) -> Attempt {
         if self.limit.is_some() && self.safe_deadline.valid_until() >= self.limit {
             return Attempt::NoMore;
         }
         let every = request.timing.renew_interval();
         let grid = u64::try_from((every / 16).as_nanos()).unwrap_or(1).max(1);
         let next = proven + every;
-        Attempt::At(Moment(next.0 - next.0 % grid))
+        Attempt::At(BootInstant(next.0 - next.0 % grid))
     }
 }

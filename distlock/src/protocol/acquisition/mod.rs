@@ -20,7 +20,7 @@ use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::SafeDeadline;
 use crate::protocol::store_error::StoreError;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 pub(crate) mod acquiring;
 pub(crate) mod holding;
@@ -74,11 +74,11 @@ pub(crate) enum AcquisitionState {
 #[derive(Clone, Debug)]
 pub(crate) struct HoldInfo {
     pub(crate) token: FencingToken,
-    pub(crate) since: Moment,
+    pub(crate) since: BootInstant,
     pub(crate) safe_deadline: Arc<SafeDeadline>,
     pub(crate) path: AcquirePath,
     /// The earliest possible time of the grant, if the lock was handed off and the time is known.
-    pub(crate) granted_at: Option<Moment>,
+    pub(crate) granted_at: Option<BootInstant>,
 }
 
 impl Acquisition {
@@ -100,7 +100,7 @@ impl Acquisition {
 
     /// Creates an acquisition that releases an id unknown to this client, whatever the store has of
     /// it.
-    pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: Moment) -> Self {
+    pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
         Acquisition {
             stage: Stage::Ended(None),
             releasing: Some(Releasing::new(now)),
@@ -179,7 +179,7 @@ impl Acquisition {
     pub(crate) fn handle_acquire_reply(
         &mut self,
         reply: Result<AcquireReply, StoreError>,
-        now: Moment,
+        now: BootInstant,
     ) {
         let Stage::Acquiring(acquiring) = &mut self.stage else {
             return;
@@ -202,7 +202,7 @@ impl Acquisition {
     }
 
     /// Handles a pushed grant. It does not change an existing hold, which only replies prove (R13).
-    pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
+    pub(crate) fn handle_grant(&mut self, grant: &Grant, now: BootInstant) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.receive_grant(grant)
         {
@@ -255,7 +255,7 @@ impl Acquisition {
     pub(crate) fn handle_confirmation(
         &mut self,
         reply: Result<Option<Proof>, StoreError>,
-        now: Moment,
+        now: BootInstant,
     ) {
         self.handle_time(now);
         match &mut self.stage {
@@ -285,8 +285,8 @@ impl Acquisition {
     pub(crate) fn handle_renewal(
         &mut self,
         reply: Result<(), RenewalFailure>,
-        sent: Moment,
-        now: Moment,
+        sent: BootInstant,
+        now: BootInstant,
     ) {
         self.handle_time(now);
         if let Stage::Held(held) = &mut self.stage {
@@ -298,21 +298,21 @@ impl Acquisition {
     // Inputs from outside the call.
 
     /// Makes the renewal of a hold due at once, because there is a new connection.
-    pub(crate) fn renew_now(&mut self, now: Moment) {
+    pub(crate) fn renew_now(&mut self, now: BootInstant) {
         if let Stage::Held(held) = &mut self.stage {
             held.renew_now(now);
         }
     }
 
     /// Makes the confirmation of a short grant due at once, because its holder waits for it.
-    pub(crate) fn confirm_now(&mut self, now: Moment) {
+    pub(crate) fn confirm_now(&mut self, now: BootInstant) {
         if let Stage::Held(held) = &mut self.stage {
             held.confirm_now(&self.request, now);
         }
     }
 
     /// Ends the hold if it has the token of the revocation.
-    pub(crate) fn handle_revocation(&mut self, revocation: &RevocationNotice, now: Moment) {
+    pub(crate) fn handle_revocation(&mut self, revocation: &RevocationNotice, now: BootInstant) {
         let held = matches!(self.stage, Stage::Held(_));
         let is_meant = |hold_info: &HoldInfo| hold_info.token == revocation.token;
         if held && self.hold_info.as_ref().is_some_and(is_meant) {
@@ -321,7 +321,7 @@ impl Acquisition {
     }
 
     /// Ends a hold that has expired or was not taken in time, and a wait that has ended.
-    pub(crate) fn handle_time(&mut self, now: Moment) {
+    pub(crate) fn handle_time(&mut self, now: BootInstant) {
         let may_use = self.may_use();
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.handle_time(&self.request, now),
@@ -338,7 +338,7 @@ impl Acquisition {
 
     /// Releases an id with which its call does not continue (R37). Called at a queue check, while
     /// the store can be used.
-    pub(crate) fn handle_queue_check(&mut self, now: Moment) {
+    pub(crate) fn handle_queue_check(&mut self, now: BootInstant) {
         let stuck_timeout = self.request.timing.command_timeout() * 2;
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.notice_stuck(stuck_timeout, now)
@@ -355,13 +355,13 @@ impl Acquisition {
 
     /// Releases the id if its call has a command in flight. Called when the call does not learn of
     /// a reply in time, because its runtime does not run.
-    pub(crate) fn handle_hang(&mut self, now: Moment) {
+    pub(crate) fn handle_hang(&mut self, now: BootInstant) {
         if self.is_in_flight() && self.rules.release_unused {
             self.reclaim(now);
         }
     }
 
-    pub(crate) fn handle_shutdown(&mut self, now: Moment) {
+    pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.give_up(Outcome::Refused(Refusal::ShutDown)),
             Stage::Held(_) => self.end_hold(HoldEnd::ShutDown, now),
@@ -371,7 +371,7 @@ impl Acquisition {
 
     /// Gives up the id for its call or holder. A lock that is still held stays taken for `keep`.
     /// Returns true if a release must be sent.
-    pub(crate) fn release(&mut self, keep: Duration, now: Moment) -> bool {
+    pub(crate) fn release(&mut self, keep: Duration, now: BootInstant) -> bool {
         self.handle_time(now);
         let (end, safe_until) = match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
@@ -407,7 +407,7 @@ impl Acquisition {
     pub(crate) fn handle_release_reply(
         &mut self,
         reply: Result<ReleaseReply, StoreError>,
-        now: Moment,
+        now: BootInstant,
     ) -> ReleaseStep {
         let Some(releasing) = &mut self.releasing else {
             return ReleaseStep::Done;
@@ -423,7 +423,7 @@ impl Acquisition {
     // Pending actions and results.
 
     /// Returns the command to send now.
-    pub(crate) fn poll_action(&mut self, now: Moment) -> Option<Action> {
+    pub(crate) fn poll_action(&mut self, now: BootInstant) -> Option<Action> {
         self.handle_time(now);
         let may_use = self.may_use();
         match &mut self.stage {
@@ -463,7 +463,7 @@ impl Acquisition {
     }
 
     /// Returns when the acquisition needs attention, if no input arrives before.
-    pub(crate) fn poll_timeout(&self) -> Option<Moment> {
+    pub(crate) fn poll_timeout(&self) -> Option<BootInstant> {
         match &self.stage {
             Stage::Acquiring(_) => Some(self.request.deadline()),
             Stage::Held(held) if self.may_use() => Some(held.next_due()),
@@ -473,7 +473,7 @@ impl Acquisition {
     }
 
     /// Returns when a failed acquire may be repeated.
-    pub(crate) fn poll_retry(&self) -> Option<Moment> {
+    pub(crate) fn poll_retry(&self) -> Option<BootInstant> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.retry_at(),
             _ => None,
@@ -481,13 +481,13 @@ impl Acquisition {
     }
 
     /// Returns how long a release that is sent now keeps the key.
-    pub(crate) fn keep(&self, now: Moment) -> Duration {
+    pub(crate) fn keep(&self, now: BootInstant) -> Duration {
         let releasing = self.releasing.as_ref();
         releasing.map_or(Duration::ZERO, |releasing| releasing.keep(now))
     }
 
     /// Returns true if the store can have nothing of the id any longer.
-    pub(crate) fn has_expired(&self, now: Moment) -> bool {
+    pub(crate) fn has_expired(&self, now: BootInstant) -> bool {
         let ttl = self.request.timing.ttl();
         let releasing = self.releasing.as_ref();
         releasing.is_none_or(|releasing| releasing.has_expired(ttl, now))
@@ -495,7 +495,7 @@ impl Acquisition {
 
     // Transitions between stages.
 
-    fn prove(&mut self, proof: Proof, arrival: Arrival, now: Moment) {
+    fn prove(&mut self, proof: Proof, arrival: Arrival, now: BootInstant) {
         match Holding::proven(&self.request, self.rules, proof, now) {
             Some(held) => self.begin_hold(held, arrival),
             None => {
@@ -506,7 +506,7 @@ impl Acquisition {
         }
     }
 
-    fn apply_grant(&mut self, grant: &Grant, now: Moment) {
+    fn apply_grant(&mut self, grant: &Grant, now: BootInstant) {
         match Holding::granted(&self.request, self.rules, grant, now) {
             Some(held) => {
                 let path = AcquirePath::HandedOff;
@@ -532,7 +532,7 @@ impl Acquisition {
         self.stage = Stage::Held(held);
     }
 
-    fn apply_status(&mut self, status: HoldStatus, now: Moment) {
+    fn apply_status(&mut self, status: HoldStatus, now: BootInstant) {
         match status {
             HoldStatus::Held => {}
             HoldStatus::Gone => {
@@ -548,7 +548,7 @@ impl Acquisition {
 
     /// Releases the id because its call does not take the hold, or does not learn of a reply.
     /// Others can then have the lock, and the call acquires again when it runs (R37).
-    fn reclaim(&mut self, now: Moment) {
+    fn reclaim(&mut self, now: BootInstant) {
         if let Stage::Held(held) = &self.stage {
             held.safe_deadline().close(now);
         }
@@ -557,7 +557,7 @@ impl Acquisition {
         self.is_release_due = true;
     }
 
-    fn end_hold(&mut self, end: HoldEnd, now: Moment) {
+    fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
         if let Stage::Held(held) = &self.stage {
             held.safe_deadline().close(now);
             self.stage = Stage::Ended(Some(end));

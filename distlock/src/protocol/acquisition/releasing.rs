@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::protocol::messages::ReleaseReply;
 use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The pause before a refused release is retried. It doubles every time, so that a release that is
 /// always refused does not hold up others.
@@ -18,11 +18,11 @@ const MAX_REPEATS: u32 = 3;
 pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
     keep: Duration,
-    began: Moment,
+    began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
-    safe_until: Option<Moment>,
+    safe_until: Option<BootInstant>,
     /// Until when the store keeps the id's place in the queue, if it may have one.
-    place_expires_at: Option<Moment>,
+    place_expires_at: Option<BootInstant>,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
     /// How often the release was sent again after a reply.
@@ -38,11 +38,11 @@ pub(crate) enum ReleaseStep {
     /// The lock was no longer this owner's, although its hold was valid (R30).
     NotOurs,
     /// The release is repeated at this time. No caller needs to wait for that.
-    RepeatAt(Moment),
+    RepeatAt(BootInstant),
 }
 
 impl Releasing {
-    pub(super) fn new(now: Moment) -> Self {
+    pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
             keep: Duration::ZERO,
             began: now,
@@ -55,7 +55,7 @@ impl Releasing {
     }
 
     /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
-    pub(super) fn with_hold(self, keep: Duration, safe_until: Option<Moment>) -> Self {
+    pub(super) fn with_hold(self, keep: Duration, safe_until: Option<BootInstant>) -> Self {
         Releasing {
             keep,
             safe_until,
@@ -64,7 +64,7 @@ impl Releasing {
     }
 
     /// Sets until when the store may keep a place of the id in the queue.
-    pub(super) fn with_place(self, until: Moment) -> Self {
+    pub(super) fn with_place(self, until: BootInstant) -> Self {
         Releasing {
             place_expires_at: Some(until),
             ..self
@@ -73,19 +73,19 @@ impl Releasing {
 
     /// Returns how long a release that is sent now keeps the key. A repeated one keeps it no longer
     /// than the first would have.
-    pub(super) fn keep(&self, now: Moment) -> Duration {
+    pub(super) fn keep(&self, now: BootInstant) -> Duration {
         self.keep.saturating_sub(now.since(self.began))
     }
 
     /// Returns true if all that the id may have left in the store has expired.
-    pub(super) fn has_expired(&self, ttl: Duration, now: Moment) -> bool {
+    pub(super) fn has_expired(&self, ttl: Duration, now: BootInstant) -> bool {
         now >= self.began + ttl && self.place_expires_at.is_none_or(|until| now >= until)
     }
 
     pub(super) fn handle_reply(
         &mut self,
         reply: Result<ReleaseReply, StoreError>,
-        now: Moment,
+        now: BootInstant,
     ) -> ReleaseStep {
         match reply {
             Ok(released) => {
@@ -109,7 +109,7 @@ impl Releasing {
                 if error.is_unanswered() {
                     return ReleaseStep::RepeatAt(now);
                 }
-                ReleaseStep::RepeatAt(now + self.backoff.pause())
+                ReleaseStep::RepeatAt(now + self.backoff.next_delay())
             }
         }
     }

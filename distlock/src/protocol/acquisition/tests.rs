@@ -8,8 +8,8 @@ use crate::protocol::timing::Timing;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn at(ms: u64) -> Moment {
-    Moment(ms * 1_000_000)
+fn at(ms: u64) -> BootInstant {
+    BootInstant(ms * 1_000_000)
 }
 
 /// Returns an acquisition that is about to acquire at 1 s.
@@ -98,7 +98,7 @@ fn granted() -> Acquisition {
 }
 
 #[track_caller]
-fn assert_confirms(acquisition: &mut Acquisition, now: Moment) {
+fn assert_confirms(acquisition: &mut Acquisition, now: BootInstant) {
     let action = acquisition.poll_action(now);
     assert!(matches!(action, Some(Action::Confirm { .. })), "{action:?}");
 }
@@ -331,12 +331,12 @@ fn a_release_is_given_up_only_when_nothing_can_be_left() {
         release(&mut acquisition);
         let place_expires_at = acquisition.request().place_expires_at();
         assert!(place_expires_at > at(21_000) && acquisition.has_expired(place_expires_at));
-        assert!(!acquisition.has_expired(Moment(place_expires_at.0 - 1)));
+        assert!(!acquisition.has_expired(BootInstant(place_expires_at.0 - 1)));
     }
     let mut acquisition = answered(held(7));
     assert!(acquisition.release(Duration::ZERO, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
-    assert!(acquisition.has_expired(ends) && !acquisition.has_expired(Moment(ends.0 - 1)));
+    assert!(acquisition.has_expired(ends) && !acquisition.has_expired(BootInstant(ends.0 - 1)));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
     let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
-    assert_eq!(acquisition.poll_action(Moment(half.0 - 1)), None);
+    assert_eq!(acquisition.poll_action(BootInstant(half.0 - 1)), None);
     assert_eq!(acquisition.state(), AcquisitionState::Held);
     assert_eq!(acquisition.poll_action(half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Ended);

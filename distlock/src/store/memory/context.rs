@@ -8,7 +8,7 @@ use super::queue::OwnerId;
 use crate::protocol::messages::Owner;
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// A registered client.
 pub(super) struct RegisteredClient {
@@ -28,7 +28,7 @@ pub(super) const MAX_WORK: i64 = 500;
 pub(super) struct CommandContext<'a> {
     pub(super) caller: &'a ClientId,
     pub(super) client: &'a RegisteredClient,
-    pub(super) now: Moment,
+    pub(super) now: BootInstant,
     /// Wall time in µs.
     pub(super) wall: u64,
     /// The work that the call may still do in queues.

@@ -13,7 +13,7 @@ use crate::protocol::messages::{
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
 use crate::store::command::Revoke;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Work that every lock of a queue check may do at least (see [`CommandContext::work`]). No lock
 /// then waits for the dead waiters of another.
@@ -37,7 +37,7 @@ pub(super) struct Hold {
     pub(super) state: HoldState,
     /// The longest TTL that the holder may set.
     pub(super) max_ttl: Duration,
-    pub(super) expires_at: Moment,
+    pub(super) expires_at: BootInstant,
     /// Wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
@@ -56,7 +56,7 @@ pub(super) enum HoldState {
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) token: FencingToken,
-    pub(super) expires_at: Moment,
+    pub(super) expires_at: BootInstant,
 }
 
 /// The result of handing on a free lock.
@@ -73,7 +73,7 @@ enum NextGrant {
 
 impl MemoryLock {
     /// Removes the hold, the fence and the queue if they have expired.
-    pub(super) fn remove_expired(&mut self, now: Moment) {
+    pub(super) fn remove_expired(&mut self, now: BootInstant) {
         self.hold.take_if(|hold| hold.expires_at <= now);
         self.fence.take_if(|fence| fence.expires_at <= now);
         self.queue.remove_expired(now);
@@ -430,7 +430,7 @@ impl MemoryLock {
     }
 
     /// Cuts the hold down to the longest TTL that its holder may set (R21).
-    fn clamp_ttl(&mut self, now: Moment) {
+    fn clamp_ttl(&mut self, now: BootInstant) {
         let Some(hold) = &mut self.hold else { return };
         let max_ttl = match self.queue.marked() {
             Some(entry) if entry.owner_id == hold.owner_id => {

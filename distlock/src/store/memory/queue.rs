@@ -8,7 +8,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::Owner;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
@@ -33,7 +33,7 @@ pub(super) struct QueueEntry {
     /// The key as the waiter wrote it.
     pub(super) key: LockKey,
     pub(super) timing: Timing,
-    pub(super) deadline: Moment,
+    pub(super) deadline: BootInstant,
     /// The time of arrival, wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
@@ -45,12 +45,12 @@ pub(super) struct Queue {
     /// Entries by arrival, from 1. A negative sign is a mark, as in the Redis scripts.
     pub(super) entries: BTreeMap<i64, QueueEntry>,
     order_by_owner: HashMap<OwnerId, i64>,
-    pub(super) expires_at: Moment,
+    pub(super) expires_at: BootInstant,
 }
 
 impl Queue {
     /// Removes all entries once none of their callers can be waiting any longer.
-    pub(super) fn remove_expired(&mut self, now: Moment) {
+    pub(super) fn remove_expired(&mut self, now: BootInstant) {
         if !self.is_empty() && self.expires_at <= now {
             *self = Queue::default();
         }

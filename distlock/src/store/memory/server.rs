@@ -13,7 +13,7 @@ use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::util::clock::{BootClock, Clock, Moment};
+use crate::util::clock::{BootClock, BootInstant, Clock};
 
 /// How many locks every call examines, to remove empty ones. More than one, so that the sweep makes
 /// progress even if every call uses a new key.
@@ -139,7 +139,7 @@ impl MemoryLocks {
     pub(super) fn with<T>(
         &mut self,
         key: &LockKey,
-        now: Moment,
+        now: BootInstant,
         command: impl FnOnce(&mut MemoryLock) -> T,
     ) -> T {
         let name = canonical(key);
@@ -158,14 +158,14 @@ impl MemoryLocks {
     }
 
     /// Returns the taken keys as Redis does: with a hash tag, unless the tag is the whole key.
-    pub(super) fn taken(&mut self, now: Moment) -> impl Iterator<Item = LockKey> {
+    pub(super) fn taken(&mut self, now: BootInstant) -> impl Iterator<Item = LockKey> {
         self.by_name.iter_mut().filter_map(move |(name, lock)| {
             lock.remove_expired(now);
             lock.is_taken().then(|| LockKey::from_tagged(name))
         })
     }
 
-    fn sweep(&mut self, now: Moment) {
+    fn sweep(&mut self, now: BootInstant) {
         for _ in 0..SWEPT_PER_CALL {
             let Some(name) = self.sweep_order.pop_front() else {
                 return;

@@ -32,7 +32,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::{BoxFuture, LockStore, OpenedStore};
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 mod listing;
 mod member;
@@ -386,7 +386,7 @@ impl LockStore for ClusterStore {
     fn ready(&self) -> BoxFuture<'_, ()> {
         let topology = &self.nodes.topology;
         let is_known = || topology.discovery_error().is_none().then_some(());
-        Box::pin(until(&topology.changed, is_known))
+        Box::pin(wait_until(&topology.changed, is_known))
     }
 
     fn outage(&self) -> Option<StoreError> {

@@ -23,7 +23,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Time after its last use at which a node is closed.
@@ -46,7 +46,7 @@ pub(super) struct Nodes {
 
 struct OpenNode {
     node: Arc<Node>,
-    last_used: Moment,
+    last_used: BootInstant,
 }
 
 impl Nodes {

@@ -16,7 +16,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::backoff::Backoff;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Number of redirects that are followed without a pause.
 const MAX_HOPS: u32 = 3;
@@ -38,7 +38,7 @@ pub(super) struct Route<'a> {
     pub(super) follows_ask_redirect: bool,
     /// Timeout of one attempt.
     timeout: Duration,
-    deadline: Moment,
+    deadline: BootInstant,
     /// Set if the route waits for a node that is lost.
     pub(super) waits_for_node: bool,
     /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
@@ -46,7 +46,7 @@ pub(super) struct Route<'a> {
     pub(super) awaits_resubscribe: bool,
     /// Until this instant, time to open a node for the first time does not count. Time for a lost
     /// node or a migrating slot counts, because it may be long.
-    pub(super) open_deadline: Moment,
+    pub(super) open_deadline: BootInstant,
     /// The node that the last ASK redirect named, for one attempt.
     detour: Option<Address>,
     hops: u32,
@@ -124,7 +124,7 @@ impl<'a> Route<'a> {
             let remaining = self.remaining();
             // An attempt without the time for a reply would hide the error of the previous one.
             let needed = match &self.last_error {
-                Some(_) => self.backoff.peek().min(self.timeout / 10),
+                Some(_) => self.backoff.peek_delay().min(self.timeout / 10),
                 None => Duration::ZERO,
             };
             if remaining <= needed {
@@ -226,7 +226,7 @@ impl<'a> Route<'a> {
         }
         self.last_error = Some(error);
         if self.hops > MAX_HOPS {
-            tokio::time::sleep(self.backoff.pause().min(self.remaining())).await;
+            tokio::time::sleep(self.backoff.next_delay().min(self.remaining())).await;
             self.hops = 0;
         }
         Ok(())

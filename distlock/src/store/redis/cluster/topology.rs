@@ -12,7 +12,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 /// Time for which a slot counts as waited in after the wait has ended.
@@ -27,13 +27,13 @@ pub(crate) struct Topology {
     /// Why there is no map yet.
     discovery_error: Mutex<Option<StoreError>>,
     /// The slots in which owners of this client may wait, each until an instant.
-    waited_slots: Mutex<HashMap<Slot, Moment>>,
+    waited_slots: Mutex<HashMap<Slot, BootInstant>>,
     /// Requests a refresh of the map.
     pub(crate) refresh_requested: Notify,
     /// Set when a slot with waiters has moved, until the manager is notified.
     moved: AtomicBool,
     /// The slots that have just moved, and since when that is known.
-    moved_at: Mutex<HashMap<Slot, Moment>>,
+    moved_at: Mutex<HashMap<Slot, BootInstant>>,
     /// Notified of every update of the map.
     pub(crate) changed: Notify,
     pub(crate) clock: Arc<dyn Clock>,

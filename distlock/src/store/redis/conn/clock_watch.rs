@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const JUMP_TOLERANCE: i64 = 250_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClockWatch {
-    /// Replies to commands sent before this are not checked: nanoseconds, as in a `Moment`.
+    /// Replies to commands sent before this are not checked: nanoseconds, as in a `BootInstant`.
     next_check: AtomicU64,
     bounds: Mutex<Option<OffsetBounds>>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct ClockWatch {
 struct OffsetBounds {
     min: i64,
     max: i64,
-    at: Moment,
+    at: BootInstant,
 }
 
 /// The state of the server's clock according to one reply, in microseconds.
@@ -42,7 +42,7 @@ impl ClockWatch {
     /// the command was sent less than `CHECK_INTERVAL` after the previous check.
     pub(crate) fn check(
         &self,
-        sent: Moment,
+        sent: BootInstant,
         server_micros: u64,
         clock: &dyn Clock,
     ) -> Option<ClockReading> {
@@ -92,10 +92,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct FixedClock(Moment, u64);
+    struct FixedClock(BootInstant, u64);
 
     impl Clock for FixedClock {
-        fn now(&self) -> Moment {
+        fn now(&self) -> BootInstant {
             self.0
         }
 
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    fn ms(ms: u64) -> Moment {
-        Moment(ms * 1_000_000)
+    fn ms(ms: u64) -> BootInstant {
+        BootInstant(ms * 1_000_000)
     }
 
     /// Feeds the watch a reply. All times are in milliseconds, and the local clocks agree.

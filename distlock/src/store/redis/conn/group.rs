@@ -7,7 +7,7 @@ use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::slots::Slot;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The servers that form a store together.
 #[derive(Clone, Default)]
@@ -57,7 +57,7 @@ pub(crate) trait ClusterNode: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Push<'a> {
     pub(crate) text: &'a str,
-    pub(crate) received: Moment,
+    pub(crate) received: BootInstant,
     pub(crate) client: &'a ClientId,
     pub(crate) names: &'a Names,
     pub(crate) server_time: &'a ServerTime,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
-use crate::config::credentials::{Credentials, Source};
+use crate::config::credentials::{CredentialSource, Credentials};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
@@ -54,7 +54,7 @@ pub(crate) struct Dialer {
     pub(crate) role: Role,
     credentials: Option<Credentials>,
     /// The source of the credentials, if they do not come from the URL.
-    source: Option<Source>,
+    source: Option<CredentialSource>,
     /// The epoch of the newest connection. Only its pushes count.
     newest_epoch: Arc<AtomicU64>,
 }
@@ -65,7 +65,7 @@ impl Dialer {
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
         credentials: Option<Credentials>,
-        source: Option<Source>,
+        source: Option<CredentialSource>,
     ) -> Self {
         Dialer {
             transport,

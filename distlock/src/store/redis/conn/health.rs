@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
 use crate::store::{EventSink, Note, StoreEvent};
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 /// Minimum interval between reported outages of a server that refuses some calls and serves others,
@@ -37,11 +37,11 @@ impl Cause {
 #[derive(Debug, Default)]
 struct Reports {
     /// Since when the server is lost.
-    unavailable_since: Option<Moment>,
+    unavailable_since: Option<BootInstant>,
     /// When the last outage began.
-    last_outage: Option<Moment>,
+    last_outage: Option<BootInstant>,
     /// When the last reconnect without an outage was logged.
-    last_reconnect: Option<Moment>,
+    last_reconnect: Option<BootInstant>,
 }
 
 /// The causes that keep one server from being used.
@@ -117,7 +117,7 @@ impl Health {
     }
 
     /// Publishes that a connection is up. `since` is when its predecessor was lost, if it had one.
-    pub(crate) fn connection_up(&self, connection: Connection, since: Option<Moment>) {
+    pub(crate) fn connection_up(&self, connection: Connection, since: Option<BootInstant>) {
         let now = self.clock.now();
         let address = self.address.clone();
         let downtime = since.map(|since| now.since(since));
@@ -138,7 +138,7 @@ impl Health {
         &self,
         connection: Connection,
         downtime: Option<Duration>,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<Note> {
         let address = self.address.clone();
         let Some(downtime) = downtime else {
@@ -162,7 +162,7 @@ impl Health {
     }
 
     /// Publishes that a connection was lost, and returns the current time.
-    pub(crate) fn connection_down(&self, connection: Connection) -> Moment {
+    pub(crate) fn connection_down(&self, connection: Connection) -> BootInstant {
         let address = self.address.clone();
         self.publish(Event::ConnectionDown {
             connection,

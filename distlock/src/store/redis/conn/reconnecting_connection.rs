@@ -15,9 +15,9 @@ use crate::store::redis::conn::session::{Predecessor, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 /// Timeout of the first attempt to reconnect; doubles with every attempt. It starts short, because
 /// the first attempt may hit the same network fault as the lost connection.
@@ -193,12 +193,12 @@ impl ReconnectingConnection {
     /// Waits until a session is open, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
         let is_down = || matches!(&*lock(&self.inner.state), State::Down(_));
-        until(&self.inner.changed, || (!is_down()).then_some(())).await;
+        wait_until(&self.inner.changed, || (!is_down()).then_some(())).await;
     }
 
     /// Waits until `session` is no longer the current session, and returns why.
     pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
-        until(&self.inner.changed, || match self.session() {
+        wait_until(&self.inner.changed, || match self.session() {
             Ok(current) if current.epoch == session.epoch => None,
             Ok(_) => Some(StoreError::new(
                 Outage::Unreachable,
@@ -270,7 +270,7 @@ impl Supervisor {
     async fn open(
         &self,
         predecessor: Option<&Predecessor>,
-        down_since: Option<Moment>,
+        down_since: Option<BootInstant>,
     ) -> Arc<Session> {
         let mut backoff = RECONNECT_BACKOFF;
         let mut timeout = INITIAL_RECONNECT_TIMEOUT;
@@ -294,7 +294,7 @@ impl Supervisor {
                     self.health
                         .report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
-                    tokio::time::sleep(jittered(backoff.pause(), &self.dialer)).await;
+                    tokio::time::sleep(jittered(backoff.next_delay(), &self.dialer)).await;
                     timeout = (timeout * 2).min(self.max_reconnect_timeout);
                 }
             }
@@ -326,7 +326,7 @@ pub(crate) async fn open_first(
             Err(error) if !error.outage.is_transient() => return Err(error),
             Err(error) => *lock(last_error) = Some(error),
         }
-        tokio::time::sleep(jittered(backoff.pause(), dialer)).await;
+        tokio::time::sleep(jittered(backoff.next_delay(), dialer)).await;
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Bounds of the server's clock. `upper` is a local time, and a server time that is not before it.
@@ -18,7 +18,7 @@ pub(crate) struct ServerTime {
 /// A local time, and a server time (µs).
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    local: Moment,
+    local: BootInstant,
     server: u64,
 }
 
@@ -26,7 +26,7 @@ struct Pair {
 const MAX_PAIR_AGE: Duration = Duration::from_secs(1);
 
 impl ServerTime {
-    pub(crate) fn update_upper(&self, sent: Moment, server_micros: u64) {
+    pub(crate) fn update_upper(&self, sent: BootInstant, server_micros: u64) {
         let mut pair = lock(&self.upper);
         if pair.is_none_or(|known| sent >= known.local) {
             *pair = Some(Pair {
@@ -37,7 +37,7 @@ impl ServerTime {
     }
 
     /// Returns the server's current time or a later one, unless its clock has moved.
-    pub(crate) fn upper_bound(&self, now: Moment) -> u64 {
+    pub(crate) fn upper_bound(&self, now: BootInstant) -> u64 {
         match *lock(&self.upper) {
             Some(Pair { local, server }) => server.saturating_add(as_micros(now.since(local))),
             // Without a pair, no command is too late.
@@ -46,7 +46,7 @@ impl ServerTime {
     }
 
     /// Records the server time in a reply that has just arrived, to a command sent at `sent`.
-    pub(crate) fn update(&self, sent: Moment, server_micros: u64, now: Moment) {
+    pub(crate) fn update(&self, sent: BootInstant, server_micros: u64, now: BootInstant) {
         self.update_upper(sent, server_micros);
         let mut lower = lock(&self.lower);
         let known = lower.map(|known| lower_bound_at(known, now));
@@ -62,20 +62,24 @@ impl ServerTime {
 
     /// Returns a lower bound of the server's current time, or `None` if nothing is known. It is
     /// hardly ever low by more than the shortest one-way latency of a reply.
-    pub(crate) fn lower_bound(&self, now: Moment) -> Option<u64> {
+    pub(crate) fn lower_bound(&self, now: BootInstant) -> Option<u64> {
         lock(&self.lower).map(|known| lower_bound_at(known, now))
     }
 
     /// Returns the server time after which a command with this timeout is too late. The margin
     /// grows with the age of the pair, because the clocks may have drifted apart.
-    pub(crate) fn apply_by(&self, now: Moment, timeout: Duration) -> u64 {
+    pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
         let age = (*lock(&self.upper)).map_or(Duration::ZERO, |pair| now.since(pair.local));
         self.upper_bound(now) + as_micros(timeout + age / 1_000)
     }
 
     /// Returns a local time that is not after a grant made at `granted` server time. The grant's
     /// age is then never underestimated.
-    pub(crate) fn earliest_grant_time(&self, granted: u64, received: Moment) -> Option<Moment> {
+    pub(crate) fn earliest_grant_time(
+        &self,
+        granted: u64,
+        received: BootInstant,
+    ) -> Option<BootInstant> {
         let Pair { local, server } = (*lock(&self.upper))?;
         if received.since(local) > MAX_PAIR_AGE {
             return None;
@@ -90,7 +94,7 @@ impl ServerTime {
 }
 
 /// Allows for clocks that run at different rates.
-fn lower_bound_at(known: Pair, now: Moment) -> u64 {
+fn lower_bound_at(known: Pair, now: BootInstant) -> u64 {
     let since = as_micros(now.since(known.local));
     known.server.saturating_add(since - since / 1_000)
 }
@@ -103,8 +107,8 @@ pub(crate) fn as_micros(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment(ms * 1_000_000)
+    fn at(ms: u64) -> BootInstant {
+        BootInstant(ms * 1_000_000)
     }
 
     #[test]

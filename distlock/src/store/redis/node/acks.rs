@@ -24,7 +24,7 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts;
 use crate::store::redis::wire::{decode, encode};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// The connections of one server for writes that require acknowledgments. Every requirement has its
@@ -127,7 +127,7 @@ pub(crate) struct WriteResult {
 }
 
 /// An instant before the write was sent, and the server's reply.
-pub(crate) type TimedReply = (Moment, Value);
+pub(crate) type TimedReply = (BootInstant, Value);
 
 /// A batch of writes in flight, with its `WAIT`.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ struct Writer {
     connection: Arc<ReconnectingConnection>,
     durability: Durability,
     in_flight: Arc<Mutex<Option<BatchInFlight>>>,
-    now: Box<dyn Fn() -> Moment + Send + Sync>,
+    now: Box<dyn Fn() -> BootInstant + Send + Sync>,
 }
 
 impl Writer {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 
-use crate::config::credentials::{Credentials, Source};
+use crate::config::credentials::{CredentialSource, Credentials};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::session::Session;
@@ -29,8 +29,8 @@ pub(crate) fn spawn(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Tran
     }
 }
 
-async fn run(node: Weak<Node>, source: Source) {
-    let mut pause = source.every;
+async fn run(node: Weak<Node>, source: CredentialSource) {
+    let mut pause = source.interval;
     let mut is_reported = false;
     loop {
         tokio::time::sleep(pause).await;
@@ -40,7 +40,7 @@ async fn run(node: Weak<Node>, source: Source) {
         pause = match reauthenticate(&node, &source).await {
             Ok(()) => {
                 is_reported = false;
-                source.every
+                source.interval
             }
             Err(error) => {
                 if !is_reported {
@@ -48,13 +48,13 @@ async fn run(node: Weak<Node>, source: Source) {
                     (node.shared.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
                 }
                 is_reported = true;
-                source.every.min(RETRY_AUTH_INTERVAL)
+                source.interval.min(RETRY_AUTH_INTERVAL)
             }
         };
     }
 }
 
-async fn reauthenticate(node: &Node, source: &Source) -> Result<(), StoreError> {
+async fn reauthenticate(node: &Node, source: &CredentialSource) -> Result<(), StoreError> {
     let credentials = login::fetch_credentials(source).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {

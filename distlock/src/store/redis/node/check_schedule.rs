@@ -38,7 +38,7 @@ impl CheckSchedule {
         let mut backoff = BACKOFF;
         let check = ScheduledCheck {
             key: key.clone(),
-            due_at: Instant::now() + backoff.pause(),
+            due_at: Instant::now() + backoff.next_delay(),
             backoff,
         };
         lock(&self.by_owner).entry(owner).or_insert(check);
@@ -62,7 +62,7 @@ impl CheckSchedule {
         let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
         for (owner, check) in &mut *lock(&self.by_owner) {
             if check.due_at <= now {
-                check.due_at = now + check.backoff.pause();
+                check.due_at = now + check.backoff.next_delay();
                 due.entry(check.key.clone()).or_default().push(*owner);
             }
         }

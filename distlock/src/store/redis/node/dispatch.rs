@@ -21,7 +21,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptRef};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 impl Node {
     /// Runs a script over its connection. `before` is sent in the same write.
@@ -157,7 +157,7 @@ impl Node {
         owner: Owner,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(Moment, Value), StoreError>> {
+    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
             let session = &runtime_connection.session;
             let loaded = session.scripts.reload_count();
@@ -206,7 +206,7 @@ impl Node {
         before: &'a [Cmd],
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(Moment, Value), StoreError>> {
+    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
             let _place = connection.permit(timeout).await?;
             let loaded = session.scripts.reload_count();
@@ -251,7 +251,7 @@ impl Node {
         timeout: Duration,
         before: &[Cmd],
         command: Cmd,
-    ) -> Result<(Moment, Value), Failure> {
+    ) -> Result<(BootInstant, Value), Failure> {
         let sent = self.shared.clock.now();
         let mut query = send(&*session.connection, before, command);
         // A command with more time keeps waiting while the connection's liveness is checked.

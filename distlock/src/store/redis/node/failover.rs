@@ -58,7 +58,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
                 let _ = tokio::time::timeout(QUERY_INTERVAL, changes).await;
             }
         }
-        tokio::time::sleep(backoff.pause()).await;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::protocol::messages::{CheckQueueReply, RenewReply, RenewalFailure};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Upper limit of the commands in flight.
 const MAX_IN_FLIGHT: usize = 256;
@@ -30,7 +30,7 @@ pub(crate) async fn check_queues(
 
 /// Runs the renewals of several holds. `now` is before any of them is sent.
 pub(crate) async fn renew(
-    now: Moment,
+    now: BootInstant,
     renewals: Vec<BoxFuture<'_, Result<RenewReply, StoreError>>>,
 ) -> Result<RenewReply, StoreError> {
     let count = renewals.len();

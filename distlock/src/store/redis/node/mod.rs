@@ -45,7 +45,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{BoxFuture, Note, StoreEvent};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Upper limit of the time that connecting spends on the query for the server's eviction policy.
@@ -313,7 +313,7 @@ impl Node {
     }
 
     /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn record_server_time(&self, sent: Moment, server_micros: u64) {
+    pub(crate) fn record_server_time(&self, sent: BootInstant, server_micros: u64) {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
             let now = shared.clock.now();

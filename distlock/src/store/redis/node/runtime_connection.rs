@@ -16,7 +16,7 @@ use crate::protocol::messages::Owner;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake;
 use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
@@ -53,7 +53,7 @@ pub(crate) struct RuntimeConnectionId {
 struct CommandsInFlight {
     commands: BTreeMap<u64, CommandInFlight>,
     sent: u64,
-    last_used: Moment,
+    last_used: BootInstant,
     /// True once the I/O thread no longer monitors the connection.
     is_abandoned: bool,
 }
@@ -62,10 +62,10 @@ struct CommandsInFlight {
 #[derive(Debug)]
 struct CommandInFlight {
     owner: Owner,
-    sent: Moment,
+    sent: BootInstant,
     timeout: Duration,
     /// Instant since which the command counts as late.
-    late_since: Option<Moment>,
+    late_since: Option<BootInstant>,
     /// True once the command was reported as hung.
     is_reported: bool,
     caller: Option<Waker>,
@@ -76,7 +76,7 @@ struct CommandInFlight {
 pub(crate) enum ConnectionState {
     InUse,
     /// Unused since this instant.
-    Idle(Moment),
+    Idle(BootInstant),
     /// Commands are far past their deadlines. Their callers were notified and do not run, because
     /// otherwise they would have left.
     Hung,
@@ -88,7 +88,7 @@ impl RuntimeConnection {
         number: u64,
         listener: u64,
         waker: Arc<MonitorWaker>,
-        now: Moment,
+        now: BootInstant,
     ) -> Self {
         RuntimeConnection {
             id: Arc::new(RuntimeConnectionId::new(
@@ -108,7 +108,7 @@ impl RuntimeConnection {
     }
 
     /// Returns true if the connection has capacity and its replies are on time.
-    pub(crate) fn has_capacity(&self, now: Moment) -> bool {
+    pub(crate) fn has_capacity(&self, now: BootInstant) -> bool {
         lock(&self.in_flight).has_capacity(now)
     }
 
@@ -116,7 +116,7 @@ impl RuntimeConnection {
     pub(crate) async fn wait_for_reply<T>(
         &self,
         owner: Owner,
-        sent: Moment,
+        sent: BootInstant,
         timeout: Duration,
         reply: impl Future<Output = T>,
     ) -> Option<T> {
@@ -129,7 +129,7 @@ impl RuntimeConnection {
         .await
     }
 
-    fn start(&self, owner: Owner, sent: Moment, timeout: Duration) -> InFlightGuard<'_> {
+    fn start(&self, owner: Owner, sent: BootInstant, timeout: Duration) -> InFlightGuard<'_> {
         let number = lock(&self.in_flight).start(owner, sent, timeout);
         self.waker.wake();
         InFlightGuard {
@@ -145,7 +145,7 @@ impl RuntimeConnection {
     }
 
     /// Notifies the callers of late commands, and returns the connection's state.
-    pub(crate) fn check(&self, now: Moment) -> ConnectionState {
+    pub(crate) fn check(&self, now: BootInstant) -> ConnectionState {
         let mut in_flight = lock(&self.in_flight);
         let last_used = in_flight.last_used;
         let mut late = Vec::new();
@@ -173,7 +173,7 @@ impl RuntimeConnection {
     }
 
     /// Returns the owners of hung commands, once for every command.
-    pub(crate) fn take_hung(&self, now: Moment) -> Vec<Owner> {
+    pub(crate) fn take_hung(&self, now: BootInstant) -> Vec<Owner> {
         let mut in_flight = lock(&self.in_flight);
         let commands = in_flight.commands.values_mut();
         let hung = commands.filter(|command| !command.is_reported && command.is_hung(now));
@@ -186,7 +186,7 @@ impl RuntimeConnection {
 }
 
 impl CommandsInFlight {
-    fn new(now: Moment) -> Self {
+    fn new(now: BootInstant) -> Self {
         CommandsInFlight {
             commands: BTreeMap::new(),
             sent: 0,
@@ -196,7 +196,7 @@ impl CommandsInFlight {
     }
 
     /// Records a command that is sent, and returns its number.
-    fn start(&mut self, owner: Owner, sent: Moment, timeout: Duration) -> u64 {
+    fn start(&mut self, owner: Owner, sent: BootInstant, timeout: Duration) -> u64 {
         self.sent += 1;
         self.last_used = sent;
         let command = CommandInFlight {
@@ -222,7 +222,7 @@ impl CommandsInFlight {
     }
 
     /// Returns true if fewer than `MAX_IN_FLIGHT` are in flight, and the oldest is not late.
-    fn has_capacity(&self, now: Moment) -> bool {
+    fn has_capacity(&self, now: BootInstant) -> bool {
         let oldest = self.commands.first_key_value();
         self.commands.len() < MAX_IN_FLIGHT
             && oldest.is_none_or(|(_, command)| now < command.sent + MAX_REPLY_DELAY)
@@ -231,7 +231,7 @@ impl CommandsInFlight {
 
 impl CommandInFlight {
     /// Returns true if the caller had time to leave after the command became late.
-    fn is_hung(&self, now: Moment) -> bool {
+    fn is_hung(&self, now: BootInstant) -> bool {
         let patience = self.timeout.max(MIN_PATIENCE);
         self.late_since.is_some_and(|since| now >= since + patience)
     }
@@ -305,15 +305,15 @@ mod tests {
 
     #[test]
     fn a_connection_with_an_overdue_reply_accepts_no_commands() {
-        let (now, long_ago) = (Moment(0) + MAX_REPLY_DELAY, Moment(0));
-        let has_capacity = |sent: &[Moment]| {
+        let (now, long_ago) = (BootInstant(0) + MAX_REPLY_DELAY, BootInstant(0));
+        let has_capacity = |sent: &[BootInstant]| {
             let mut in_flight = CommandsInFlight::new(now);
             for sent in sent {
                 in_flight.start(1, *sent, Duration::from_secs(1));
             }
             in_flight.has_capacity(now)
         };
-        assert!(has_capacity(&[]) && has_capacity(&[Moment(1), now]));
+        assert!(has_capacity(&[]) && has_capacity(&[BootInstant(1), now]));
         assert!(!has_capacity(&[long_ago]) && !has_capacity(&[long_ago, now]));
         assert!(has_capacity(&[now; MAX_IN_FLIGHT - 1]) && !has_capacity(&[now; MAX_IN_FLIGHT]));
     }
@@ -321,7 +321,7 @@ mod tests {
     /// No timer covers them any longer, so a caller that waited for a reply would wait forever.
     #[test]
     fn commands_on_an_abandoned_connection_are_late_at_once() {
-        let (now, long) = (Moment(1), Duration::from_secs(1));
+        let (now, long) = (BootInstant(1), Duration::from_secs(1));
         let mut in_flight = CommandsInFlight::new(now);
         let before = in_flight.start(1, now, long);
         in_flight.commands.get_mut(&before).unwrap().caller = Some(Waker::noop().clone());

@@ -14,7 +14,7 @@ use crate::store::redis::node::runtime_connection::{
     ConnectionState, MonitorWaker, RuntimeConnection,
 };
 use crate::store::{BoxFuture, StoreEvent};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Number of known runtimes at which those without a connection are forgotten.
@@ -60,12 +60,12 @@ enum RuntimeState {
     /// Number of calls counted so far.
     Counting(u32),
     Opening {
-        give_up_at: Moment,
+        give_up_at: BootInstant,
         _cancel: oneshot::Sender<()>,
     },
     Open(Arc<RuntimeConnection>),
     /// No connection can be opened before this instant.
-    BackOff(Moment),
+    BackOff(BootInstant),
 }
 
 impl RuntimeState {
@@ -148,7 +148,7 @@ impl RuntimeConnections {
         runtimes: &mut Runtimes,
         runtime: Id,
         listener: &Arc<Session>,
-        now: Moment,
+        now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
         let open = runtimes
             .by_runtime
@@ -256,7 +256,7 @@ impl RuntimeConnections {
 
     async fn run_checks(&self) {
         let clock = self.dialer.shared.clock.clone();
-        let mut may_close_at = Moment(0);
+        let mut may_close_at = BootInstant(0);
         let mut in_use_at = clock.now();
         loop {
             let now = clock.now();
@@ -306,7 +306,7 @@ impl RuntimeConnections {
     }
 
     /// Gives up attempts to open a connection that take too long.
-    fn cancel_late_attempts(&self, now: Moment) {
+    fn cancel_late_attempts(&self, now: BootInstant) {
         let mut runtimes = lock(&self.runtimes);
         for state in runtimes.by_runtime.values_mut() {
             if matches!(state, RuntimeState::Opening { give_up_at, .. } if now >= *give_up_at) {
@@ -324,7 +324,7 @@ impl RuntimeConnections {
             self.drop_retired(|connection| {
                 matches!(connection.check(now), ConnectionState::Idle(_))
             });
-            let mut close_at: Option<Moment> = None;
+            let mut close_at: Option<BootInstant> = None;
             for connection in self.all() {
                 match connection.check(now) {
                     ConnectionState::Idle(since) if now >= since + IDLE_TIMEOUT => {
@@ -392,7 +392,7 @@ impl Drop for Opening {
         let now = self.connections.dialer.shared.clock.now();
         self.set_state(if std::thread::panicking() {
             // Tokio panics if a runtime has no I/O driver, and such a runtime never gets one.
-            RuntimeState::BackOff(Moment(u64::MAX))
+            RuntimeState::BackOff(BootInstant(u64::MAX))
         } else {
             RuntimeState::BackOff(now + CONNECT_BACKOFF)
         });

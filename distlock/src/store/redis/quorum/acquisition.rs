@@ -20,7 +20,7 @@ use crate::store::redis::quorum::vote_state::{
     NodeCommand, NodeEvent, QuorumHold, Token, VoteState,
 };
 use crate::store::{BoxFuture, EventSink, StoreEvent};
-use crate::util::clock::{Clock, Moment};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 /// How far a token is ahead of all nodes' clocks (µs). A node that receives a request later than
@@ -66,7 +66,7 @@ pub(super) struct QuorumAcquisition {
 struct State {
     votes: VoteState,
     views: Vec<LockView>,
-    wait_until: Moment,
+    wait_until: BootInstant,
     last_error: Option<StoreError>,
     /// The nodes on which a background task releases the acquisition.
     background_releases: Vec<bool>,
@@ -90,7 +90,7 @@ impl QuorumAcquisition {
         context: &QuorumContext,
         caller: Owner,
         request: VoteRequest,
-        wait_until: Moment,
+        wait_until: BootInstant,
     ) -> Arc<Self> {
         let (nodes, quorum) = (context.members.nodes.len(), context.members.quorum);
         let votes = VoteState::new(nodes, quorum, request.timing.lease, context.rules);
@@ -110,7 +110,7 @@ impl QuorumAcquisition {
     }
 
     /// Requests all missing votes for a caller that waits for the reply, not for a push.
-    pub(super) fn begin_acquire(&self, wait_until: Moment) {
+    pub(super) fn begin_acquire(&self, wait_until: BootInstant) {
         let mut state = lock(&self.state);
         (state.wait_until, state.is_queued) = (wait_until, false);
         state.votes.allow_requests();
@@ -334,7 +334,7 @@ impl QuorumAcquisition {
     }
 
     /// Returns the time after which no node can store anything of this acquisition.
-    pub(super) fn expires_at(&self, now: Moment) -> Moment {
+    pub(super) fn expires_at(&self, now: BootInstant) -> BootInstant {
         let ttl = now + self.request.timing.ttl();
         ttl.max(lock(&self.state).wait_until + Duration::from_secs(2))
     }

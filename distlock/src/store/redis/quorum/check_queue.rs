@@ -9,7 +9,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::acquisition::Progress;
 use crate::store::redis::quorum::node_commands::LockView;
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 impl Quorum {
     pub(super) async fn check_queue(
@@ -32,7 +32,7 @@ impl Quorum {
         let idle = async {
             for (_, acquisition) in &acquisitions {
                 let idle = || (!matches!(acquisition.progress(), Progress::InFlight)).then_some(());
-                until(&acquisition.changed, idle).await;
+                wait_until(&acquisition.changed, idle).await;
             }
         };
         // Later replies are left to the next queue check.

@@ -18,7 +18,7 @@ use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The request of one owner for a lock.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl ScriptCall for VoteCommand<'_> {
         }
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<VoteReply> {
+    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, answer: Value) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
             return Dated::undated(NodeEvent::Yielded.into());
         }
@@ -234,7 +234,12 @@ impl ScriptCall for ReleaseVote<'_> {
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Decoded<ReleaseEffect> {
+    fn decode(
+        &self,
+        scope: &Scope<'_>,
+        sent: BootInstant,
+        answer: Value,
+    ) -> Decoded<ReleaseEffect> {
         self.release().decode(scope, sent, answer)
     }
 }
@@ -271,7 +276,7 @@ impl ScriptCall for RenewVotes<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(&self, _: &Scope<'_>, _: BootInstant, answer: Value) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
         let mut reply = ReplyReader::from_list(answer)?;
         while let Some(failure) = reply.next() {
@@ -327,7 +332,7 @@ impl ScriptCall for RepairVote<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: Moment, _: Value) -> Decoded<()> {
+    fn decode(&self, _: &Scope<'_>, _: BootInstant, _: Value) -> Decoded<()> {
         Dated::undated(())
     }
 }
@@ -335,7 +340,7 @@ impl ScriptCall for RepairVote<'_> {
 /// Reads the rest of a reply to a vote request, after the verdict.
 fn read_vote(
     scope: &Scope<'_>,
-    sent: Moment,
+    sent: BootInstant,
     at: u64,
     code: u64,
     reply: &mut ReplyReader,

@@ -8,7 +8,7 @@ use crate::fencing::FencingToken;
 use crate::protocol::messages::Proof;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// A fencing token, as the nodes count them.
 pub(super) type Token = u64;
@@ -48,7 +48,7 @@ pub(super) enum NodeEvent {
     /// The reply to a confirmation, or to a request that named the token.
     Confirmed {
         token: Token,
-        sent: Moment,
+        sent: BootInstant,
     },
     /// A confirmation that was not requested, with the token that the last holder has named. It is
     /// valid only for a short time.
@@ -119,14 +119,14 @@ enum VotePhase {
 /// The confirmation of a node, and its validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeProof {
-    until: Moment,
+    until: BootInstant,
     /// The earliest time at which the node can have confirmed.
-    from: Moment,
+    from: BootInstant,
     lease: Duration,
 }
 
 impl NodeProof {
-    pub(super) fn new(from: Moment, lease: Duration) -> Self {
+    pub(super) fn new(from: BootInstant, lease: Duration) -> Self {
         NodeProof {
             until: from + Timing::new(lease).validity(),
             from,
@@ -140,7 +140,7 @@ impl NodeProof {
 pub(super) struct QuorumHold {
     pub(super) token: Token,
     /// The earliest time at which a counted confirmation was sent.
-    pub(super) sent: Moment,
+    pub(super) sent: BootInstant,
     /// Starts at `sent`. It is shorter than requested if the last holder has handed the lock on.
     pub(super) lease: Duration,
 }
@@ -284,7 +284,7 @@ impl VoteState {
     }
 
     /// Returns the next command for a node.
-    pub(super) fn next_command(&mut self, node: usize, now: Moment) -> Option<NodeCommand> {
+    pub(super) fn next_command(&mut self, node: usize, now: BootInstant) -> Option<NodeCommand> {
         self.update_phase(now);
         let phase = self.phase;
         let is_queued = self
@@ -343,13 +343,13 @@ impl VoteState {
     }
 
     /// Handles the reply to the command in flight.
-    pub(super) fn handle_reply(&mut self, node: usize, event: NodeEvent, now: Moment) {
+    pub(super) fn handle_reply(&mut self, node: usize, event: NodeEvent, now: BootInstant) {
         self.nodes[node].in_flight = false;
         self.handle_event(node, event, now);
     }
 
     /// Handles a reply or a push.
-    pub(super) fn handle_event(&mut self, node: usize, event: NodeEvent, now: Moment) {
+    pub(super) fn handle_event(&mut self, node: usize, event: NodeEvent, now: BootInstant) {
         let holds = matches!(self.phase, VotePhase::Held(_));
         let lease = self.lease;
         let state = &mut self.nodes[node];
@@ -434,7 +434,7 @@ impl VoteState {
     }
 
     /// Updates the phase according to the votes.
-    fn update_phase(&mut self, now: Moment) {
+    fn update_phase(&mut self, now: BootInstant) {
         let votes = self.tokens().count();
         let largest = self.tokens().max().unwrap_or(0);
         match self.phase {
@@ -476,7 +476,7 @@ impl VoteState {
     }
 
     /// Marks the lock as held once a quorum has confirmed this token.
-    fn count_confirmations(&mut self, token: Token, now: Moment) {
+    fn count_confirmations(&mut self, token: Token, now: BootInstant) {
         let proof = |state: &NodeState| match state.vote {
             NodeVote::Confirmed(of) if of == token => state.proof.filter(|proof| now < proof.until),
             vote if !self.rules.confirmed_votes => {

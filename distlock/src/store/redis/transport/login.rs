@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use crate::config::credentials::{Credentials, Source};
+use crate::config::credentials::{CredentialSource, Credentials};
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 
@@ -23,12 +23,14 @@ pub(crate) fn with_credentials(
 }
 
 /// Returns the current credentials.
-pub(crate) async fn fetch_credentials(source: &Source) -> Result<Credentials, StoreError> {
+pub(crate) async fn fetch_credentials(
+    source: &CredentialSource,
+) -> Result<Credentials, StoreError> {
     let failed = |reason: String| {
         let detail = format!("the credentials could not be had from their source: {reason}");
         StoreError::new(Outage::Unreachable, detail)
     };
-    match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.ask()).await {
+    match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.fetch()).await {
         Ok(fetched) => fetched.map_err(|error| failed(error.to_string())),
         Err(_) => Err(failed(format!("no answer for {CREDENTIALS_TIMEOUT:?}"))),
     }

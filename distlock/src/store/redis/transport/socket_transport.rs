@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
-use crate::config::credentials::Source;
+use crate::config::credentials::CredentialSource;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
@@ -22,7 +22,7 @@ use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transpo
 pub(crate) struct SocketTransport {
     target: Target,
     settings: RedisConnectionInfo,
-    credentials: Option<Source>,
+    credentials: Option<CredentialSource>,
     connector: SocketConnector,
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn secure(
     stream: TcpStream,
     timeout: Duration,
 ) -> Result<TlsStream<TcpStream>, StoreError> {
-    let name = tls.expected(host);
+    let name = tls.expected_server_name(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
         tls_error(format!(
             "`{name}` is no name that a certificate can have: give the server's with `Tls::server_name`"
@@ -82,7 +82,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
             ))
         })?
         .with_root_certificates(roots(tls)?);
-    let Some((certificate, key)) = tls.shown() else {
+    let Some((certificate, key)) = tls.presented_certificate() else {
         return Ok(builder.with_no_client_auth());
     };
     let setting = "`Tls::client_certificate`";
@@ -101,7 +101,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
 }
 
 fn roots(tls: &Tls) -> Result<RootCertStore, StoreError> {
-    let Some(path) = tls.trusted() else {
+    let Some(path) = tls.trusted_ca_file() else {
         return default_roots();
     };
     let mut roots = RootCertStore::empty();

@@ -13,7 +13,7 @@ use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -40,7 +40,7 @@ pub(crate) trait ScriptCall: Sync {
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd;
 
     /// Reads the reply to a command that was sent at `sent`.
-    fn decode(&self, scope: &Scope<'_>, sent: Moment, reply: Value) -> Decoded<Self::Reply>;
+    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, reply: Value) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a foreign value, or `None` if that is an error.
     fn foreign(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {

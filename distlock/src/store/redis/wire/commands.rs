@@ -20,7 +20,7 @@ use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::errors::{self, FOREIGN_VALUE};
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
@@ -53,7 +53,12 @@ impl ScriptCall for Acquire<'_> {
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<AcquireReply> {
+    fn decode(
+        &self,
+        scope: &Scope<'_>,
+        sent: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<AcquireReply> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
             return Dated::at(at, AcquireReply::Held(Proof { sent, token }));
@@ -98,7 +103,7 @@ impl ScriptCall for Confirm<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<Option<Proof>> {
+    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<Option<Proof>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if status != 1 {
@@ -133,7 +138,7 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: Moment, raw_reply: Value) -> Decoded<RenewReply> {
+    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<RenewReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
@@ -187,7 +192,7 @@ impl ScriptCall for Release<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<ReleaseEffect> {
+    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<ReleaseEffect> {
         let (was_held, has_more_dead) = match reply::text(raw_reply)?.as_str() {
             "0" => (false, false),
             "1" => (true, false),
@@ -231,7 +236,7 @@ impl ScriptCall for [CheckQueue] {
     fn decode(
         &self,
         scope: &Scope<'_>,
-        _: Moment,
+        _: BootInstant,
         raw_reply: Value,
     ) -> Decoded<Vec<CheckQueueReply>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
@@ -292,7 +297,7 @@ impl ScriptCall for Inspect<'_> {
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<Inspection> {
+    fn decode(&self, scope: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
         let value = reply.text()?;
@@ -350,7 +355,7 @@ impl ScriptCall for Revoke<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: Moment, raw_reply: Value) -> Decoded<RevokeReply> {
+    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let status = reply.int()?;
         let fence = reply.text()?;

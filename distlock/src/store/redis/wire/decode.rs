@@ -14,7 +14,7 @@ use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::Scope;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// The number of the layout, at the start of a lock's value. A value of another layout is foreign.
 const LAYOUT: &str = "2 ";
@@ -25,7 +25,7 @@ impl Scope<'_> {
     pub(crate) fn decode_grant(
         &self,
         text: &str,
-        local: impl FnOnce(u64) -> Option<Moment>,
+        local: impl FnOnce(u64) -> Option<BootInstant>,
     ) -> Option<Grant> {
         let mut fields = text.splitn(5, ' ');
         let (_, owner) = self.client.recognize(fields.next()?);

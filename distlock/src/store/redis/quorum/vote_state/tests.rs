@@ -2,8 +2,8 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(1);
 
-fn at(ms: u64) -> Moment {
-    Moment(ms * 1_000_000)
+fn at(ms: u64) -> BootInstant {
+    BootInstant(ms * 1_000_000)
 }
 
 /// Returns an owner that has requested the votes of all `nodes`, with this `min_token`.

@@ -5,7 +5,7 @@ use super::{Kind, Parser, Piece};
 
 impl Parser<'_> {
     /// Reports `#name`, `$name` and close misspellings; `/:name`, and `:name` at the key's start.
-    pub(super) fn check_signs(&mut self, pieces: &[Piece]) {
+    pub(super) fn check_sigils(&mut self, pieces: &[Piece]) {
         for (nth, piece) in pieces.iter().enumerate() {
             let Kind::Literal(text) = &piece.kind else {
                 continue;
@@ -23,8 +23,10 @@ impl Parser<'_> {
                 }
                 let word = leading_word(behind);
                 let named = match c {
-                    '#' | '$' => self.meant(word),
-                    ':' if text[..at].ends_with('/') || (nth, at) == (0, 0) => self.known(word),
+                    '#' | '$' => self.closest_name(word),
+                    ':' if text[..at].ends_with('/') || (nth, at) == (0, 0) => {
+                        self.known_name(word)
+                    }
                     _ => None,
                 };
                 if let Some(named) = named {
@@ -38,14 +40,14 @@ impl Parser<'_> {
         }
     }
 
-    fn inserts_nothing(&self, sign: char, path: &str, named: &str) -> String {
+    fn inserts_nothing(&self, sigil: char, path: &str, named: &str) -> String {
         let instead = if self.is_hidden(named) {
             self.unhide(named)
         } else {
             let rest = &path[leading_word(path).len()..];
             format!("write `<{named}{rest}>` to insert the value")
         };
-        format!("`{sign}{path}` inserts nothing: {instead}")
+        format!("`{sigil}{path}` inserts nothing: {instead}")
     }
 
     /// Returns the remedy for a name that a pattern binds.

@@ -9,15 +9,15 @@ use crate::store::BoxFuture;
 
 /// A future that is `Sync` although the boxed one is not, because a shared reference gives no
 /// access to that. The mutex is never locked.
-pub(crate) struct Sole<'a, T>(Mutex<BoxFuture<'a, T>>);
+pub(crate) struct SyncFuture<'a, T>(Mutex<BoxFuture<'a, T>>);
 
-impl<'a, T> Sole<'a, T> {
+impl<'a, T> SyncFuture<'a, T> {
     pub(crate) fn new(future: BoxFuture<'a, T>) -> Self {
-        Sole(Mutex::new(future))
+        SyncFuture(Mutex::new(future))
     }
 }
 
-impl<T> Future for Sole<'_, T> {
+impl<T> Future for SyncFuture<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {

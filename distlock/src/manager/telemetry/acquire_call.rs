@@ -8,20 +8,20 @@ use crate::manager::engine::core::Core;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::request::Request;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// A call that acquires a lock.
-pub(crate) struct Call<'a> {
+pub(crate) struct AcquireCall<'a> {
     core: &'a Core,
     pub(crate) request: Arc<Request>,
     /// True once its queueing was published.
     pub(crate) was_queued: bool,
     /// The reason why it ends without its lock; `None` once it has the lock.
-    refused: Option<AcquireFailure>,
+    failure: Option<AcquireFailure>,
 }
 
 /// Returns the name of an error in events and spans; `None` for a mistake of the caller.
-pub(crate) fn refused(error: &Error) -> Option<AcquireFailure> {
+pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
     match error {
         Error::QueueFull { .. } => Some(AcquireFailure::QueueFull),
         Error::Busy { .. } => Some(AcquireFailure::Busy),
@@ -33,23 +33,23 @@ pub(crate) fn refused(error: &Error) -> Option<AcquireFailure> {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> AcquireCall<'a> {
     pub(crate) fn begin(core: &'a Core, mut request: Request) -> Self {
-        let begun = || Event::AcquireStarted {
+        let event = || Event::AcquireStarted {
             lock: request.name(),
             key: request.key.shared(),
         };
-        request.delivery = core.telemetry.emit(Delivery::BestEffort, begun);
-        Call {
+        request.delivery = core.telemetry.emit(Delivery::BestEffort, event);
+        AcquireCall {
             core,
             request: Arc::new(request),
             was_queued: false,
-            refused: Some(AcquireFailure::Cancelled),
+            failure: Some(AcquireFailure::Cancelled),
         }
     }
 
     /// Publishes the queueing. `holder` is called only if the event is observed.
-    pub(crate) fn queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
+    pub(crate) fn publish_queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
         self.was_queued = true;
         self.core.publish(&self.request, |lock, key| Event::Queued {
             lock,
@@ -59,13 +59,13 @@ impl<'a> Call<'a> {
     }
 
     /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, if known.
-    pub(crate) fn acquired(
+    pub(crate) fn finish_acquired(
         mut self,
         path: AcquirePath,
         fencing_token: FencingToken,
-        granted_at: Option<Moment>,
+        granted_at: Option<BootInstant>,
     ) {
-        self.refused = None;
+        self.failure = None;
         self.core.publish(&self.request, |lock, key| {
             let now = self.core.clock.now();
             Event::Acquired {
@@ -79,14 +79,14 @@ impl<'a> Call<'a> {
         });
     }
 
-    pub(crate) fn refused(mut self, error: &Error) {
-        self.refused = refused(error);
+    pub(crate) fn finish_refused(mut self, error: &Error) {
+        self.failure = acquire_failure(error);
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
-        if let Some(outcome) = self.refused {
+        if let Some(outcome) = self.failure {
             let waited = || self.core.clock.now().since(self.request.started);
             self.core
                 .publish(&self.request, |lock, key| Event::AcquireFailed {

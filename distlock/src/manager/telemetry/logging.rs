@@ -8,8 +8,8 @@ use crate::error::{BodyState, Error, Holder};
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::renewals::Failing;
-use crate::manager::telemetry::observed;
+use crate::manager::engine::renewal_monitor::RenewalProblems;
+use crate::manager::telemetry::hold_events;
 use crate::observer::event::{AcquirePath, Event, UNLABELED};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
@@ -20,10 +20,10 @@ use crate::util::visible::Visible;
 pub(crate) const TARGET: &str = "distlock";
 
 pub(crate) fn label(hold: &HeldLock) -> &str {
-    name(hold.options().label.as_deref())
+    label_or_default(hold.options().label.as_deref())
 }
 
-fn name(label: Option<&str>) -> &str {
+fn label_or_default(label: Option<&str>) -> &str {
     label.unwrap_or(UNLABELED)
 }
 
@@ -32,8 +32,8 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// Returns the key if the manager shows keys.
-fn shown(hold: &HeldLock) -> Option<&str> {
-    hold.core.shows_keys.then(|| hold.key())
+fn visible_key(hold: &HeldLock) -> Option<&str> {
+    hold.core.show_keys.then(|| hold.key())
 }
 
 fn address(hold: &HeldLock) -> &str {
@@ -44,7 +44,7 @@ fn address(hold: &HeldLock) -> &str {
 pub(crate) fn queued(request: &Request, holder: impl FnOnce() -> Option<Holder>) {
     tracing::debug!(
         target: TARGET,
-        lock = name(request.options.label.as_deref()),
+        lock = label_or_default(request.options.label.as_deref()),
         key = %Visible(request.key.as_str()),
         holder = holder().map(tracing::field::display),
         "queued"
@@ -68,7 +68,7 @@ pub(crate) fn long_wait(
     tracing::info!(
         target: TARGET,
         lock = &*request.name(),
-        key = core.shows_keys.then(|| request.key.as_str()),
+        key = core.show_keys.then(|| request.key.as_str()),
         store = core.address().unwrap_or("in this process"),
         waiters,
         waited_ms = millis(waited),
@@ -91,14 +91,14 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     );
 }
 
-pub(crate) fn refused(label: Option<&str>, error: &Error) {
-    tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
+pub(crate) fn not_acquired(label: Option<&str>, error: &Error) {
+    tracing::debug!(target: TARGET, lock = label_or_default(label), %error, "not acquired");
 }
 
 /// Logs a lost hold. `new_holder` is the current holder, if known.
 pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
-    let reason = observed::loss(error).map_or("max_hold_exceeded", |loss| loss.as_str());
+    let reason = hold_events::loss_kind(error).map_or("max_hold_exceeded", |loss| loss.as_str());
     match error {
         Error::Lost {
             reason: LossReason::Revoked { .. },
@@ -179,7 +179,7 @@ pub(crate) fn released(hold: &HeldLock, held: Duration) {
     tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key()), ?held, "released");
 }
 
-pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: usize) {
+pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: usize) {
     tracing::warn!(
         target: TARGET,
         lock,
@@ -192,11 +192,11 @@ pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: us
 }
 
 /// Logs an event of the store, if it belongs in the log.
-pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
+pub(crate) fn store_event(event: &Event, core: Option<&Arc<Core>>) {
     match event {
         Event::StoreUnavailable {
             address, detail, ..
-        } => store_lost(address, detail, core),
+        } => store_unavailable(address, detail, core),
         Event::StoreAvailable {
             address, downtime, ..
         } => tracing::info!(
@@ -210,21 +210,22 @@ pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
 }
 
 /// Logs an outage of a server, with the holds and calls that it affects.
-fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
+fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
     if !tracing::enabled!(target: TARGET, tracing::Level::WARN) {
         return;
     }
-    let (held, waiting) = core.map_or((0, 0), |core| core.claims.count());
-    let nearest = core.and_then(|core| HeldLock::nearest(core, core.claims.held().iter()));
-    let nearest = nearest.as_ref();
+    let (held, waiting) = core.map_or((0, 0), |core| core.registry.count());
+    let first_to_expire =
+        core.and_then(|core| HeldLock::first_to_expire(core, core.registry.held().iter()));
+    let first_to_expire = first_to_expire.as_ref();
     tracing::warn!(
         target: TARGET,
         store,
         held,
         waiting,
-        lock = nearest.map(label),
-        key = nearest.and_then(shown),
-        lost_in_ms = nearest.map(|hold| millis(hold.remaining())),
+        lock = first_to_expire.map(label),
+        key = first_to_expire.and_then(visible_key),
+        lost_in_ms = first_to_expire.map(|hold| millis(hold.remaining())),
         %detail,
         "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time \
          (`lock` is the first, in `lost_in_ms`); look at the store, and at the way to it"
@@ -232,7 +233,7 @@ fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
 }
 
 /// Logs a note of the store.
-pub(crate) fn note(note: &Note, core: Option<&Arc<Core>>) {
+pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
     match note {
         Note::Connected { address, namespace } => tracing::info!(
             target: TARGET,
@@ -252,10 +253,10 @@ pub(crate) fn note(note: &Note, core: Option<&Arc<Core>>) {
             "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
              again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
         ),
-        Note::NotAuthenticated(trouble) => tracing::warn!(
+        Note::NotAuthenticated(error) => tracing::warn!(
             target: TARGET,
             store = core.and_then(|core| core.address()).unwrap_or_default(),
-            detail = %trouble,
+            detail = %error,
             "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
              the server takes them no more; see that source and server have the same user and password"
         ),
@@ -273,17 +274,22 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-/// Logs failed or late renewals. `nearest` is the hold among them that is lost first.
-pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &HeldLock, detail: &str) {
-    let lost_in_ms = millis(nearest.remaining());
-    if failing.failed > 0 {
+/// Logs failed or late renewals. `first_to_expire` is the hold among them that is lost first.
+pub(crate) fn renewal_problems(
+    store: &str,
+    problems: RenewalProblems,
+    first_to_expire: &HeldLock,
+    detail: &str,
+) {
+    let lost_in_ms = millis(first_to_expire.remaining());
+    if problems.failed > 0 {
         tracing::warn!(
             target: TARGET,
             store,
-            holds = failing.failed,
-            slow = failing.slow,
-            lock = label(nearest),
-            key = shown(nearest),
+            holds = problems.failed,
+            slow = problems.slow,
+            lock = label(first_to_expire),
+            key = visible_key(first_to_expire),
             lost_in_ms,
             detail,
             "renewals fail and are tried again; `lock` is lost in `lost_in_ms` if none succeeds before: look at the store, and at \
@@ -293,10 +299,10 @@ pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &HeldLock, d
         tracing::warn!(
             target: TARGET,
             store,
-            slow = failing.slow,
-            lock = label(nearest),
-            key = shown(nearest),
-            slack_ms = millis(failing.slack),
+            slow = problems.slow,
+            lock = label(first_to_expire),
+            key = visible_key(first_to_expire),
+            slack_ms = millis(problems.slack),
             lost_in_ms,
             "slow_renewal: locks were renewed with less than a third of their lease left, `lock` with `slack_ms`; see whether \
              the store, the way to it or this process is overloaded, or raise the lease"
@@ -304,7 +310,7 @@ pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &HeldLock, d
     }
 }
 
-pub(crate) fn two_servers(lock: &str, installed: &str, other: &str) {
+pub(crate) fn template_on_two_servers(lock: &str, installed: &str, other: &str) {
     tracing::warn!(
         target: TARGET,
         lock,

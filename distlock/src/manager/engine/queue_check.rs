@@ -7,53 +7,53 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
+use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::long_waits::LongWaits;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 
 /// Upper limit of the cost of one script, in owners.
-const LOOK_BATCH: usize = 500;
+const MAX_BATCH_COST: usize = 500;
 
 /// The cost of a key, in owners: the script reads it, and grants its lock if that is free.
 const KEY_COST: usize = 10;
 
 /// Timeout of a queue check.
-const LOOK_WITHIN: Duration = QUEUE_CHECK_INTERVAL;
+const QUEUE_CHECK_TIMEOUT: Duration = QUEUE_CHECK_INTERVAL;
 
 /// The waiters of this client on one key.
 #[derive(Clone, Debug)]
-struct Waiting {
-    look: CheckQueue,
+struct KeyWaiters {
+    check: CheckQueue,
     entries: Vec<Arc<Entry>>,
 }
 
 /// Checks all queues in which calls wait, until the manager closes.
-pub(crate) async fn keep_looking(core: Arc<Core>) {
+pub(crate) async fn run_queue_checks(core: Arc<Core>) {
     if !core.rules.grant_next {
         return;
     }
     let mut long_waits = LongWaits::default();
     loop {
-        if core.claims.waiting().is_empty() && core.claims.due_calls().is_empty() {
-            core.claims.queued.notified().await;
+        if core.registry.queued().is_empty() && core.registry.due_calls().is_empty() {
+            core.registry.queue_check_notify.notified().await;
         }
         tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
         long_waits.report(&core, core.clock.now());
-        leave_for_the_stuck(&core);
-        for batch in batches(core.claims.waiting()) {
-            look(&core, batch).await;
+        release_stalled_calls(&core);
+        for batch in batches(core.registry.queued()) {
+            check_queues(&core, batch).await;
         }
     }
 }
 
 /// Gives back what a call has in the store if its runtime does not run. A running call would have
 /// left at the end of its wait, or continued (R37).
-fn leave_for_the_stuck(core: &Arc<Core>) {
+fn release_stalled_calls(core: &Arc<Core>) {
     let now = core.clock.now();
-    for entry in core.claims.waiting() {
-        let is_refused = core.claims.with(&entry, |acquisition| {
+    for entry in core.registry.queued() {
+        let is_refused = core.registry.update(&entry, |acquisition| {
             acquisition.handle_time(now);
             acquisition.is_refused()
         });
@@ -66,36 +66,39 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
     if core.store.outage().is_some() {
         return;
     }
-    for entry in core.claims.due_calls() {
-        core.claims
-            .with(&entry, |acquisition| acquisition.handle_queue_check(now));
+    for entry in core.registry.due_calls() {
+        core.registry
+            .update(&entry, |acquisition| acquisition.handle_queue_check(now));
         entry.changed.notify_one();
-        release::submit_what_is_given_back(core, &entry);
+        release::submit_pending_release(core, &entry);
     }
 }
 
 /// Checks queues. Repeats at once for free locks behind more dead waiters than one check removes.
-async fn look(core: &Core, mut batch: Vec<Waiting>) {
-    let until = core.clock.now() + QUEUE_CHECK_INTERVAL;
-    while !batch.is_empty() && core.clock.now() < until {
-        let looks: Vec<_> = batch.iter().map(|waiting| waiting.look.clone()).collect();
-        let Ok(replies) = core.call(&*looks, LOOK_WITHIN).await else {
+async fn check_queues(core: &Core, mut batch: Vec<KeyWaiters>) {
+    let deadline = core.clock.now() + QUEUE_CHECK_INTERVAL;
+    while !batch.is_empty() && core.clock.now() < deadline {
+        let checks: Vec<_> = batch
+            .iter()
+            .map(|key_waiters| key_waiters.check.clone())
+            .collect();
+        let Ok(replies) = core.run_command(&*checks, QUEUE_CHECK_TIMEOUT).await else {
             return;
         };
         let mut unfinished = Vec::new();
-        for (waiting, reply) in batch.into_iter().zip(replies) {
-            tell(core, &waiting, &reply);
-            if waiting.is_unfinished(&reply) {
-                unfinished.push(waiting);
+        for (key_waiters, reply) in batch.into_iter().zip(replies) {
+            apply_reply(core, &key_waiters, &reply);
+            if key_waiters.is_unfinished(&reply) {
+                unfinished.push(key_waiters);
             }
         }
         batch = unfinished;
     }
 }
 
-fn tell(core: &Core, waiting: &Waiting, reply: &CheckQueueReply) {
-    for entry in &waiting.entries {
-        core.claims.with(entry, |acquisition| match reply {
+fn apply_reply(core: &Core, key_waiters: &KeyWaiters, reply: &CheckQueueReply) {
+    for entry in &key_waiters.entries {
+        core.registry.update(entry, |acquisition| match reply {
             CheckQueueReply::Checked { occupant, missing } => {
                 let holder = occupant.as_ref().and_then(|occupant| occupant.ours);
                 if holder == Some(entry.owner) {
@@ -114,7 +117,7 @@ fn tell(core: &Core, waiting: &Waiting, reply: &CheckQueueReply) {
     }
 }
 
-impl Waiting {
+impl KeyWaiters {
     /// Returns true if the lock is free, and a waiter of this client is still queued.
     fn is_unfinished(&self, reply: &CheckQueueReply) -> bool {
         match reply {
@@ -130,30 +133,30 @@ impl Waiting {
     }
 }
 
-fn batches(waiting: Vec<Arc<Entry>>) -> Vec<Vec<Waiting>> {
+fn batches(waiters: Vec<Arc<Entry>>) -> Vec<Vec<KeyWaiters>> {
     let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
-    for entry in waiting {
+    for entry in waiters {
         let key = entry.request.key.clone();
         by_key.entry(key).or_default().push(entry);
     }
-    let mut batches: Vec<Vec<Waiting>> = Vec::new();
-    let mut room = 0;
+    let mut batches: Vec<Vec<KeyWaiters>> = Vec::new();
+    let mut remaining_cost = 0;
     for (key, entries) in by_key {
-        for part in entries.chunks(LOOK_BATCH - KEY_COST) {
-            let waiting = Waiting {
-                look: CheckQueue {
+        for chunk in entries.chunks(MAX_BATCH_COST - KEY_COST) {
+            let key_waiters = KeyWaiters {
+                check: CheckQueue {
                     key: key.clone(),
-                    owners: part.iter().map(|entry| entry.owner).collect(),
+                    owners: chunk.iter().map(|entry| entry.owner).collect(),
                 },
-                entries: part.to_vec(),
+                entries: chunk.to_vec(),
             };
-            if waiting.cost() > room {
+            if key_waiters.cost() > remaining_cost {
                 batches.push(Vec::new());
-                room = LOOK_BATCH;
+                remaining_cost = MAX_BATCH_COST;
             }
-            room -= waiting.cost();
+            remaining_cost -= key_waiters.cost();
             if let Some(batch) = batches.last_mut() {
-                batch.push(waiting);
+                batch.push(key_waiters);
             }
         }
     }

@@ -8,24 +8,24 @@ use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::table::Entry;
+use crate::manager::engine::registry::Entry;
 use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::acquisition::releasing::ReleaseStep;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 impl HeldLock {
     /// Returns how long the hold is unproven, counted from the send of the last proving command.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();
-        let proven = self.believed_until() - validity;
+        let proven = self.safe_until() - validity;
         // An unconfirmed grant is valid for less, and its hold began with its proof.
         self.core.clock.now().since(proven.max(self.grip.since))
     }
 
     /// Publishes that the holder has finished or gone. Only the first call does.
     pub(crate) fn publish_end(&self, outcome: HoldOutcome) {
-        if self.entry.mark_ended() {
+        if self.entry.mark_end_published() {
             self.core
                 .publish(&self.entry.request, |lock, key| Event::HoldEnded {
                     lock,
@@ -39,7 +39,7 @@ impl HeldLock {
 
     /// Publishes that the hold ended by itself.
     pub(crate) fn publish_loss(&self, error: &Error) {
-        let Some(reason) = loss(error) else {
+        let Some(reason) = loss_kind(error) else {
             return self.publish_end(HoldOutcome::MaxHoldExceeded);
         };
         self.core
@@ -62,7 +62,7 @@ impl HeldLock {
 }
 
 /// Returns how a hold was lost; `None` if it reached its `max_hold`.
-pub(crate) fn loss(error: &Error) -> Option<LossKind> {
+pub(crate) fn loss_kind(error: &Error) -> Option<LossKind> {
     match error {
         Error::MaxHoldExceeded { .. } => None,
         Error::Lost { reason, .. } => Some(match reason {
@@ -79,20 +79,20 @@ pub(crate) fn loss(error: &Error) -> Option<LossKind> {
 pub(crate) fn publish_release(
     core: &Core,
     entry: &Entry,
-    began: Moment,
-    left: ReleaseStep,
+    started: BootInstant,
+    step: ReleaseStep,
     failed: bool,
 ) {
     if core.telemetry.is_observed()
         && core
-            .claims
+            .registry
             .peek(entry, |acquisition| acquisition.hold_info().is_some())
     {
         core.publish(&entry.request, |lock, key| Event::Released {
             lock,
             key,
-            took: core.clock.now().since(began),
-            outcome: match left {
+            took: core.clock.now().since(started),
+            outcome: match step {
                 ReleaseStep::NotOurs => ReleaseOutcome::NotHeld,
                 ReleaseStep::RepeatAt(_) if failed => ReleaseOutcome::Unconfirmed,
                 ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
@@ -104,8 +104,12 @@ pub(crate) fn publish_release(
 /// Publishes the length of a lock's queue, under the name by which this client uses the lock.
 pub(crate) fn publish_queue(core: &Core, key: &LockKey, queue_length: u64) {
     core.telemetry.emit(Delivery::BestEffort, || {
-        let mut known = core.claims.asking().into_iter().chain(core.claims.held());
-        let label = known.find_map(|entry| {
+        let mut entries = core
+            .registry
+            .acquiring()
+            .into_iter()
+            .chain(core.registry.held());
+        let label = entries.find_map(|entry| {
             let label = entry.request.options.label.clone()?;
             entry.request.key.same_lock(key).then_some(label)
         });

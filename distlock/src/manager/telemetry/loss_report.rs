@@ -5,84 +5,84 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
-use crate::manager::telemetry::observed::loss;
-use crate::manager::telemetry::report::{self, TARGET};
+use crate::manager::telemetry::hold_events::loss_kind;
+use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::LossKind;
 use crate::protocol::messages::{Inspection, Occupant};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
 /// Timeout of the query for the present holder.
-const ASK_WITHIN: Duration = Duration::from_millis(250);
+const HOLDER_QUERY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Logs the loss of a hold.
-pub(crate) fn log(hold: HeldLock, error: Error) {
+pub(crate) fn log_loss(hold: HeldLock, error: Error) {
     let core = hold.core.clone();
     // A requested loss says nothing about a present holder.
-    let was_asked_for = matches!(
-        loss(&error),
+    let is_requested = matches!(
+        loss_kind(&error),
         None | Some(LossKind::ShutDown | LossKind::Revoked)
     );
-    let mut line = Line {
+    let mut line = LossLine {
         hold,
         error,
         new_holder: None,
     };
-    if was_asked_for
+    if is_requested
         || core.phase() != Phase::Running
         || !tracing::enabled!(target: TARGET, tracing::Level::ERROR)
     {
-        core.report(move || drop(line));
+        core.spawn_logging(move || drop(line));
         return;
     }
-    let in_flight = core.under_way.token();
+    let in_flight = core.in_flight.token();
     core.clone().executor.spawn_later(async move {
-        line.new_holder = Some(line.present_holder(&core).await);
-        core.report(move || drop(line));
+        line.new_holder = Some(line.current_holder(&core).await);
+        core.spawn_logging(move || drop(line));
         drop(in_flight);
     });
 }
 
 /// The log line of a loss. It is written when dropped, so also if its runtime ends before the
 /// present holder is known.
-struct Line {
+struct LossLine {
     hold: HeldLock,
     error: Error,
     new_holder: Option<String>,
 }
 
-impl Drop for Line {
+impl Drop for LossLine {
     fn drop(&mut self) {
-        report::lost(&self.hold, &self.error, self.new_holder.as_deref());
+        logging::lost(&self.hold, &self.error, self.new_holder.as_deref());
     }
 }
 
-impl Line {
-    async fn present_holder(&self, core: &Core) -> String {
-        let inspected = async {
+impl LossLine {
+    async fn current_holder(&self, core: &Core) -> String {
+        let inspect_lock = async {
             core.store.ready().await;
             let inspect = Inspect {
                 key: self.hold.lock_key(),
                 waiters: 0,
             };
-            core.call(inspect, ASK_WITHIN).await
+            core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
         };
-        match tokio::time::timeout(ASK_WITHIN, inspected).await {
-            Ok(answer) => who(answer),
-            Err(_) => format!("unknown: no answer within {ASK_WITHIN:?}"),
+        match tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await {
+            Ok(reply) => describe_holder(reply),
+            Err(_) => format!("unknown: no answer within {HOLDER_QUERY_TIMEOUT:?}"),
         }
     }
 }
 
-fn who(answer: Result<Box<Inspection>, StoreError>) -> String {
-    match answer.map(|inspection| *inspection) {
+fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
+    match reply.map(|inspection| *inspection) {
         Ok(Inspection {
             foreign: Some(_), ..
         }) => "nobody: something that distlock did not write stands at its key".into(),
-        Ok(seen) => match seen.occupant.as_ref().map(Occupant::holder) {
+        Ok(inspection) => match inspection.occupant.as_ref().map(Occupant::holder) {
             Some(holder) => holder.to_string(),
             None => "nobody".into(),
         },
-        Err(trouble) => format!("unknown: {trouble}"),
+        Err(error) => format!("unknown: {error}"),
     }
 }

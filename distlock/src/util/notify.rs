@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 /// Waits until `check` returns a value. Checks now and after each notification, and misses no
 /// notification between a check and the next wait.
-pub(crate) async fn until<T>(notify: &Notify, mut check: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn wait_until<T>(notify: &Notify, mut check: impl FnMut() -> Option<T>) -> T {
     loop {
         let mut notified = pin!(notify.notified());
         notified.as_mut().enable();

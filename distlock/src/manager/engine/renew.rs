@@ -7,38 +7,38 @@ use std::time::Duration;
 use crate::config::options::Durability;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
+use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::report::{self, TARGET};
+use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{Renewal, RenewalFailure};
 use crate::protocol::outcome::Action;
 use crate::protocol::store_error::StoreError;
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 
 /// Upper limit of holds per script. More would block the server for too long.
 const RENEW_BATCH: usize = 500;
 
 /// Renews all holds, until the manager closes.
-pub(crate) async fn keep_watch(core: Arc<Core>) {
+pub(crate) async fn run_watchdog(core: Arc<Core>) {
     loop {
         let now = core.clock.now();
         let mut renewals = Vec::new();
-        for entry in core.claims.due(now) {
+        for entry in core.registry.due_holds(now) {
             match core
-                .claims
-                .with(&entry, |acquisition| acquisition.poll_action(now))
+                .registry
+                .update(&entry, |acquisition| acquisition.poll_action(now))
             {
-                Some(Action::Renew) => renewals.extend(Due::new(&core, entry)),
+                Some(Action::Renew) => renewals.extend(DueRenewal::new(&core, entry)),
                 Some(Action::Confirm { timeout }) => {
                     let core = core.clone();
                     core.clone().executor.spawn_later(async move {
-                        let answer = core.call(entry.confirm(), timeout).await;
+                        let reply = core.run_command(entry.confirm_command(), timeout).await;
                         let now = core.clock.now();
-                        (core.claims).with(&entry, |acquisition| {
-                            acquisition.handle_confirmation(answer, now)
+                        (core.registry).update(&entry, |acquisition| {
+                            acquisition.handle_confirmation(reply, now)
                         });
                         settle(&core, &entry);
                     });
@@ -48,10 +48,10 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
             }
         }
         for batch in batches(renewals) {
-            core.executor.spawn_later(renew(core.clone(), batch));
+            core.executor.spawn_later(renew_batch(core.clone(), batch));
         }
-        let due = core.claims.due.notified();
-        match core.claims.sleep(core.clock.now()) {
+        let due = core.registry.watchdog_notify.notified();
+        match core.registry.plan_sleep(core.clock.now()) {
             // Whichever comes first.
             Some(sleep) => drop(tokio::time::timeout(sleep, due).await),
             None => due.await,
@@ -62,39 +62,39 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
 /// Renews all holds at once, because renewals use a new connection now.
 pub(crate) fn renew_all(core: &Core) {
     let now = core.clock.now();
-    for entry in core.claims.held() {
-        core.claims
-            .with(&entry, |acquisition| acquisition.renew_now(now));
+    for entry in core.registry.held() {
+        core.registry
+            .update(&entry, |acquisition| acquisition.renew_now(now));
     }
 }
 
 /// Reports a hold that was lost, and releases what it may have left in the store.
 pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let (is_over, is_gone) = core.claims.with(entry, |acquisition| {
+    let (has_ended, needs_release) = core.registry.update(entry, |acquisition| {
         (
             acquisition.state() == AcquisitionState::Ended,
             acquisition.poll_release(),
         )
     });
-    if is_over {
-        release::tell_loss(core, entry);
+    if has_ended {
+        release::report_loss(core, entry);
     }
-    if is_gone {
+    if needs_release {
         release::submit(core, entry);
     }
 }
 
 /// A hold to be renewed.
 #[derive(Clone, Debug)]
-struct Due {
+struct DueRenewal {
     entry: Arc<Entry>,
     renewal: Renewal,
 }
 
-impl Due {
+impl DueRenewal {
     fn new(core: &Core, entry: Arc<Entry>) -> Option<Self> {
         let token =
-            (core.claims).peek(&entry, |acquisition| Some(acquisition.hold_info()?.token))?;
+            (core.registry).peek(&entry, |acquisition| Some(acquisition.hold_info()?.token))?;
         let renewal = Renewal {
             key: entry.request.key.clone(),
             owner: entry.owner,
@@ -102,7 +102,7 @@ impl Due {
             timing: entry.request.timing,
             durability: entry.request.durability,
         };
-        Some(Due { entry, renewal })
+        Some(DueRenewal { entry, renewal })
     }
 
     /// Returns what all holds of a batch have in common: the command timeout and the durability.
@@ -115,8 +115,8 @@ impl Due {
 }
 
 /// Returns batches of holds of one kind, each small enough for one script.
-fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
-    holds.sort_unstable_by_key(Due::kind);
+fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
+    holds.sort_unstable_by_key(DueRenewal::kind);
     holds
         .chunk_by(|a, b| a.kind() == b.kind())
         .flat_map(|group| group.chunks(RENEW_BATCH))
@@ -124,87 +124,87 @@ fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
         .collect()
 }
 
-async fn renew(core: Arc<Core>, holds: Vec<Due>) {
-    let Some((timeout, _)) = holds.first().map(Due::kind) else {
+async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
+    let Some((timeout, _)) = holds.first().map(DueRenewal::kind) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
     let started = core.clock.now();
-    let answer = core.call(&*batch, timeout).await;
+    let reply = core.run_command(&*batch, timeout).await;
     let now = core.clock.now();
-    let (sent, failures) = match answer {
+    let (sent, failures) = match reply {
         Ok(renewed) => {
             if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
                 let (count, failures) = (holds.len(), renewed.failures.len());
-                core.report(move || report::renewed(count, failures, now.since(started)));
+                core.spawn_logging(move || logging::renewed(count, failures, now.since(started)));
             }
             (renewed.sent, renewed.failures)
         }
-        Err(trouble) => {
-            let failed = |index| (index, RenewalFailure::Error(trouble.clone()));
+        Err(error) => {
+            let failed = |index| (index, RenewalFailure::Error(error.clone()));
             (started, (0..holds.len()).map(failed).collect())
         }
     };
-    let mut seen = Seen::default();
+    let mut outcome = BatchOutcome::default();
     // By index, because a store may report failures in any order.
     let mut failures: HashMap<_, _> = failures.into_iter().collect();
-    for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
+    for (index, DueRenewal { entry, .. }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
-        let (answer, sent) = match failure {
+        let (reply, sent) = match failure {
             None => (Ok(()), sent),
             Some(failure) => (Err(failure), started),
         };
-        seen.note(&core, &entry, &answer, now);
-        core.claims.with(&entry, |acquisition| {
-            acquisition.handle_renewal(answer, sent, now)
+        outcome.record(&core, &entry, &reply, now);
+        core.registry.update(&entry, |acquisition| {
+            acquisition.handle_renewal(reply, sent, now)
         });
         settle(&core, &entry);
     }
     core.telemetry
         .emit(Delivery::BestEffort, || Event::Renewed {
-            holds: seen.holds,
-            failed: seen.refused.len(),
-            gone: seen.gone,
+            holds: outcome.holds,
+            failed: outcome.failed.len(),
+            gone: outcome.gone,
             took: now.since(started),
-            slack: seen.slack,
+            slack: outcome.slack,
         });
-    tell_trouble(&core, &seen);
+    log_problems(&core, &outcome);
 }
 
 /// The results of one batch of renewals.
 #[derive(Debug, Default)]
-struct Seen {
+struct BatchOutcome {
     holds: usize,
     gone: usize,
     /// The shortest time that a hold had left when it was renewed.
     slack: Option<Duration>,
-    refused: Vec<(Arc<Entry>, StoreError)>,
+    failed: Vec<(Arc<Entry>, StoreError)>,
     /// Holds that had little time left.
     slow: Vec<(Arc<Entry>, Duration)>,
 }
 
-impl Seen {
-    fn note(
+impl BatchOutcome {
+    fn record(
         &mut self,
         core: &Core,
         entry: &Arc<Entry>,
-        answer: &Result<(), RenewalFailure>,
-        now: Moment,
+        reply: &Result<(), RenewalFailure>,
+        now: BootInstant,
     ) {
         self.holds += 1;
-        match answer {
+        match reply {
             Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
-            Err(RenewalFailure::Error(trouble)) => {
-                self.refused.push((entry.clone(), trouble.clone()));
+            Err(RenewalFailure::Error(error)) => {
+                self.failed.push((entry.clone(), error.clone()));
             }
             Ok(()) => {
                 let Some(slack) = core
-                    .claims
+                    .registry
                     .peek(entry, |acquisition| slack(&acquisition, now))
                 else {
                     return;
                 };
-                self.slack = Some(self.slack.map_or(slack, |least| least.min(slack)));
+                self.slack = Some(self.slack.map_or(slack, |shortest| shortest.min(slack)));
                 if slack < entry.request.timing.lease / 3 {
                     self.slow.push((entry.clone(), slack));
                 }
@@ -215,38 +215,46 @@ impl Seen {
 
 /// Returns how long a hold that is renewed now was still valid. `None` if the hold has ended, or is
 /// near its limit, where the value means nothing.
-fn slack(acquisition: &Acquisition, now: Moment) -> Option<Duration> {
+fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     let grip = acquisition.hold_info()?;
-    let until = grip.safe_deadline.valid_until()?;
-    let limit = acquisition.request().options.max_hold;
-    let is_limit = limit.is_some_and(|limit| until >= grip.since + limit);
-    (!is_limit).then(|| until.since(now))
+    let safe_until = grip.safe_deadline.valid_until()?;
+    let max_hold = acquisition.request().options.max_hold;
+    let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= grip.since + max_hold);
+    (!is_at_limit).then(|| safe_until.since(now))
 }
 
 /// Logs failed and late renewals, with the hold among them that is lost first.
-fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
-    if seen.refused.is_empty() && seen.slow.is_empty() {
+fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
+    if outcome.failed.is_empty() && outcome.slow.is_empty() {
         return;
     }
-    let failed = seen.refused.iter().map(|(entry, _)| entry.owner);
-    let slow = seen.slow.iter().map(|(entry, slack)| (entry.owner, *slack));
-    let Some(failing) = core.renewals.trouble(failed, slow, core.clock.now()) else {
+    let failed = outcome.failed.iter().map(|(entry, _)| entry.owner);
+    let slow = outcome
+        .slow
+        .iter()
+        .map(|(entry, slack)| (entry.owner, *slack));
+    let Some(problems) = core.renewal_monitor.record(failed, slow, core.clock.now()) else {
         return;
     };
-    let refused = seen.refused.iter().map(|(entry, _)| entry);
-    let nearest: Option<HeldLock> = if seen.refused.is_empty() {
-        let slowest = seen.slow.iter().min_by_key(|(_, slack)| *slack);
+    let failed_entries = outcome.failed.iter().map(|(entry, _)| entry);
+    let first_to_expire: Option<HeldLock> = if outcome.failed.is_empty() {
+        let slowest = outcome.slow.iter().min_by_key(|(_, slack)| *slack);
         slowest.and_then(|(entry, _)| HeldLock::of(core, entry))
     } else {
-        HeldLock::nearest(core, refused)
+        HeldLock::first_to_expire(core, refused)
     };
-    let Some(nearest) = nearest else {
+    let Some(first_to_expire) = first_to_expire else {
         return;
     };
     let store = core.address().unwrap_or_default().to_owned();
-    let trouble = seen.refused.first();
-    let detail = trouble.map(|(_, trouble)| trouble.to_string());
-    core.report(move || {
-        report::renewals_fail(&store, failing, &nearest, &detail.unwrap_or_default());
+    let error = outcome.failed.first();
+    let detail = error.map(|(_, error)| error.to_string());
+    core.spawn_logging(move || {
+        logging::renewal_problems(
+            &store,
+            problems,
+            &first_to_expire,
+            &detail.unwrap_or_default(),
+        );
     });
 }

@@ -13,28 +13,28 @@ use crate::protocol::messages::{Acquire, Owner};
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::command::{Confirm, Release};
-use crate::util::clock::Moment;
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
-use crate::util::notified::until;
+use crate::util::notify::wait_until;
 
 /// The acquisitions of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    rows: Mutex<Rows>,
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
     /// Wakes the watchdog when a hold becomes due earlier than expected.
-    pub(crate) due: Notify,
+    pub(crate) watchdog_notify: Notify,
     /// Wakes the queue checks when an acquisition is queued, or its call is to continue.
-    pub(crate) queued: Notify,
+    pub(crate) queue_check_notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Rows {
-    asking: BTreeMap<Owner, Arc<Entry>>,
-    held: BTreeMap<Owner, (Moment, Arc<Entry>)>,
+struct Inner {
+    acquiring: BTreeMap<Owner, Arc<Entry>>,
+    held: BTreeMap<Owner, (BootInstant, Arc<Entry>)>,
     /// The holds, by the time at which each needs an action.
-    due: BTreeSet<(Moment, Owner)>,
+    due: BTreeSet<(BootInstant, Owner)>,
     /// The next wake-up of the watchdog; `None` while it works, or when nothing is held.
-    wakes_at: Option<Moment>,
+    wakes_at: Option<BootInstant>,
     arrivals: u64,
 }
 
@@ -42,7 +42,7 @@ struct Rows {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     standing: AcquisitionState,
-    due: Option<Moment>,
+    due: Option<BootInstant>,
 }
 
 impl State {
@@ -65,16 +65,16 @@ pub(crate) struct Entry {
     /// Wakes the call that acquires.
     pub(crate) changed: Notify,
     /// True if its last command, or the one in flight, uses a runtime connection.
-    on_lane: AtomicBool,
+    on_runtime_connection: AtomicBool,
     /// Wakes every task that waits for the end of the hold.
-    pub(crate) over: Notify,
+    pub(crate) ended: Notify,
     /// Wakes every task that waits for the confirmation of a short grant.
     pub(crate) confirmed: Notify,
     /// The number of bodies under the hold, which stop by themselves when it is lost.
     bodies: AtomicUsize,
-    without_body: Notify,
+    bodies_ended: Notify,
     /// True once its end was published.
-    has_ended: AtomicBool,
+    is_end_published: AtomicBool,
     /// True once its holder has released it, after the end of its work.
     is_completed: AtomicBool,
     /// Counts it while its key may be in the store, even beyond the safe deadline.
@@ -94,19 +94,19 @@ impl Entry {
             acquisition: Mutex::new(acquisition),
             arrival,
             changed: Notify::new(),
-            on_lane: AtomicBool::new(false),
-            over: Notify::new(),
+            on_runtime_connection: AtomicBool::new(false),
+            ended: Notify::new(),
             confirmed: Notify::new(),
             bodies: AtomicUsize::new(0),
-            without_body: Notify::new(),
-            has_ended: AtomicBool::new(false),
+            bodies_ended: Notify::new(),
+            is_end_published: AtomicBool::new(false),
             is_completed: AtomicBool::new(false),
             _in_store: in_store,
         })
     }
 
     /// Returns an acquisition that is in no table, for an id that no call here uses.
-    pub(crate) fn unknown(
+    pub(crate) fn unregistered(
         owner: Owner,
         acquisition: Acquisition,
         in_store: TaskTrackerToken,
@@ -115,15 +115,16 @@ impl Entry {
     }
 
     /// Sets whether its command uses a runtime connection.
-    pub(crate) fn asks_on_lane(&self, on_lane: bool) {
-        self.on_lane.store(on_lane, Ordering::Release);
+    pub(crate) fn set_on_runtime_connection(&self, on_runtime_connection: bool) {
+        self.on_runtime_connection
+            .store(on_runtime_connection, Ordering::Release);
     }
 
-    pub(crate) fn is_on_lane(&self) -> bool {
-        self.on_lane.load(Ordering::Acquire)
+    pub(crate) fn is_on_runtime_connection(&self) -> bool {
+        self.on_runtime_connection.load(Ordering::Acquire)
     }
 
-    pub(crate) fn ask(&self, wait: Duration) -> Acquire<'_> {
+    pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
         Acquire {
             key: &self.request.key,
             owner: self.owner,
@@ -133,7 +134,7 @@ impl Entry {
         }
     }
 
-    pub(crate) fn confirm(&self) -> Confirm<'_> {
+    pub(crate) fn confirm_command(&self) -> Confirm<'_> {
         Confirm {
             key: &self.request.key,
             owner: self.owner,
@@ -143,7 +144,7 @@ impl Entry {
     }
 
     /// Returns the release command. The key stays taken for `keep`.
-    pub(crate) fn release(&self, keep: Duration) -> Release<'_> {
+    pub(crate) fn release_command(&self, keep: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
             owner: self.owner,
@@ -152,18 +153,18 @@ impl Entry {
     }
 
     /// Counts a body until the result is dropped.
-    pub(crate) fn body(&self) -> RunningBody<'_> {
+    pub(crate) fn start_body(&self) -> RunningBody<'_> {
         self.bodies.fetch_add(1, Ordering::AcqRel);
         RunningBody(self)
     }
 
     /// Marks the end as published. Returns true the first time.
-    pub(crate) fn mark_ended(&self) -> bool {
-        !self.has_ended.swap(true, Ordering::AcqRel)
+    pub(crate) fn mark_end_published(&self) -> bool {
+        !self.is_end_published.swap(true, Ordering::AcqRel)
     }
 
     /// Marks the work under the hold as ended.
-    pub(crate) fn complete(&self) {
+    pub(crate) fn mark_completed(&self) {
         self.is_completed.store(true, Ordering::Release);
     }
 
@@ -176,8 +177,8 @@ impl Entry {
     }
 
     /// Waits until no body runs under the hold.
-    pub(crate) async fn without_body(&self) {
-        until(&self.without_body, || (!self.has_body()).then_some(())).await;
+    pub(crate) async fn wait_for_bodies(&self) {
+        wait_until(&self.bodies_ended, || (!self.has_body()).then_some(())).await;
     }
 }
 
@@ -188,38 +189,42 @@ pub(crate) struct RunningBody<'a>(&'a Entry);
 impl Drop for RunningBody<'_> {
     fn drop(&mut self) {
         if self.0.bodies.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.without_body.notify_waiters();
+            self.0.bodies_ended.notify_waiters();
         }
     }
 }
 
-impl Table {
+impl Registry {
     /// Adds an acquisition for a call that is about to acquire.
-    pub(crate) fn enter(
+    pub(crate) fn register(
         &self,
         owner: Owner,
         acquisition: Acquisition,
         in_store: TaskTrackerToken,
     ) -> Arc<Entry> {
-        let mut rows = lock(&self.rows);
-        rows.arrivals += 1;
-        let entry = Entry::new(owner, acquisition, rows.arrivals, in_store);
-        rows.asking.insert(owner, entry.clone());
+        let mut inner = lock(&self.inner);
+        inner.arrivals += 1;
+        let entry = Entry::new(owner, acquisition, inner.arrivals, in_store);
+        inner.acquiring.insert(owner, entry.clone());
         entry
     }
 
-    /// Runs `act` on an acquisition, and publishes what changed. Every change of an acquisition
+    /// Runs `change` on an acquisition, and publishes what changed. Every change of an acquisition
     /// uses this function.
-    pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Acquisition) -> T) -> T {
+    pub(crate) fn update<T>(
+        &self,
+        entry: &Arc<Entry>,
+        change: impl FnOnce(&mut Acquisition) -> T,
+    ) -> T {
         let mut acquisition = lock(&entry.acquisition);
         let before = State::of(&acquisition);
         let was_confirmed = acquisition.is_confirmed();
-        let result = act(&mut acquisition);
-        self.update(entry, &acquisition, before, was_confirmed);
+        let result = change(&mut acquisition);
+        self.publish_change(entry, &acquisition, before, was_confirmed);
         result
     }
 
-    fn update(
+    fn publish_change(
         &self,
         entry: &Arc<Entry>,
         acquisition: &Acquisition,
@@ -228,7 +233,7 @@ impl Table {
     ) {
         let after = State::of(acquisition);
         if before != after {
-            self.publish(entry, before.standing, after);
+            self.publish_state(entry, before.standing, after);
         }
         if before.standing == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed()
         {
@@ -237,89 +242,95 @@ impl Table {
     }
 
     /// The caller has locked the acquisition, so that no other thread publishes an older state.
-    fn publish(&self, entry: &Arc<Entry>, before: AcquisitionState, after: State) {
-        let mut rows = lock(&self.rows);
-        let woken = match (after.standing, after.due) {
-            (AcquisitionState::Held, Some(due)) => rows.hold(entry, due),
+    fn publish_state(&self, entry: &Arc<Entry>, before: AcquisitionState, after: State) {
+        let mut inner = lock(&self.inner);
+        let is_woken = match (after.standing, after.due) {
+            (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),
             (AcquisitionState::Ended, _) => {
-                rows.remove(entry.owner);
+                inner.remove(entry.owner);
                 false
             }
             _ => false,
         };
-        drop(rows);
-        if woken {
-            self.due.notify_one();
+        drop(inner);
+        if is_woken {
+            self.watchdog_notify.notify_one();
         }
         if before == after.standing {
             return;
         }
         match after.standing {
-            AcquisitionState::Queued | AcquisitionState::AwaitsCall => self.queued.notify_one(),
-            AcquisitionState::Ended => entry.over.notify_waiters(),
+            AcquisitionState::Queued | AcquisitionState::AwaitsCall => {
+                self.queue_check_notify.notify_one()
+            }
+            AcquisitionState::Ended => entry.ended.notify_waiters(),
             AcquisitionState::Acquiring | AcquisitionState::Held => {}
         }
     }
 
     /// Returns the acquisition of an id, unless it has ended.
     pub(crate) fn find(&self, owner: Owner) -> Option<Arc<Entry>> {
-        let rows = lock(&self.rows);
-        let held = || rows.held.get(&owner).map(|(_, entry)| entry.clone());
-        rows.asking.get(&owner).cloned().or_else(held)
+        let inner = lock(&self.inner);
+        let held = || inner.held.get(&owner).map(|(_, entry)| entry.clone());
+        inner.acquiring.get(&owner).cloned().or_else(held)
     }
 
     /// Returns the acquisitions that acquire or wait, in the order of their calls.
-    pub(crate) fn asking(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<_> = lock(&self.rows).asking.values().cloned().collect();
+    pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
+        let mut all: Vec<_> = lock(&self.inner).acquiring.values().cloned().collect();
         all.sort_unstable_by_key(|entry| entry.arrival);
         all
     }
 
     /// Returns the queued acquisitions, in the order of their calls.
-    pub(crate) fn waiting(&self) -> Vec<Arc<Entry>> {
-        self.standing(AcquisitionState::Queued)
+    pub(crate) fn queued(&self) -> Vec<Arc<Entry>> {
+        self.acquiring_with(AcquisitionState::Queued)
     }
 
     /// Returns the acquisitions with a call that is to continue, in the order of the calls.
     pub(crate) fn due_calls(&self) -> Vec<Arc<Entry>> {
-        self.standing(AcquisitionState::AwaitsCall)
+        self.acquiring_with(AcquisitionState::AwaitsCall)
     }
 
-    fn standing(&self, standing: AcquisitionState) -> Vec<Arc<Entry>> {
-        let mut all = self.asking();
+    fn acquiring_with(&self, standing: AcquisitionState) -> Vec<Arc<Entry>> {
+        let mut all = self.acquiring();
         all.retain(|entry| lock(&entry.acquisition).state() == standing);
         all
     }
 
     pub(crate) fn held(&self) -> Vec<Arc<Entry>> {
-        let rows = lock(&self.rows);
-        rows.held.values().map(|(_, entry)| entry.clone()).collect()
+        let inner = lock(&self.inner);
+        inner
+            .held
+            .values()
+            .map(|(_, entry)| entry.clone())
+            .collect()
     }
 
     /// Returns the number of holds, and of acquisitions that acquire or wait.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let rows = lock(&self.rows);
-        (rows.held.len(), rows.asking.len())
+        let inner = lock(&self.inner);
+        (inner.held.len(), inner.acquiring.len())
     }
 
     /// Returns the holds that need an action now.
-    pub(crate) fn due(&self, now: Moment) -> Vec<Arc<Entry>> {
-        let rows = lock(&self.rows);
-        let due = rows.due.range(..=(now, Owner::MAX));
-        due.filter_map(|(_, owner)| rows.held.get(owner))
+    pub(crate) fn due_holds(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+        let inner = lock(&self.inner);
+        let due = inner.due.range(..=(now, Owner::MAX));
+        due.filter_map(|(_, owner)| inner.held.get(owner))
             .map(|(_, entry)| entry.clone())
             .collect()
     }
 
     /// Returns how long the watchdog may sleep; `None` if nothing is held. The result is at most
     /// `MAX_WATCHDOG_SLEEP`, because a timer may sleep through a suspend.
-    pub(crate) fn sleep(&self, now: Moment) -> Option<Duration> {
-        let mut rows = lock(&self.rows);
-        let sleep = rows
+    pub(crate) fn plan_sleep(&self, now: BootInstant) -> Option<Duration> {
+        let mut inner = lock(&self.inner);
+        let sleep = inner
             .due
             .first()
             .map(|(due, _)| due.since(now).min(MAX_WATCHDOG_SLEEP));
-        rows.wakes_at = sleep.map(|sleep| now + sleep);
+        inner.wakes_at = sleep.map(|sleep| now + sleep);
         sleep
     }
 
@@ -327,26 +338,26 @@ impl Table {
     pub(crate) fn peek<T>(
         &self,
         entry: &Entry,
-        look: impl FnOnce(MutexGuard<'_, Acquisition>) -> T,
+        read: impl FnOnce(MutexGuard<'_, Acquisition>) -> T,
     ) -> T {
-        look(lock(&entry.acquisition))
+        read(lock(&entry.acquisition))
     }
 }
 
-impl Rows {
+impl Inner {
     /// Stores a hold by its due time. Returns true if the watchdog must be woken for it.
-    fn hold(&mut self, entry: &Arc<Entry>, due: Moment) -> bool {
+    fn insert_hold(&mut self, entry: &Arc<Entry>, due: BootInstant) -> bool {
         let owner = entry.owner;
-        self.asking.remove(&owner);
-        if let Some((known, _)) = self.held.insert(owner, (due, entry.clone())) {
-            self.due.remove(&(known, owner));
+        self.acquiring.remove(&owner);
+        if let Some((previous_due, _)) = self.held.insert(owner, (due, entry.clone())) {
+            self.due.remove(&(previous_due, owner));
         }
         self.due.insert((due, owner));
         self.wakes_at.is_none_or(|wakes_at| due < wakes_at)
     }
 
     fn remove(&mut self, owner: Owner) {
-        self.asking.remove(&owner);
+        self.acquiring.remove(&owner);
         if let Some((due, _)) = self.held.remove(&owner) {
             self.due.remove(&(due, owner));
         }
