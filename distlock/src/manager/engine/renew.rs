@@ -241,7 +241,7 @@ fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
         let slowest = outcome.slow.iter().min_by_key(|(_, slack)| *slack);
         slowest.and_then(|(entry, _)| HeldLock::of(core, entry))
     } else {
-        HeldLock::first_to_expire(core, refused)
+        HeldLock::first_to_expire(core, failed_entries)
     };
     let Some(first_to_expire) = first_to_expire else {
         return;
