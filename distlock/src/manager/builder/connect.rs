@@ -329,7 +329,7 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and if the system refuses to start a
     /// thread.
-    pub fn connect_memory(self) -> Result<LockManager, Error> {
+    pub fn in_memory(self) -> Result<LockManager, Error> {
         self.on_memory_server(MemoryServer::new(Arc::new(BootClock)))
     }
 

@@ -221,7 +221,7 @@ impl LockManager {
     /// Panics if the system refuses to start a thread.
     #[must_use]
     pub fn in_memory() -> Self {
-        match Self::builder().connect_memory() {
+        match Self::builder().in_memory() {
             Ok(manager) => manager,
             Err(error) => panic!("{error}"),
         }
