@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_edits_a_script_breaks_a_rule() {
+    fn every_edit_of_a_script_breaks_a_rule() {
         for edit in EDITS {
             assert!(Rules::broken_by(edit.by).is_some(), "{}", edit.by);
         }

@@ -168,7 +168,7 @@ impl User {
             tokio::select! {
                 biased;
                 _ = guard.lost() => {
-                    oracle.told_of_end(index, &guard.held);
+                    oracle.saw_end(index, &guard.held);
                     // A late reply to a renewal may still arrive.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {
@@ -315,7 +315,7 @@ impl Drop for Probe<'_> {
     fn drop(&mut self) {
         let (oracle, index) = (&self.user.world.oracle, self.user.client.index);
         if !oracle.is_believed(index, &self.hold) {
-            oracle.told_of_end(index, &self.hold);
+            oracle.saw_end(index, &self.hold);
         }
         oracle.gave_back(index, &self.hold);
     }

@@ -54,15 +54,15 @@ impl Sentinels {
         for sentinel in &all.sentinels {
             watch(sentinel, Self::SERVICE, &all.servers[0]);
         }
-        all.tell_each_other_every("100");
+        all.set_announce_period("100");
         all.until_complete();
-        all.tell_each_other_every(PUBLISH_EVERY);
+        all.set_announce_period(PUBLISH_EVERY);
         all
     }
 
     /// Sets the interval, in milliseconds, between messages of the sentinels to each other. Has no
     /// effect on a server without that setting (Redis 7.0 and Valkey have it).
-    fn tell_each_other_every(&self, millis: &str) {
+    fn set_announce_period(&self, millis: &str) {
         for sentinel in &self.sentinels {
             let words = ["SENTINEL", "DEBUG", "publish-period", millis];
             sentinel.client().cmd(&words);

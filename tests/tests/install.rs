@@ -225,7 +225,7 @@ async fn locked_elsewhere_only(locks: &LockManager, n: u8) -> Result<(), Error> 
 
 /// A template that is locked on two servers does not exclude. This is logged once.
 #[test]
-fn one_template_on_two_servers_is_told_once() {
+fn one_template_on_two_servers_is_logged_once() {
     let (first, second) = (RedisServer::start(), RedisServer::start());
     let mut command: Command = this_test_binary("scenarios", &["two servers"]);
     command.env("DISTLOCK_URL", first.url());

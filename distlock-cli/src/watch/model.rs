@@ -176,7 +176,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_changes_is_told_once() {
+    fn each_change_is_reported_once() {
         let first = seen("k", "a:1", 1, 0);
         let queued = seen("k", "a:1", 1, 2);
         let kept = HeldLock {

@@ -64,7 +64,7 @@ fn one_machine_does_the_job_and_the_other_says_busy() {
 }
 
 #[test]
-fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a_failure() {
+fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
     let server = RedisServer::start();
     let dir = tempfile::tempdir().expect("a directory");
     let mails = dir.path().join("mail");

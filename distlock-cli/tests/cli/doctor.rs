@@ -118,7 +118,7 @@ fn user_without(server: &RedisServer, rights: &str) -> String {
 }
 
 #[test]
-fn who_may_not_ask_is_told_what_could_not_be_asked() {
+fn missing_rights_are_reported() {
     let server = RedisServer::start();
     let url = user_without(&server, "-config -info");
     let (found, code) = findings(&url);

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     /// Acquires the lock when it is free, and checks that no beat of the command is later.
-    async fn nobody_lives_when_another_has_the_lock(&self) {
+    async fn no_process_lives_when_another_client_has_the_lock(&self) {
         let locks = manager(&self.server.url()).await;
         let lock = locks.lock("k").wait(SOON * 3);
         let guard = lock
@@ -83,31 +83,33 @@ fn that_is_deaf(beats: &Path) -> String {
 }
 
 /// Loses the lock while the command runs. Returns true if the command got SIGTERM.
-async fn was_told(how: &str, script: fn(&Path, &Path) -> String) -> bool {
+async fn was_signalled(how: &str, script: fn(&Path, &Path) -> String) -> bool {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
     let told = scene.file("told");
     let script = script(&scene.file("beats"), &told);
     let mut worker = scene.start(&proxy.url(), how, &script);
     proxy.black_hole(true);
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
     assert_eq!(worker.wait(SOON).code(), Some(118));
     told.exists()
 }
 
 #[tokio::test]
-async fn who_hears_a_signal_gets_one_while_there_is_time() {
-    assert!(was_told("term", that_hears).await, "it was not told");
+async fn a_command_that_handles_sigterm_gets_it_in_time() {
+    assert!(was_signalled("term", that_hears).await, "it was not told");
 }
 
 #[tokio::test]
-async fn who_ignores_the_signal_is_killed_in_time() {
-    assert!(!was_told("term", |beats, _| that_is_deaf(beats)).await);
+async fn a_command_that_ignores_sigterm_is_killed_in_time() {
+    assert!(!was_signalled("term", |beats, _| that_is_deaf(beats)).await);
 }
 
 #[tokio::test]
-async fn who_is_to_be_killed_is_told_nothing() {
-    assert!(!was_told("kill", that_hears).await, "it was told");
+async fn on_lost_kill_sends_no_other_signal() {
+    assert!(!was_signalled("kill", that_hears).await, "it was told");
 }
 
 #[tokio::test]
@@ -126,7 +128,9 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     let script = that_is_deaf(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     worker.stop_process();
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
     worker.cont_process();
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
@@ -204,7 +208,9 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     );
     let worker = scene.start(&scene.server.url(), "term", &script);
     worker.kill();
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
 }
 
 /// The keeper itself may be killed, because another one is started.
@@ -220,7 +226,9 @@ async fn a_keeper_that_was_killed_is_replaced() {
         keeper_of(parent).is_some_and(|other| other != first)
     });
     worker.stop_process();
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
     worker.cont_process();
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
@@ -237,7 +245,9 @@ async fn a_command_does_not_outlive_both() {
     worker.stop_process();
     signal(keeper, Signal::SIGKILL);
     worker.kill();
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
 }
 
 fn signal(process: u32, signal: Signal) {
@@ -254,7 +264,9 @@ async fn what_a_command_leaves_does_not_outlive_the_lock() {
     let begun = format!("while [ ! -s '{}' ]; do sleep 0.02; done", file.display());
     let script = format!("{left} & {begun}; exit 3");
     let mut worker = scene.start(&scene.server.url(), "term", &script);
-    scene.nobody_lives_when_another_has_the_lock().await;
+    scene
+        .no_process_lives_when_another_client_has_the_lock()
+        .await;
     assert_eq!(worker.wait(SOON).code(), Some(3));
 }
 

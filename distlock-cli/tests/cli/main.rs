@@ -9,6 +9,6 @@ mod losing;
 mod running;
 mod seeing;
 mod terminal;
-mod told;
+mod texts;
 mod unlocking;
 mod watching;

@@ -161,7 +161,7 @@ fn stdin_and_stdout_are_the_command_s() {
 }
 
 #[test]
-fn what_came_of_it_is_told_as_json() {
+fn the_result_of_a_run_is_json() {
     let server = RedisServer::start();
     let (code_, stderr) = code(&mut shell(&server.url(), "--json run k", "exit 4"));
     let told = json(&stderr);

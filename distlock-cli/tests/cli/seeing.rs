@@ -69,7 +69,7 @@ async fn a_namespace_has_its_own() {
 }
 
 #[tokio::test]
-async fn who_waits_is_named_in_order() {
+async fn waiters_are_listed_in_order() {
     let server = RedisServer::start();
     let holder = named(&server.url(), "holder").await;
     let guard = holder.lock("k").acquire().await.expect("a free lock");
@@ -168,7 +168,7 @@ async fn every_primary_of_a_cluster_is_listed() {
 
 /// `distlock list | head -1`
 #[tokio::test]
-async fn who_has_read_enough_may_go() {
+async fn a_closed_pipe_ends_the_output() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
     let _held = locks.lock("k").acquire().await.expect("a free lock");
@@ -190,7 +190,7 @@ async fn who_has_read_enough_may_go() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let server = RedisServer::start();
     let full = std::fs::OpenOptions::new()
         .write(true)

@@ -124,7 +124,7 @@ fn the_keys_for_an_interrupt_and_a_stop_are_the_command_s() {
 }
 
 #[tokio::test]
-async fn the_live_view_shows_locks_until_somebody_quits() {
+async fn the_live_view_shows_locks_until_it_is_quit() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
     let _held = locks.lock("shop:1").acquire().await.expect("a free lock");

@@ -91,7 +91,7 @@ fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
 /// A command under `run` gets SIGTERM and is then killed; only then can another client have the
 /// lock.
 #[tokio::test]
-async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
+async fn a_command_is_stopped_before_its_revoked_lock_is_free() {
     for listens in [true, false] {
         let server = RedisServer::start();
         let dir = tempfile::tempdir().expect("a directory");

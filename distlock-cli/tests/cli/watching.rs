@@ -24,7 +24,7 @@ async fn changes_are_lines() {
 }
 
 #[tokio::test]
-async fn changes_are_objects_and_an_outage_is_told_once() {
+async fn changes_are_objects_and_an_outage_is_reported_once() {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let locks = named(&server.url(), "holder").await;

@@ -44,7 +44,7 @@ fn inside(spans: &[SpanData], name: &str, parent: &str) -> Vec<SpanData> {
 }
 
 #[tokio::test]
-async fn a_trace_shows_who_waited_and_for_what() {
+async fn a_trace_shows_the_wait_and_its_lock() {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder()
         .with_simple_exporter(exporter.clone())

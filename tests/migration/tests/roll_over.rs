@@ -46,7 +46,7 @@ async fn the_old_locks_key_is_the_name_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_both_waits_for_the_old_release() {
+async fn a_holder_of_both_waits_for_the_old_release() {
     let server = RedisServer::start();
     let (old, new) = managers(&server).await;
     let old_release = old.acquire(KEY, LEASE).await.expect("it is free");
@@ -71,7 +71,7 @@ async fn who_has_both_waits_for_the_old_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_both_waits_for_the_new_release() {
+async fn a_holder_of_both_waits_for_the_new_release() {
     let server = RedisServer::start();
     let (old, new) = managers(&server).await;
     let next_release = new.lock(KEY).acquire().await.expect("it is free");

@@ -13,7 +13,7 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 
 impl Oracle {
     /// Checks that a caller learned in time that its hold has ended.
-    pub(crate) fn told_of_end(&self, client: usize, hold: &HeldLock) {
+    pub(crate) fn saw_end(&self, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("losses");

@@ -23,7 +23,7 @@ async fn connect_error(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn without_a_server() {
     let server = RedisServer::start();
     let url = server.url();
     server.kill();
@@ -36,7 +36,7 @@ async fn nobody_listens() {
 
 /// The server accepts the connection and sends nothing.
 #[tokio::test]
-async fn nobody_answers() {
+async fn without_a_response() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let error = connect_error(&url).await;

@@ -100,7 +100,7 @@ for_each_store! {
     }
 
     /// Waiters are served in order, also those behind a waiter that left.
-    async fn who_asks_first_is_served_first(store) {
+    async fn the_first_caller_is_served_first(store) {
         const WAITERS: usize = 12;
         const LEAVING: [usize; 2] = [0, 5];
         let managers = store.managers(3).await;

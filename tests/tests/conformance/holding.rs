@@ -127,7 +127,7 @@ for_each_store! {
     }
 
     /// A body that does not await cannot be stopped. Its result is not returned.
-    async fn a_body_that_ends_after_its_max_hold_is_told_so(store) {
+    async fn a_body_that_ends_after_its_max_hold_returns_an_error(store) {
         let lock = store.manager().await.lock("k").max_hold(ms(100));
         let result = lock.run(async |_| Ok::<_, Error>(std::thread::sleep(ms(250)))).await;
         assert!(

@@ -75,7 +75,7 @@ for_redis! {
     }
 
     /// A client that acquired the lock in the meantime keeps it, however the old holder releases.
-    async fn a_release_after_the_loss_touches_nobody_else(fixture) {
+    async fn a_release_after_the_loss_touches_no_other_hold(fixture) {
         for dropping in [true, false] {
             let loser = short(fixture).await;
             delete(fixture);
@@ -98,7 +98,7 @@ for_redis! {
     }
 
     /// A release before the loss is known returns the loss, and leaves the next holder its lock.
-    async fn a_release_before_the_loss_is_known_touches_nobody_else(fixture) {
+    async fn a_release_before_the_loss_is_known_touches_no_other_hold(fixture) {
         let loser = fixture.hold("k").await;
         delete(fixture);
         let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();

@@ -99,7 +99,7 @@ for_each_store! {
         guard.release().await.unwrap();
     }
 
-    async fn calls_that_wait_are_told(store) {
+    async fn waiting_calls_fail_with_shut_down(store) {
         let guard = store.hold("k").await;
         let manager = store.manager().await;
         let mut waiters = Vec::new();

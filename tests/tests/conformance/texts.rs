@@ -6,7 +6,7 @@ use crate::fixture::{PATIENCE, ms};
 
 /// If a process waits for its own hold, the error names the possible self-deadlock.
 #[tokio::test]
-async fn who_may_wait_for_itself_is_told() {
+async fn a_possible_self_deadlock_is_named() {
     let manager = LockManager::in_memory();
     let _held = manager.lock("k").acquire().await.unwrap();
     let error = manager.lock("k").wait(ms(50)).acquire().await.unwrap_err();

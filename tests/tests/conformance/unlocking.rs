@@ -145,7 +145,7 @@ for_each_store! {
     }
 
     /// The user of a guard is notified, not stopped. The lock expires with its lease, not before.
-    async fn a_guard_is_told_and_cannot_renew(store) {
+    async fn a_revoked_guard_is_notified_and_cannot_renew(store) {
         let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
         let operator = store.named("operator").await;
         let revocation = operator.revoke("k").wait(ms(1)).await.unwrap();
@@ -199,7 +199,7 @@ for_each_store! {
         store.until_free("k", PATIENCE).await;
     }
 
-    async fn what_min_hold_keeps_is_nobodys(store) {
+    async fn a_lock_kept_by_min_hold_can_be_revoked(store) {
         store.vanished_holder("k", Duration::from_secs(3)).await;
         let operator = store.manager().await;
         let revocation = within(PATIENCE, operator.revoke("k").wait_until_free(true).into_future()).await.unwrap();

@@ -60,7 +60,7 @@ for_each_store! {
 
     /// The holder has vanished, the lock expires, and a queued call waits for its grant. Neither a
     /// try nor a newcomer passes it.
-    async fn nobody_passes_a_queue(store) {
+    async fn no_call_overtakes_a_queue(store) {
         let (hasty, newcomer) = (store.manager().await, store.manager().await);
         store.vanished_holder("k", ms(3_000)).await;
         let waiter = store.waiter("k").await;

@@ -43,7 +43,7 @@ async fn a_live_holder_keeps_its_lock_over_a_backward_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
+async fn a_forward_step_frees_the_lock_and_notifies_its_holder() {
     let lease = ms(9_000);
     let mut this = Contended::on(server(), lease).await;
     this.server.step_clock(true, HOUR);
@@ -64,7 +64,7 @@ async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_refuses_nobody() {
+async fn a_clock_step_rejects_no_call() {
     let server = server();
     let mut last = None;
     for ahead in [true, false] {

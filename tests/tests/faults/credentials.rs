@@ -127,7 +127,7 @@ impl Kept {
 /// All live connections, runtime connections too, change to the current credentials, and no hold is
 /// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn live_connections_are_told_the_credentials_of_the_moment() {
+async fn live_connections_receive_new_credentials() {
     let vault = Vault::new("one", "first");
     let mut kept = Kept::start(&vault, &[("one", "first"), ("two", "second")]).await;
     eventually_async(LONG, async || {

@@ -13,7 +13,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushall_is_told_and_waiters_go_on() {
+async fn flushall_is_reported_and_waiters_go_on() {
     let lease = ms(9_000);
     let mut this = Contended::start(lease).await;
     let second = acquire_later(&this.holder, "k", lease, LONG);
@@ -84,7 +84,7 @@ async fn a_server_that_remembers_keeps_the_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_restart_nobody_elses_connection_is_killed() {
+async fn after_a_restart_no_other_clients_connection_is_killed() {
     let (server, proxy, manager) = proxied().await;
     let mut raw = server.client();
     let clients = raw.cmd(&["CLIENT", "LIST"]);
@@ -143,7 +143,7 @@ fn assert_gone(error: &Error, key: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flush_during_a_short_body_is_told_at_its_release() {
+async fn a_flush_during_a_short_body_is_reported_by_its_release() {
     let (server, raw, manager) = single().await;
     let raw = Mutex::new(raw);
     let flush = || drop(raw.lock().unwrap().cmd(&["FLUSHALL"]));

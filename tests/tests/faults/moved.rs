@@ -13,7 +13,7 @@ use crate::kit::{
 /// The name leads to another server while the old one works well. All connections stay with the old
 /// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lane_leads_to_another_server() {
+async fn no_runtime_connection_leads_to_another_server() {
     // A reply that takes more than a second counts as a fault of the old server, hence several
     // rounds.
     for round in 1.. {

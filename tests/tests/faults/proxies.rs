@@ -15,7 +15,7 @@ use crate::kit::{
 const FOUND_WITHIN: std::time::Duration = ms(1_000 + SLACK.as_millis() as u64);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_handed_on_to_who_looks_for_it() {
+async fn a_lock_is_granted_to_a_waiter_that_checks_the_queue() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let mut raw = server.client();
@@ -40,7 +40,7 @@ async fn a_lock_is_handed_on_to_who_looks_for_it() {
 
 /// First come, first served, one at a time, for subscribed waiters and for those with queue checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_looks_and_who_listens_stand_in_one_queue() {
+async fn pollers_and_subscribers_share_one_queue() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let mut raw = server.client();
@@ -146,7 +146,7 @@ async fn locks_are_spread_over_the_servers_behind_it() {
 
 /// A proxy might have several servers behind it, and shares its connections to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_replicas_behind_it() {
+async fn no_call_waits_for_replicas_behind_it() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let manager = connect(&proxy.url()).await;
@@ -159,7 +159,7 @@ async fn nobody_waits_for_replicas_behind_it() {
 
 /// Calls that end while the server is down cause no queue checks when it returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_gone_is_looked_for_no_more() {
+async fn a_client_that_left_is_no_longer_checked() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let manager = connect(&proxy.url()).await;

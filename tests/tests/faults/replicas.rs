@@ -317,7 +317,7 @@ async fn the_connection_that_waits_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_is_told_apart_from_its_replicas() {
+async fn a_frozen_server_is_distinguished_from_missing_replicas() {
     let this = Replicated::start().await;
     let guard = hold(&this.manager, "k", LEASE).await;
     this.master.stop_process();

@@ -150,7 +150,7 @@ async fn what_a_replica_acknowledged_outlasts_a_failover() {
 
 /// An idle client has no unanswered command, so only the sentinels report the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_nothing_hears_of_the_new_master() {
+async fn an_idle_client_learns_of_the_new_primary() {
     let all = Sentinels::start();
     let _manager = connect(&all.url()).await;
     all.servers[0].stop_process();

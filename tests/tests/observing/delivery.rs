@@ -36,7 +36,7 @@ impl Gate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_blocks_delays_no_renewal() {
+async fn a_blocking_observer_delays_no_renewal() {
     for store in Store::both("blocks") {
         let gate = Arc::new(Gate::default());
         let builder = store.builder().add_observer(gate.clone());
@@ -57,7 +57,7 @@ async fn who_blocks_delays_no_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
+async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     const CALLS: usize = 6_000;
     let store = Store::memory("overflow");
     let gate = Arc::new(Gate::default());
@@ -116,7 +116,7 @@ impl Observer for Slow {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_waits_until_all_is_told() {
+async fn a_shutdown_waits_until_all_events_are_delivered() {
     for store in Store::both("shutdown") {
         let slow = Arc::new(Slow::default());
         let builder = store.builder().add_observer(slow.clone());
@@ -149,7 +149,7 @@ impl Observer for Clumsy {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_panics_is_told_of_once_and_stops_nobody() {
+async fn a_panic_of_an_observer_is_logged_once_and_stops_no_other() {
     const PANICKED: &str = "an observer panicked";
     heard();
     let store = Store::memory("panics");

@@ -108,7 +108,7 @@ async fn a_lock_that_is_entered_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_get_it() {
+async fn failed_acquires_have_their_events() {
     for store in Store::both("refused") {
         let (manager, notes) = store.observed().await;
         let guard = store.manager().await.lock("k").acquire().await.unwrap();
@@ -142,7 +142,7 @@ async fn who_does_not_get_it() {
 
 /// Reported as an event and as a log line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_long_is_told_of_once() {
+async fn a_long_wait_is_reported_once() {
     heard();
     for store in Store::both("long") {
         let (manager, notes) = store.observed().await;

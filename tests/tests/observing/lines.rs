@@ -21,7 +21,7 @@ pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_and_its_replacement_are_told_of() {
+async fn a_connection_and_its_replacement_are_logged() {
     heard();
     let store = Store::redis();
     let address = format!("127.0.0.1:{}", store.server().port());
@@ -56,7 +56,7 @@ async fn a_connection_and_its_replacement_are_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
+async fn a_lost_lock_is_logged_with_its_new_holder() {
     heard();
     let store = Store::redis();
     let manager = store.manager().await;

@@ -45,7 +45,7 @@ async fn what_does_not_wait_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_a_label_and_all_locks_are_told_apart() {
+async fn outcomes_apply_to_a_key_a_label_or_all_locks() {
     let shop = Inventory::new();
     let other = || holder("worker-2");
 
@@ -137,7 +137,7 @@ async fn of_two_calls_at_once_one_is_refused() {
 /// An outcome that is set for calls does not affect holds. An outage shorter than a lease ends no
 /// hold.
 #[tokio::test(start_paused = true)]
-async fn whoever_holds_the_lock_goes_on() {
+async fn a_holder_is_unaffected() {
     let shop = Inventory::new();
     let all = || shop.locks.on_all();
     let outcomes: [&dyn Fn(); 3] = [
@@ -164,7 +164,7 @@ async fn whoever_holds_the_lock_goes_on() {
 
 /// Without a label, only outcomes `on` a key are visible. `inspect` and `list` fail in an outage.
 #[tokio::test(start_paused = true)]
-async fn who_looks_and_who_lists_sees_the_holder() {
+async fn inspect_and_list_show_the_holder() {
     let shop = Inventory::new();
     let manager = shop.locks.manager();
     let seen = manager.inspect("inventory:7").await.unwrap();

@@ -194,7 +194,7 @@ async fn a_hold_ends_at_the_limit_that_was_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_distlocks_is_told() {
+async fn foreign_keys_are_reported() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")

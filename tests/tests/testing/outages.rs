@@ -104,7 +104,7 @@ async fn a_release_waits_for_the_end_of_an_outage() {
 
 /// No waiter is served during an outage, also if the lease of the last holder has expired.
 #[tokio::test(start_paused = true)]
-async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
+async fn a_queued_call_waits_for_the_end_of_an_outage() {
     let shop = Inventory::new();
     let lock = shop.locks.manager().lock("inventory:7").wait(secs(60));
     let guard = lock.acquire().await.unwrap();
@@ -123,7 +123,7 @@ async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
 
 /// An outage that is set during a wait applies when the call asks again.
 #[tokio::test(start_paused = true)]
-async fn an_outage_concerns_who_asks_again() {
+async fn an_outage_applies_to_new_calls() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")

@@ -74,6 +74,6 @@ fn without_a_runtime_it_says_what_it_needs() {
 
 #[tokio::test]
 #[should_panic(expected = "is not a lock key")]
-async fn what_cannot_be_a_key_is_told_at_once() {
+async fn an_invalid_key_fails_at_once() {
     TestLocks::new().on("inventory:{").once().foreign("");
 }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_plan_whose_targets_have_one_fault_at_a_time() {
+    fn a_seed_gives_one_plan_with_one_fault_at_a_time_per_target() {
         for profile in PROFILES {
             let of = |seed| plan(profile, Topology::Standalone, 4, seed, MINUTE / 6);
             assert_eq!(of(1), of(1), "{}", profile.name);

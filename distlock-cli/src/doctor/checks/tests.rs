@@ -93,7 +93,7 @@ fn replicas_may_miss_a_lock_at_a_failover() {
 }
 
 #[test]
-fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
+fn nearly_full_memory_or_client_list_is_reported() {
     for (check, limit, used, enough, too_much) in [
         ("memory", ("maxmemory", "1000"), "used_memory", "899", "900"),
         (
@@ -112,7 +112,7 @@ fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
 }
 
 #[test]
-fn times_that_differ_and_trips_that_last_are_told() {
+fn clock_skew_and_latency_are_reported() {
     let mut facts = facts();
     for (ahead, uncertain, is) in [
         (900_000, 0, Severity::Ok),

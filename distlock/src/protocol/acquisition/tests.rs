@@ -178,7 +178,7 @@ fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
 }
 
 #[test]
-fn a_hold_that_is_gone_is_told_and_released_once() {
+fn a_hold_that_is_gone_is_reported_and_released_once() {
     let mut acquisition = granted();
     acquisition.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
     assert_eq!(
@@ -195,7 +195,7 @@ fn a_hold_that_is_gone_is_told_and_released_once() {
 }
 
 #[test]
-fn a_hold_that_nobody_took_is_no_loss() {
+fn an_untaken_hold_is_no_loss() {
     let mut acquisition = answered(held(7));
     acquisition.handle_time(at(60_000));
     assert_eq!(
@@ -369,7 +369,7 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
 }
 
 #[test]
-fn what_nobody_hears_of_is_given_back() {
+fn an_unnoticed_grant_is_released() {
     let mut acquisition = asked();
     acquisition.handle_hang(at(3_000));
     assert!(acquisition.poll_release());
@@ -385,7 +385,7 @@ fn what_nobody_hears_of_is_given_back() {
 }
 
 #[test]
-fn who_does_not_go_on_is_taken_back() {
+fn an_idle_caller_is_released() {
     let mut acquisition = asked();
     assert_eq!(
         acquisition.state(),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn private_servers_are_told_apart() {
+    fn private_servers_are_distinguished() {
         let server = || MemoryServer::new(Arc::new(BootClock));
         assert_ne!(server().identity(), server().identity());
     }

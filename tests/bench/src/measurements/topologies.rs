@@ -93,7 +93,7 @@ fn prepare_cluster(bench: &Bench) -> anyhow::Result<Environment> {
     let [one, six] = [1, 6].map(RedisCluster::start);
     let subjects = [
         both(bench, STANDALONE, &server.url()),
-        without_lanes(bench, WITHOUT_LANES, &server.url()),
+        without_runtime_connections(bench, WITHOUT_LANES, &server.url()),
         both(bench, ONE, &one.url()),
         both(bench, SIX, &six.url()),
     ];
@@ -113,7 +113,7 @@ fn prepare_quorum(bench: &Bench) -> anyhow::Result<Environment> {
     frozen.server(2).stop_process();
     let subjects = [
         both(bench, ONE_SERVER, &server.url()),
-        without_lanes(bench, ONE_WITHOUT_LANES, &server.url()),
+        without_runtime_connections(bench, ONE_WITHOUT_LANES, &server.url()),
         both(bench, HEALTHY, &healthy.url()),
         both(bench, DEAD, &dead.url()),
         both(bench, FROZEN, &frozen.url()),
@@ -133,7 +133,7 @@ fn both(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
     ]
 }
 
-fn without_lanes(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
+fn without_runtime_connections(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
     let mut pair = bench.subject(path, DISTLOCK, PAIR, url);
     pair.order.lanes = Some(0);
     vec![pair]

@@ -37,7 +37,7 @@ async fn those_that_are_killed_are_replaced() {
 /// A new connection subscribes in every slot that has a waiter before it counts as up, so that it
 /// receives the hand-offs from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_connection_listens_where_somebody_waits() {
+async fn a_new_connection_subscribes_where_a_call_waits() {
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("listened")[0];
     let node = &cluster.masters[0];

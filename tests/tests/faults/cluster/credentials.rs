@@ -8,15 +8,15 @@ use crate::kit::{LONG, ms, taken_once};
 
 /// Each node gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_node_is_told_the_credentials_of_the_moment() {
+async fn each_node_receives_new_credentials() {
     let cluster = RedisCluster::start(2);
     let nodes: Vec<_> = cluster.nodes().collect();
-    are_told_to_all(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
+    events_reach_all_observers(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
 }
 
 /// Checks two users in turn on servers with the locks of `keys`, and two connections to each
 /// server. The returned manager releases the rest in the background while it lives.
-pub(crate) async fn are_told_to_all(
+pub(crate) async fn events_reach_all_observers(
     url: &str,
     servers: &[&RedisServer],
     keys: &[String],

@@ -131,7 +131,7 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
 /// A node that gives a slot away sends a push that looks like a reply, while commands are in
 /// flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_subscription_is_nobodys_answer() {
+async fn the_end_of_a_subscription_is_no_reply() {
     const ROUNDS: usize = 5;
     const ASKED: usize = 20;
     let cluster = RedisCluster::start(3);
@@ -180,7 +180,7 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
 
 /// Slots move back and forth while commands are in flight, and every reply reaches its caller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_load_nobody_gets_a_lock_that_another_has() {
+async fn under_load_no_held_lock_is_granted() {
     const ROUNDS: usize = 12;
     let cluster = RedisCluster::start(3);
     let moved = cluster.key_on_each("load");

@@ -19,7 +19,7 @@ fn assert_says(case: &str, error: &Error, words: &[&str]) {
 
 /// `connect` fails, and the error names the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_cannot_be_used_is_told() {
+async fn an_unusable_cluster_is_reported() {
     let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;

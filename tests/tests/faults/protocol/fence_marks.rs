@@ -9,7 +9,7 @@ impl Bench {
 }
 
 #[test]
-fn whoever_queues_first_marks_the_fence_and_an_empty_queue_is_forgotten() {
+fn the_first_waiter_marks_the_fence_and_an_empty_queue_is_deleted() {
     let mut bench = Bench::queued(&["b"], &[]);
     assert!(!bench.fence().ends_with('+'));
     let left = bench.raw.pttl(FENCE);
@@ -39,7 +39,7 @@ fn a_head_that_asks_again_takes_the_free_lock_itself() {
 
 /// A fence may have expired or been removed. A script that finds none checks the queue.
 #[test]
-fn without_a_fence_nobody_is_passed_or_forgotten() {
+fn without_a_fence_no_waiter_is_skipped_or_lost() {
     let mut bench = Bench::queued(&["b", "d"], &["b:1"]);
     bench.raw.cmd(&["DEL", FENCE]);
     bench.ask("d:1");

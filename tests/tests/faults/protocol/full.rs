@@ -53,7 +53,7 @@ fn the_overdue_make_room_for_the_patient() {
 
 /// A client that acquires counts as alive, even if nothing is subscribed to its channel.
 #[test]
-fn who_asks_is_not_among_the_dead() {
+fn the_caller_is_not_counted_as_dead() {
     let mut bench = Bench::full(&[], ["b:1", "b:2", "b:3"]);
     assert_eq!(bench.ask_for_three("b:4"), FULL);
     assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);

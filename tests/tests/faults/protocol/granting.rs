@@ -27,7 +27,7 @@ fn a_newcomer_never_passes_a_queue() {
 }
 
 #[test]
-fn a_release_hands_to_the_head_and_tells_only_its_client() {
+fn a_release_grants_to_the_head_and_notifies_only_its_client() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     let first = bench.token();
     assert!(bench.release("a:1"));
@@ -40,7 +40,7 @@ fn a_release_hands_to_the_head_and_tells_only_its_client() {
 }
 
 #[test]
-fn a_release_frees_nobody_elses_lock() {
+fn a_release_frees_no_other_holders_lock() {
     let mut bench = Bench::queued(&["b"], &["b:1"]);
     for stranger in ["a:2", "a:11", "b:1", "c:1"] {
         assert!(!bench.release(stranger), "{stranger}");

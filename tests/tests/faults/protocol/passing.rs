@@ -22,7 +22,7 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
 }
 
 #[test]
-fn a_client_that_left_is_passed_over_even_if_somebody_listens_to_everything() {
+fn a_client_that_left_is_passed_over_even_with_a_pattern_subscriber() {
     let mut bench = Bench::behind_the_dead(2);
     let mut listener = bench.server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
@@ -64,7 +64,7 @@ fn a_release_says_that_it_has_not_come_to_an_end() {
 }
 
 #[test]
-fn an_entry_whose_deadline_has_passed_is_not_served() {
+fn an_expired_entry_is_not_served() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.overdue("b:1");
     bench.release("a:1");

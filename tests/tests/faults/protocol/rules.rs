@@ -71,7 +71,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
 /// A PERSIST, a restore without TTLs, or a backward step of the clock may make a lock outlive its
 /// TTL. It would not be free for a long time, or ever.
 #[test]
-fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
+fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
     for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
         for by_look in [false, true] {
             let mut bench = Bench::new(&[]);
@@ -107,7 +107,7 @@ fn a_hand_off_keeps_its_token() {
 
 /// The head that leaves the queue is not granted the lock.
 #[test]
-fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
+fn a_cancelled_call_is_not_granted_the_lock_that_its_cancel_frees() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.expire();
     assert!(!bench.release("b:1"));
@@ -167,7 +167,7 @@ fn a_foreign_key_stops_no_look_at_others() {
 }
 
 #[test]
-fn whoever_was_granted_the_lock_waits_no_more() {
+fn a_granted_call_stops_waiting() {
     let mut bench = Bench::queued(&["b"], &["b:1", "b:2"]);
     let waiters = |bench: &mut Bench| bench.run(INSPECT, &ALL, &["0"]).array()[3].int();
     assert_eq!(waiters(&mut bench), 2);

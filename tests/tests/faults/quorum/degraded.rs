@@ -48,7 +48,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
 
 /// A returning server votes again by itself, as soon as it may. Then another server may fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
+async fn a_returned_server_votes_again_and_its_holds_are_repaired() {
     let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
     for_each(&faults, |fault| async move {
         let stage = Stage::with_leases_up_to(HELD, fault, &[PLACE]).await;

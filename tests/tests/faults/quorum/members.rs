@@ -16,7 +16,7 @@ pub(super) async fn is_refused(url: &str, says: &str) {
 }
 
 /// Waits until acquires fail because two members cannot be used, and the error contains `says`.
-pub(crate) async fn until_told(manager: &LockManager, says: &[&str]) {
+pub(crate) async fn until_logged(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let told = tried.unwrap_err().to_string();
@@ -36,7 +36,7 @@ async fn two_names_of_one_server_are_refused() {
     let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
-    until_told(&manager, &["another name of redis://"]).await;
+    until_logged(&manager, &["another name of redis://"]).await;
     until_clean_at(&quorum, 0).await;
 }
 
@@ -61,7 +61,7 @@ async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
             way.reset_connections();
         }
         second.kill();
-        until_told(&manager, &["another name of redis://", "refused"]).await;
+        until_logged(&manager, &["another name of redis://", "refused"]).await;
         // The name gets a vote again once it leads to a server of its own.
         way.move_to(third.addr());
         serves(&manager).await;
@@ -85,7 +85,7 @@ async fn a_replica_is_refused() {
         let manager = LockManager::connect_lazy(&url).unwrap();
         let told = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
-        until_told(&manager, &["it is a replica", &told[0]]).await;
+        until_logged(&manager, &["it is a replica", &told[0]]).await;
         second.cont_process();
         let mut raw = replica.client();
         raw.cmd(&["REPLICAOF", "NO", "ONE"]);
@@ -105,7 +105,7 @@ async fn a_member_that_becomes_a_replica_has_no_vote() {
     raw.cmd(&["REPLICAOF", "127.0.0.1", &port]);
     serves(&manager).await;
     quorum.server(1).kill();
-    until_told(&manager, &["it is a replica", "refused"]).await;
+    until_logged(&manager, &["it is a replica", "refused"]).await;
     raw.cmd(&["REPLICAOF", "NO", "ONE"]);
     quorum.vote_at(2, "distlock");
     serves(&manager).await;

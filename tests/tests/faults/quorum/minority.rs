@@ -47,7 +47,7 @@ async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
 }
 
 #[track_caller]
-fn assert_told(fault: Fault, error: &Error) {
+fn assert_logged(fault: Fault, error: &Error) {
     let told = error.to_string();
     assert!(error.is_unavailable() && error.is_retryable(), "{told}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
@@ -59,7 +59,7 @@ fn assert_told(fault: Fault, error: &Error) {
 }
 
 /// Checks that the other client, which a fault on the way does not affect, is not granted the lock.
-async fn nobody_is_granted(stage: &Stage) {
+async fn no_client_is_granted(stage: &Stage) {
     if !stage.fault.is_on_the_way() {
         let tried = stage.other.lock("k").try_acquire().await;
         assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
@@ -77,9 +77,9 @@ async fn while_it_is_acquired() {
             let served = within(LONG, stage.serves(asking)).await;
             let took = began.elapsed();
             if !stage.has_slipped() {
-                assert_told(stage.fault, &served.unwrap_err());
+                assert_logged(stage.fault, &served.unwrap_err());
                 assert!(took < WAIT + SLACK, "{took:?}");
-                nobody_is_granted(stage).await;
+                no_client_is_granted(stage).await;
             }
             until_clean_at(&stage.quorum, left(stage.fault)).await;
             stage.ends().await;
@@ -102,7 +102,7 @@ async fn while_it_is_held() {
             let error = within(lease + SLACK, guard.lost()).await;
             assert!(matches!(error, Error::Lost { .. }), "{error}");
             drop(inside);
-            nobody_is_granted(stage).await;
+            no_client_is_granted(stage).await;
             stage.heal();
         };
         let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), lost);
@@ -125,7 +125,7 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
         }
         Ok(served) => panic!("served early: {served:?}"),
     }
-    nobody_is_granted(stage).await;
+    no_client_is_granted(stage).await;
     if stage.fault == Fault::Kill {
         // A waiter that is cut off from a quorum leaves the queue.
         until_queued_at(&stage.quorum, left(stage.fault), "k", 0).await;
@@ -136,7 +136,7 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_somebody_waits() {
+async fn with_a_waiter() {
     let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
     let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
     for_each_of(&deaf, async |stage| {
@@ -153,7 +153,7 @@ async fn while_somebody_waits() {
 /// A waiter that receives the hand-off from a quorum holds the lock, and loses it soon if it cannot
 /// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_somebody_waits_who_only_hears() {
+async fn with_a_waiter_that_only_receives() {
     // On a slow machine the waiter knows too little of the servers' clocks to date the grant.
     for _ in 0..10 {
         if hears_and_has_it().await {

@@ -45,7 +45,7 @@ async fn while_it_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_somebody_waits() {
+async fn with_a_waiter() {
     goes_on(async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();

@@ -49,7 +49,7 @@ async fn until_votes_in(manager: &LockManager, seconds: f64) {
 /// The quarantine counts from the first request after the loss. Afterwards the server votes, and
 /// the lost hold is repaired there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
+async fn a_server_without_data_does_not_vote_until_the_longest_lease_has_expired() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
         let longest = HELD;
         let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
@@ -106,7 +106,7 @@ async fn what_two_of_three_do_not_know_is_not_granted_twice() {
 /// A clock that is ahead issues a token above the other clocks. Servers that lost it must not issue
 /// a lower one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
+async fn a_server_without_data_does_not_vote_before_its_clock_reaches_all_tokens() {
     let hour = Duration::from_secs(3_600);
     let ahead = RedisServer::builder().own_clock().start();
     ahead.step_clock(true, hour);

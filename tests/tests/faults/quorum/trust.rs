@@ -4,9 +4,9 @@ use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
-use crate::cluster::credentials::are_told_to_all;
+use crate::cluster::credentials::events_reach_all_observers;
 use crate::kit::{HELD, connect_patiently, until_renewed_twice};
-use crate::quorum::members::{is_refused, until_told};
+use crate::quorum::members::{is_refused, until_logged};
 use crate::quorum::{serves, three, until_clean, works};
 
 const HOST: &str = "127.0.0.1";
@@ -38,7 +38,7 @@ async fn all_members_take_the_password_of_the_url() {
     let lazy = LockManager::connect_lazy(&url).unwrap();
     serves(&lazy).await;
     quorum.server(1).kill();
-    until_told(&lazy, &["WRONGPASS", &named]).await;
+    until_logged(&lazy, &["WRONGPASS", &named]).await;
     raw.cmd(&["CONFIG", "SET", "requirepass", "hunter2"]);
     serves(&lazy).await;
     // A member that requires no password is rejected, too.
@@ -78,9 +78,9 @@ async fn a_user_needs_the_same_rights_and_info() {
 
 /// Each member gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_are_told_the_credentials_of_the_moment() {
+async fn all_members_receive_new_credentials() {
     let quorum = three();
     let members: Vec<_> = quorum.servers().iter().collect();
-    let _manager = are_told_to_all(&quorum.url(), &members, &["k".to_owned()]).await;
+    let _manager = events_reach_all_observers(&quorum.url(), &members, &["k".to_owned()]).await;
     until_clean(&quorum).await;
 }

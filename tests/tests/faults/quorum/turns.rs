@@ -40,7 +40,7 @@ async fn what_each_server_has_is_seen() {
 /// This holds when a server fails, too. With two left, callers that have one vote each make no
 /// progress unless one of them yields.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_contention_nobody_is_starved_and_nobody_shares() {
+async fn under_contention_no_call_starves_and_no_two_share() {
     let quorum = three();
     let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, LONG, Result::unwrap).await;
     eventually_async(LONG, async || crowd.turns() > 5).await;

@@ -32,7 +32,7 @@ async fn reconnected(raw: &mut Resp) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_nothing_in_the_store_takes_another_name() {
+async fn a_client_without_data_takes_a_new_id() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;

@@ -76,7 +76,7 @@ async fn nonsense_in_a_message_grants_nothing() {
 /// A user without access to the keys of distlock, which may only publish and ask for channels and
 /// the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_only_publish_starts_no_body() {
+async fn a_client_that_can_only_publish_starts_no_body() {
     let server = RedisServer::start();
     let mut raw = server.client();
     raw.cmd(&[

@@ -6,6 +6,7 @@ mod dropped;
 mod ending;
 mod garbage;
 mod herd;
+mod logged;
 mod names;
 mod not_ready;
 mod outage_lines;
@@ -17,7 +18,6 @@ mod rights;
 mod shifted;
 mod suspended;
 mod table;
-mod told;
 
 use std::time::Duration;
 

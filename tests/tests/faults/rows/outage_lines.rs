@@ -4,7 +4,7 @@
 
 use distlock_tests::{RedisServer, Reply};
 
-use crate::rows::told::Service;
+use crate::rows::logged::Service;
 
 const LOST: &str = "the lock store cannot be used";
 const BACK: &str = "the lock store can be used again";

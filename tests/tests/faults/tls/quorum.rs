@@ -4,7 +4,7 @@ use distlock::LockManager;
 use distlock_tests::{CertificateFiles, RedisQuorum, RedisServer};
 
 use crate::kit::{LONG, assert_config, hold, lock_key};
-use crate::quorum::members::until_told;
+use crate::quorum::members::until_logged;
 use crate::quorum::works;
 use crate::tls::{HOST, Trust};
 
@@ -39,6 +39,6 @@ async fn all_members_are_reached_over_tls() {
     assert!(one.client().exists(&lock_key("k")));
     guard.release().await.unwrap();
     two.kill();
-    until_told(&lazy, &["Tls::ca_file", &named]).await;
+    until_logged(&lazy, &["Tls::ca_file", &named]).await;
     assert_eq!(odd.client().keys("*"), Vec::<String>::new());
 }

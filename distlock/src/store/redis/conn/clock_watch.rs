@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_told_once_a_second() {
+    fn the_offset_is_reported_once_a_second() {
         let watch = ClockWatch::default();
         let reading = check(&watch, 1_000, 1_010, 4_005).expect("the first");
         assert_eq!(

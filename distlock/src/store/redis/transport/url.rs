@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_hosts_cannot_mean_is_told() {
+    fn an_ambiguous_host_list_is_rejected() {
         for (url, said) in [
             ("redis+sentinel://a,b", "names no service"),
             ("redis+sentinel://a,b/", "names no service"),

@@ -188,7 +188,7 @@ mod tests {
     /// Each text is as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
     /// `pcall`.
     #[test]
-    fn errors_of_scripts_are_told_apart_whatever_is_said_about_the_script() {
+    fn errors_of_scripts_are_recognized_behind_any_prefix() {
         let call = "ERR Error running script (call to f_23bc4c26a479d1249ad51e2b72d3bc8cab3935b6): \
                     @user_script:2: @user_script: 2: ";
         let denied = "The user executing the script can't run this command or subcommand";

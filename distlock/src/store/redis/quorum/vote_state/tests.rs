@@ -70,7 +70,7 @@ fn a_quorum_confirms_the_largest_token() {
 }
 
 #[test]
-fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
+fn a_grant_confirmed_by_a_quorum_needs_no_further_command() {
     let mut votes = VoteState::new(3, 2, LEASE, Rules::ALL);
     votes.set_min_token(50);
     assert_eq!(
@@ -264,7 +264,7 @@ fn a_vote_that_was_pushed_outlasts_an_older_answer() {
 }
 
 #[test]
-fn who_reaches_too_few_nodes_is_cut_off() {
+fn a_client_with_too_few_nodes_is_cut_off() {
     let mut votes = requested();
     votes.set_usable(0, false);
     assert!(!votes.lacks_quorum());

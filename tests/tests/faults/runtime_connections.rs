@@ -108,7 +108,7 @@ impl Blockable {
 }
 
 #[test]
-fn each_runtime_gets_a_lane_and_no_more_than_allowed() {
+fn each_runtime_gets_a_connection_up_to_the_limit() {
     for limit in [0, 3] {
         let (_server, mut raw, own, manager) = owned(limit);
         let runtimes: Vec<_> = (0..8).map(|_| Runtime::new().unwrap()).collect();

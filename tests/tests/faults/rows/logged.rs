@@ -98,7 +98,7 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn with(server: RedisServer, args: &[&str]) -> Self {
-        let worker = Worker::spawn(&mut this_test_binary("rows::told::entry", args));
+        let worker = Worker::spawn(&mut this_test_binary("rows::logged::entry", args));
         Service {
             server,
             worker,
@@ -158,7 +158,7 @@ impl Service {
 
 /// An evicting server may remove keys with a TTL, and locks have one.
 #[test]
-fn whoever_connects_to_a_server_that_evicts_is_warned() {
+fn an_evicting_server_is_logged_at_connect() {
     let mut server = RedisServer::start();
     let mut raw = server.client();
     raw.cmd(&["CONFIG", "SET", "maxmemory", "100mb"]);
@@ -191,7 +191,7 @@ fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
 /// The second release of a lock finds nothing, because the first was applied and its reply was
 /// lost.
 #[test]
-fn a_release_whose_answer_was_lost_is_no_loss() {
+fn a_release_with_a_lost_reply_is_no_loss() {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let url = server.url_via(&proxy);
@@ -208,7 +208,7 @@ fn a_release_whose_answer_was_lost_is_no_loss() {
 
 /// Live connections go on with the credentials that they have, and the failure is logged once.
 #[test]
-fn connections_that_cannot_be_told_their_credentials_are_told_of_once() {
+fn a_failed_re_authentication_is_logged_once() {
     const NOT_TOLD: &str = "the connections that live could not be told the credentials";
     let server = RedisServer::start();
     let mut raw = server.client();
