@@ -36,18 +36,18 @@ mod template;
 ///
 /// # Arguments
 ///
-/// | argument | meaning | default | consequence |
-/// |---|---|---|---|
-/// | `key = "..."` | the key to lock, see [the grammar](#key-templates) | required | calls with the same key exclude each other, including calls of different functions |
-/// | `lease = "15s"` | how long the store keeps the key without a renewal; 50ms to 24h | 30s | short: the key of a crashed holder is soon free. Long: the body survives longer outages of the store |
-/// | `wait = "5s"` | how long a call waits for the lock, including an outage of the store; 0s to 24h | 10s | afterwards the call fails with `Error::Busy` or `Error::Unavailable`; `"0s"` tries once |
-/// | `max_hold = "5m"` | how long the body may run | no limit | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
-/// | `min_hold = "10m"` | keeps a job from running twice within a period: after a success (`Ok`, or any value that is not a `Result`) the key stays taken until this long after the acquisition; up to 24h | freed when the body ends | a job that starts on two replicas a moment apart runs once, if `min_hold` covers the difference. An explicit `wait` must be shorter |
-/// | `min_replicas = 1` | how many replicas of the server must acknowledge the lock, and each renewal, before it counts | the manager's setting, 0 if unset | if the primary dies right after it granted the lock, the lock is lost only if none of these replicas is promoted. With too few replicas, the call fails with `Error::Unavailable` |
-/// | `manager = expr` | the `LockManager` to use: a manager, your own type that implements `AsLockManager`, or a reference, `Box` or `Arc` of these. A place or a value; it may mention `self` and the parameters, and is borrowed only until the body starts | the manager of `distlock::with_manager`, otherwise of `distlock::install` | without a manager, the call fails with `Error::NotInstalled` |
-/// | `on_lost = "cancel"` or `"finish"` | what happens to the body when the lock is lost | `"cancel"` | `"cancel"`: the body is dropped at its next await, and the call fails with `Error::Lost`. `"finish"`: the body runs to its end without the lock, and its result is returned; `current().is_held()` shows whether the lock is held |
-/// | `on_error = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` implements | required if the function does not return such a `Result`; it cannot capture parameters, because the body owns them |
-/// | `crate = ::path` | the path of the crate `distlock` | `::distlock` | required if `distlock` is renamed or re-exported; the path is absolute |
+/// | argument | values | consequences |
+/// |---|---|---|
+/// | `key` | a string in [the grammar](#key-templates) below; required | calls with the same key exclude each other, including calls of different functions |
+/// | `lease` | 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
+/// | `wait` | 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
+/// | `max_hold` | more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
+/// | `min_hold` | more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that starts on two replicas a moment apart runs once, if `min_hold` covers the difference. A success is `Ok`, or any value that is not a `Result` |
+/// | `min_replicas` | a number | if the primary dies right after it granted the lock, the lock is lost only if none of these replicas is promoted. With too few replicas, the call fails with `Error::Unavailable` |
+/// | `manager` | a manager, your own type that implements `AsLockManager`, or a reference, `Box` or `Arc` of these. A place or a value; it may mention `self` and the parameters | it is borrowed only until the body starts. Without a manager, the call fails with `Error::NotInstalled` |
+/// | `on_lost` | `"cancel"` or `"finish"` | `"cancel"`: the body is dropped at its next await, and the call fails with `Error::Lost`. `"finish"`: the body's own result is returned; `current().is_held()` shows whether the lock is held |
+/// | `on_error` | a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | required unless `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` implements; it cannot capture parameters, because the body owns them |
+/// | `crate` | an absolute path | required if `distlock` is renamed or re-exported |
 ///
 /// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, ordered from large to small:
 /// `"15s"`, `"500ms"`, `"1m30s"`. They are checked at compile time.

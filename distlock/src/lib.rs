@@ -1,5 +1,107 @@
-#![doc = include_str!("../README.md")]
-#![doc = include_str!("doc/features.md")]
+//! A distributed lock over Redis or Valkey: calls with the same key run one at a time, across
+//! tasks, processes and machines.
+//!
+//! Put the attribute [`distributed_lock`] on an `async fn`. Each call waits for the lock of its
+//! key, runs the body while a watchdog renews the lock, and releases the lock. If the lock is lost,
+//! the body is dropped at its next `.await`, and the call returns an [`Error`], unless you set
+//! `on_lost = "finish"`.
+//!
+//! ```
+//! use distlock::{LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "stock:<item>", lease = "15s", wait = "5s")]
+//! async fn take(item: u64, amount: u32) -> Result<i64, distlock::Error> {
+//!     let token = distlock::current().fencing_token().as_i64();
+//!     // With $1 = amount, $2 = token, $3 = item. A stale holder changes no row:
+//!     // UPDATE stock SET amount = amount - $1, fence = $2 WHERE item = $3 AND fence <= $2
+//!     Ok(token)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), distlock::Error> {
+//! // Once, at start-up. A store in this process; in production "redis://127.0.0.1:6379".
+//! distlock::install(LockManager::connect("memory:").await?)?;
+//!
+//! let (first, second) = tokio::join!(take(42, 1), take(42, 2)); // one after the other
+//! assert_ne!(first?, second?, "each acquisition has a token of its own");
+//!
+//! distlock::shutdown().await; // releases what is held, before `main` returns
+//! # Ok(()) }
+//! ```
+//!
+//! # Choose your path
+//!
+//! | you have | use | when the lock is lost |
+//! |---|---|---|
+//! | a function whose calls must exclude each other | [`distributed_lock`] | the body is stopped |
+//! | a block, or a key that is computed at run time | [`Lock::run`] | the body is stopped |
+//! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
+//! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |
+//! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |
+//! | tests of your service | [`LockManager::in_memory`], and [`testing`] for busy, unavailable and lost locks | you decide |
+//! | an operator's tool | [`LockManager::list`], [`inspect`](LockManager::inspect), [`revoke`](LockManager::revoke), or the [command line] | |
+//! | monitoring | [the module `metrics`](crate::metrics), [`observer`], spans and log lines through `tracing` | |
+//!
+//! Each of them needs a [`LockManager`], the client of one store. [`LockManager::connect`] takes a
+//! URL, [`LockManager::from_env`] reads it from `DISTLOCK_URL`, and [`LockManager::builder`] has
+//! all options. An annotated function uses the manager of its argument `manager`, otherwise of the
+//! surrounding [`with_manager`], otherwise the [`install`]ed one.
+//!
+//! # What a lock cannot do
+//!
+//! No lock can stop code that is already running. Code between two awaits, or in a paused process,
+//! can run on after its lock was lost. Let the resource reject it by its [`FencingToken`]. A server
+//! that loses the key can grant the lock twice. [Safety] shows which of these failures can affect
+//! you, and [SAFETY.md] states every guarantee with its conditions.
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `macros` | the attribute [`distributed_lock`] | on |
+//! | `axum` | [`Error`] is a response of axum 0.8, [with its status](Error#impl-IntoResponse-for-Error) | off |
+//! | `metrics` | metrics of every manager, through [the facade](https://docs.rs/metrics) of that name, and [bounds for histograms](crate::metrics::BUCKETS) | off |
+//! | `serde` | [`FencingToken`], [`Holder`], [`LockState`], [`ServerState`] and [`Waiter`] implement `Serialize` and `Deserialize` | off |
+//! | `testing` | the test kit [`testing`] | off |
+//! | `tls-native-roots` | `rediss://` URLs, with the certificates that the system trusts | off |
+//! | `tls-webpki-roots` | the same with Mozilla's certificates, which are built in | off |
+//! | `tls` | the same without any: each [`Tls`] needs a CA file | off |
+//!
+//! # Errors
+//!
+//! Each message names a remedy, and the key if the error has one.
+//!
+//! | predicate | variants | cause, and what became of the work |
+//! |---|---|---|
+//! | [`is_busy`](Error::is_busy) | [`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull) | other calls hold the lock or wait for it; the body did not run |
+//! | [`is_unavailable`](Error::is_unavailable) | [`Unavailable`](Error::Unavailable) | the store could not be used; the body did not run |
+//! | [`is_lost`](Error::is_lost) | [`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded) | the hold ended too early; [`BodyState`] shows how far the body came |
+//! | [`is_retryable`](Error::is_retryable) | those of the first row, and outages that can end by themselves | the body did not run, and the same call may succeed later |
+//! | none | all others | misuse, or a manager that was shut down |
+//!
+//! The predicates describe one locked call. A body that makes a second one may be half done.
+//!
+//! # Cancel safety
+//!
+//! - A call that is dropped while it waits leaves neither a lock nor a queue entry behind. It gives
+//!   up its place in the queue.
+//! - A call that is dropped while its body runs drops the body at its current await. The lock is
+//!   released in the background.
+//! - A dropped [`LockGuard`] releases its lock in the background, also outside of a runtime.
+//! - A release and a [`shutdown`] continue if their futures are dropped.
+//! - A spawned task inherits neither the lock nor the manager of [`with_manager`].
+//!
+//! [Cancellation, tasks and blocking code][cancellation] has every case, and most waiting methods
+//! have a section of their own.
+//!
+//! [cancellation]: https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md
+//! [command line]: https://github.com/distlock/distlock/blob/main/docs/operations/command-line.md
+//! [Safety]: https://github.com/distlock/distlock/blob/main/docs/safety.md
+//! [SAFETY.md]: https://github.com/distlock/distlock/blob/main/SAFETY.md
+//!
+//! [The book](https://github.com/distlock/distlock/blob/main/docs/README.md) explains how to choose
+//! keys and options, how to operate distlock, and how it compares.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[allow(missing_docs)]
 mod attribute;
@@ -28,6 +130,11 @@ mod util;
 #[allow(missing_docs)]
 #[path = "../../tests/inside/mod.rs"]
 pub mod __inside;
+
+/// Compiles and runs the code of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The items that generated code calls.
 #[doc(hidden)]

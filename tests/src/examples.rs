@@ -12,9 +12,16 @@ macro_rules! document {
     };
 }
 
+document!(cancellation, "guide/cancellation.md");
 document!(introduction, "README.md");
-document!(first_lock, "first-lock.md");
-document!(keys, "keys.md");
+document!(first_lock, "guide/first-lock.md");
+document!(keys, "guide/keys.md");
 document!(migration, "migration.md");
 document!(observing, "operations/observing.md");
-document!(testing, "testing.md");
+document!(testing, "guide/testing.md");
+document!(frameworks, "guide/frameworks.md");
+document!(recipe_cron, "recipes/cron.md");
+document!(recipe_leader, "recipes/leader.md");
+document!(recipe_outbox, "recipes/outbox.md");
+document!(recipe_payment, "recipes/payment.md");
+document!(recipe_tenant, "recipes/tenant.md");

@@ -8,7 +8,7 @@ use std::{env, fs};
 use distlock_tests::Commands;
 use distlock_tests::documents::{blocks, document, workspace};
 
-const CHAPTER: &str = "docs/first-lock.md";
+const CHAPTER: &str = "docs/guide/first-lock.md";
 
 /// Timeout for building the library and its dependencies, on a loaded machine.
 const TOO_LONG: Duration = Duration::from_secs(550);
@@ -108,15 +108,15 @@ impl Call {
         let mut calls = Vec::new();
         let mut running: Option<String> = None;
         for line in said.lines() {
-            if let Some((who, token)) = line.split_once(": begins, with token ") {
-                running = Some(who.to_owned());
+            if let Some((caller, token)) = line.split_once(": begins, with token ") {
+                running = Some(caller.to_owned());
                 let token = token.parse().expect("a token");
                 calls.push(Call {
                     token,
                     ended: false,
                 });
-            } else if let Some(who) = line.strip_suffix(": ends") {
-                let is_alone = running.take().is_some_and(|running| running == who);
+            } else if let Some(caller) = line.strip_suffix(": ends") {
+                let is_alone = running.take().is_some_and(|running| running == caller);
                 assert!(is_alone, "{line}, while another had begun, in\n{said}");
                 calls.last_mut().expect("it has begun").ended = true;
             }
