@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every suite with every saboteur, and writes to docs/saboteurs.md which test detects it. A
+# Runs every suite with every saboteur, and writes to docs/internals/saboteurs.md which test detects it. A
 # suite stops at its first failing test. An interrupted run continues from target/sabotage/found.
 # Needs an idle machine, because a failure under load would count as a detection.
 # usage: tests/sabotage/table.sh [SABOTEUR...]   (default: all; takes some hours)
@@ -105,7 +105,7 @@ for name; do
         first_failure "$one" "$name" >"$found/$name.$one.new"
         mv "$found/$name.$one.new" "$found/$name.$one"
         printf '%-28s %-12s %4d s  %s\n' "$name" "$one" $((SECONDS - start)) "$(cat "$found/$name.$one")"
-        table >docs/saboteurs.md
+        table >docs/internals/saboteurs.md
     done
 done
-table >docs/saboteurs.md
+table >docs/internals/saboteurs.md

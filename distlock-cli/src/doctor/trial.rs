@@ -26,7 +26,7 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
         Ok(_) => (
             Severity::Warning,
             "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
-             quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
+             quick hand-off (docs/internals/storage.md lists them), and let no proxy stand between that keeps messages back",
         ),
         Err(Error::Busy { .. }) => (
             Severity::Warning,
@@ -37,7 +37,7 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
             ..
         }) => (
             Severity::Error,
-            "give the user the rights that docs/storage.md lists",
+            "give the user the rights that docs/internals/storage.md lists",
         ),
         Err(
             Error::Config { .. }

@@ -120,7 +120,7 @@ mod tls {
 
     #[tokio::test]
     async fn works_as_documented() {
-        let commands = Commands::of("docs/topologies.md", "tls").instead_of(
+        let commands = Commands::of("docs/operations/topologies.md", "tls").instead_of(
             "cargo run -p distlock-cli --",
             env!("CARGO_BIN_EXE_distlock"),
         );

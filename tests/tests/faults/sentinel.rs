@@ -248,10 +248,10 @@ async fn a_replica_that_takes_writes_is_no_master() {
     assert_says(&refused, &[&address]);
 }
 
-/// The rights in docs/topologies.md suffice at a sentinel, and each of them is needed.
+/// The rights in docs/operations/topologies.md suffice at a sentinel, and each of them is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
-    let document = include_str!("../../../docs/topologies.md");
+    let document = include_str!("../../../docs/operations/topologies.md");
     let rule = document
         .lines()
         .find(|line| line.contains("&+switch-master"));

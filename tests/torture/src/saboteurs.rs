@@ -2,7 +2,7 @@
 //! pass with the intact lock. A checker that cannot fail proves nothing.
 //!
 //! The list has the saboteurs of `Rules::SABOTEURS` with an effect that a short run shows from
-//! outside. docs/saboteurs.md names the proof that catches each of the others.
+//! outside. docs/internals/saboteurs.md names the proof that catches each of the others.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

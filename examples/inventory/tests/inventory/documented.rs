@@ -1,4 +1,4 @@
-//! The commands of README.md and docs/topologies.md, run as a reader pastes them, with this build
+//! The commands of README.md and docs/operations/topologies.md, run as a reader pastes them, with this build
 //! in place of `cargo run`.
 
 use std::{env, fs};
@@ -7,12 +7,12 @@ use distlock_tests::Commands;
 
 use crate::{PROGRAM, TIMEOUT, assert_nothing_was_lost};
 
-/// Runs the commands of a block of docs/topologies.md.
+/// Runs the commands of a block of docs/operations/topologies.md.
 #[track_caller]
 fn works(name: &str) {
     let server = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     let envoy = env::var("DISTLOCK_ENVOY").unwrap_or_default();
-    let said = Commands::of("docs/topologies.md", name)
+    let said = Commands::of("docs/operations/topologies.md", name)
         .instead_of("cargo run --", PROGRAM)
         .instead_of_each("\"$(tests/servers/fetch.sh valkey-9.1)\"", &server)
         .instead_of_each("\"$(tests/servers/fetch.sh envoy-1.40)\"", &envoy)

@@ -100,11 +100,11 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
 /// The documented line, which lists only these differences.
 #[test]
 fn the_documented_line_is_this_one() {
-    let page = include_str!("../../../../docs/storage.md");
+    let page = include_str!("../../../../docs/internals/storage.md");
     let line = format!(
         "{}\n    {}",
         LESS.join(" ").replace('+', "-"),
         MORE.join(" ")
     );
-    assert!(page.contains(&line), "docs/storage.md lacks:\n{line}");
+    assert!(page.contains(&line), "docs/internals/storage.md lacks:\n{line}");
 }

@@ -1,4 +1,4 @@
-//! Keeps `tests/FAULTS.md` and `docs/topologies.md` correct: every row has tests, and they exist.
+//! Keeps `tests/FAULTS.md` and `docs/operations/topologies.md` correct: every row has tests, and they exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const TABLE: &str = include_str!("../../../FAULTS.md");
 
-const GUIDE: &str = include_str!("../../../../docs/topologies.md");
+const GUIDE: &str = include_str!("../../../../docs/operations/topologies.md");
 
 /// The modules that the macros of the conformance suite make, which run one function on several
 /// stores.

@@ -7,7 +7,7 @@ pub(crate) const PASSWORD: &str = "torture";
 
 const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-/// The rights that docs/storage.md lists.
+/// The rights that docs/internals/storage.md lists.
 const RIGHTS: &[&str] = &[
     "eval",
     "evalsha",
@@ -48,7 +48,7 @@ const MORE_IN_CLUSTER: &[&str] = &[
 /// The rights listed for a single server but not for a cluster.
 const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
 
-/// The rights at sentinels that docs/topologies.md lists.
+/// The rights at sentinels that docs/operations/topologies.md lists.
 const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
 
 /// Adds the user to a server, with `more` in addition to the usual rights.
