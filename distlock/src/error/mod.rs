@@ -229,7 +229,7 @@ impl Error {
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let hung = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await;
+    /// let hung = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await;
     /// assert!(hung.is_err_and(|error| error.is_lost()));
     /// # Ok(()) }
     /// ```

@@ -246,7 +246,7 @@ impl TestLocks {
     /// # async fn main() {
     /// # let locks = TestLocks::new();
     /// let lock = locks.manager().lock("report");
-    /// let work = tokio::spawn(async move { lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await });
+    /// let work = tokio::spawn(async move { lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await });
     /// locks.wait_until_held("report").await;
     /// assert!(!work.is_finished());
     /// # }

@@ -17,7 +17,7 @@ async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
         if url.starts_with("rediss") {
             builder = builder.tls(Tls::new());
         }
-        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect(&url).await;
+        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect(url).await;
         let error = connected.err();
         let error = error.unwrap_or_else(|| panic!("{state}: {url} was connected to"));
         println!("{state}: {error}");

@@ -185,7 +185,7 @@ async fn how_a_hold_ends() {
             match end {
                 "cancelled" => {
                     let body =
-                        lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
+                        lock.run(async |_| std::future::pending::<Result<(), Error>>().await);
                     assert!(tokio::time::timeout(ms(100), body).await.is_err());
                 }
                 "panicked" => {
@@ -195,7 +195,7 @@ async fn how_a_hold_ends() {
                 _ => {
                     let lock = lock.max_hold(ms(100));
                     let body =
-                        lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
+                        lock.run(async |_| std::future::pending::<Result<(), Error>>().await);
                     assert!(body.await.unwrap_err().is_lost());
                 }
             }

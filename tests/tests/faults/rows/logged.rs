@@ -86,7 +86,7 @@ async fn connect_as_app(url: &str, file: &str) -> LockManager {
         async move { Ok(Credentials::new("app", password?)) }
     });
     let builder = builder.credentials_refresh_interval(ms(1_000));
-    builder.connect(&url).await.expect("the server is up")
+    builder.connect(url).await.expect("the server is up")
 }
 
 /// A process that logs at INFO, and its server.
