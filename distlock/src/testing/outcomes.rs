@@ -52,7 +52,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "it sets nothing before it is told what: `busy`, `unavailable`, `lost_after`, ..."]
+#[must_use = "no outcome is set until one is chosen: `busy`, `unavailable`, `lost_after`, ..."]
 pub struct Outcomes<'a> {
     store: &'a TestStore,
     target: Target,

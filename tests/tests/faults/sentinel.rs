@@ -315,7 +315,7 @@ async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
     let refused = refused.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
     let stray_port = stray.port().to_string();
-    assert_says(&refused, &["do not agree where the master is", &stray_port]);
+    assert_says(&refused, &["disagree about the primary", &stray_port]);
     taken_once(&manager, "k").await;
     assert!(stray.client().keys("*").is_empty());
 }

@@ -163,7 +163,7 @@ async fn a_long_wait_is_reported_once() {
         let told = lines(&label, Level::INFO, 1).await;
         assert_eq!(told.len(), 1, "{told:?}");
         let line = &told[0];
-        assert!(line.says("a call waits for long"), "{line:?}");
+        assert!(line.says("still waiting for the lock"), "{line:?}");
         assert!(line.fields["holder"].contains("holder"), "{line:?}");
         assert!(!line.fields.contains_key("key"), "nobody chose to show it");
         let queued = lines(&label, Level::DEBUG, 1).await;

@@ -67,7 +67,7 @@ async fn a_kit_is_made_with_settings() {
 }
 
 #[test]
-#[should_panic(expected = "the test kit needs a tokio runtime")]
+#[should_panic(expected = "`TestLocks` could not be created")]
 fn without_a_runtime_it_says_what_it_needs() {
     let _locks = TestLocks::new();
 }

@@ -20,7 +20,7 @@ pub(crate) async fn until_logged(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let told = tried.unwrap_err().to_string();
-        told.contains("1 of 3 servers can be used") && says.iter().all(|says| told.contains(says))
+        told.contains("1 of 3 servers are usable") && says.iter().all(|says| told.contains(says))
     })
     .await;
 }

@@ -139,7 +139,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
         (
             &strange,
             nobodys.trust.tls(),
-            &["signed by nobody who is trusted here", "Tls::ca_file"],
+            &["signed by a CA that is not trusted here", "Tls::ca_file"],
         ),
         // Not signed by a root of the system either, if it has some.
         (&strange, Tls::new(), &["Tls::ca_file"]),
