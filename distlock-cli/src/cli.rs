@@ -43,7 +43,7 @@ impl Cli {
         {
             let dashes = run.command.get(1).is_some_and(|word| word == "--");
             if !dashes || run.command.len() < 3 {
-                let text = "the key is missing: write `distlock run KEY -- COMMAND`";
+                let text = "missing key: write `distlock run KEY -- COMMAND`";
                 return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, text));
             }
             let key = run.command.remove(0).into_string().map_err(|_| {
