@@ -82,8 +82,8 @@ impl Outage {
     }
 }
 
-/// The detail of an outage and its remedy. The remedy of the kind is added unless the detail has one
-/// of its own, which follows a semicolon.
+/// The detail of an outage and its remedy. The remedy of the kind is added unless the detail has
+/// its own, which follows a semicolon.
 pub(crate) struct WithRemedy<'a>(pub(crate) Outage, pub(crate) &'a str);
 
 impl fmt::Display for WithRemedy<'_> {
