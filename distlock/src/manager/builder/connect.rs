@@ -156,9 +156,9 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().client_name("checkout-3"); let locks =
-    /// builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet let error =
-    /// locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+    /// let builder = LockManager::builder().client_name("checkout-3");
+    /// let locks = builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet
+    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
     /// assert!(error.is_unavailable(), "it tried for so long");
     /// # Ok(()) }
     /// ```
