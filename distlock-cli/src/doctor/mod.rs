@@ -79,6 +79,6 @@ fn as_text(diagnostics: &[Diagnostic]) -> String {
             .count()
     };
     let [ok, warnings, errors] = [Severity::Ok, Severity::Warning, Severity::Error].map(count);
-    let _ = writeln!(text, "{ok} ok, {warnings} warnings, {errors} errors");
+    let _ = writeln!(text, "ok: {ok}, warnings: {warnings}, errors: {errors}");
     text
 }

@@ -8,32 +8,39 @@ use serde_json::Value;
 
 use crate::kit::{SOON, distlock, json, output, page, refused, text};
 
-/// Returns all findings, and the exit code.
+/// Returns all diagnostics, and the exit code.
 #[track_caller]
-fn all_findings(url: &str) -> (Vec<Value>, i32) {
+fn all_diagnostics(url: &str) -> (Vec<Value>, i32) {
     let ended = output(&mut distlock(url, "--json doctor"));
     let object = json(&text(&ended.stdout));
     let code = ended.status.code().expect("a code");
     assert_eq!(object["has_errors"], code == 1, "{object}");
-    let findings = object["diagnostics"].as_array();
-    (findings.expect("a list").clone(), code)
+    let diagnostics = object["diagnostics"].as_array();
+    (diagnostics.expect("a list").clone(), code)
 }
 
-/// Returns the verdict and the finding of each check, and the exit code.
+/// Returns the severity and the diagnostic of each check, and the exit code.
 #[track_caller]
-fn findings(url: &str) -> (BTreeMap<String, (String, String)>, i32) {
-    let (findings, code) = all_findings(url);
-    let of = |finding: &Value, name: &str| finding[name].as_str().expect("a text").to_owned();
-    let by_check = findings.iter().map(|finding| {
-        let verdict = of(finding, "severity");
-        assert_eq!(verdict == "ok", of(finding, "help").is_empty(), "{finding}");
-        (of(finding, "check"), (verdict, of(finding, "message")))
+fn diagnostics(url: &str) -> (BTreeMap<String, (String, String)>, i32) {
+    let (diagnostics, code) = all_diagnostics(url);
+    let of = |diagnostic: &Value, name: &str| diagnostic[name].as_str().expect("a text").to_owned();
+    let by_check = diagnostics.iter().map(|diagnostic| {
+        let severity = of(diagnostic, "severity");
+        assert_eq!(
+            severity == "ok",
+            of(diagnostic, "help").is_empty(),
+            "{diagnostic}"
+        );
+        (
+            of(diagnostic, "check"),
+            (severity, of(diagnostic, "message")),
+        )
     });
     (by_check.collect(), code)
 }
 
 #[track_caller]
-fn verdict<'a>(found: &'a BTreeMap<String, (String, String)>, check: &str) -> &'a str {
+fn severity<'a>(found: &'a BTreeMap<String, (String, String)>, check: &str) -> &'a str {
     let known = found.get(check);
     &known.unwrap_or_else(|| panic!("no {check} in {found:?}")).0
 }
@@ -43,28 +50,28 @@ fn a_server_that_is_set_up_well_is_good() {
     let server = RedisServer::builder().append_only().start();
     let mut client = server.client();
     client.cmd(&["CONFIG", "SET", "appendfsync", "always"]);
-    let (found, code) = findings(&server.url());
+    let (found, code) = diagnostics(&server.url());
     assert_eq!(code, 0, "{found:?}");
     // Without the latency, because it depends on the load of this machine.
     let checks = "version eviction clients persistence replicas messages rights clock";
     for check in checks.split(' ') {
-        assert_eq!(verdict(&found, check), "ok", "{check}: {found:?}");
+        assert_eq!(severity(&found, check), "ok", "{check}: {found:?}");
     }
-    assert!(found["locking"].1.contains("handed on"), "{found:?}");
+    assert!(found["locking"].1.contains("handed off"), "{found:?}");
     assert!(found["latency"].1.contains("20 round trips"), "{found:?}");
     let shown = page(&mut distlock(&server.url(), "doctor"));
     assert!(
-        shown.contains("ok       eviction") && shown.contains("0 errors"),
+        shown.contains("ok       eviction") && shown.contains("errors: 0"),
         "{shown}"
     );
 }
 
 #[test]
-fn each_setting_has_its_verdict() {
+fn each_setting_has_its_severity() {
     let server = RedisServer::start();
     let mut client = server.client();
     assert_eq!(
-        verdict(&findings(&server.url()).0, "persistence"),
+        severity(&diagnostics(&server.url()).0, "persistence"),
         "warning"
     );
     for (setting, value, check, expected) in [
@@ -84,8 +91,8 @@ fn each_setting_has_its_verdict() {
         ),
     ] {
         client.cmd(&["CONFIG", "SET", setting, value]);
-        let (found, code) = findings(&server.url());
-        let seen = (verdict(&found, check), code == 1);
+        let (found, code) = diagnostics(&server.url());
+        let seen = (severity(&found, check), code == 1);
         assert_eq!(seen, (expected, expected == "error"), "{setting} {value}");
     }
     page(&mut distlock(&server.url(), "doctor"));
@@ -101,9 +108,9 @@ fn a_replica_may_be_promoted_without_a_lock() {
         told.text()
             .is_some_and(|told| told.contains("state=online"))
     });
-    let (found, code) = findings(&server.url());
+    let (found, code) = diagnostics(&server.url());
     assert_eq!(
-        (verdict(&found, "replicas"), code),
+        (severity(&found, "replicas"), code),
         ("warning", 0),
         "{found:?}"
     );
@@ -121,10 +128,10 @@ fn user_without(server: &RedisServer, rights: &str) -> String {
 fn missing_rights_are_reported() {
     let server = RedisServer::start();
     let url = user_without(&server, "-config -info");
-    let (found, code) = findings(&url);
+    let (found, code) = diagnostics(&url);
     assert_eq!(code, 0, "{found:?}");
     for check in ["rights", "version", "eviction", "persistence", "messages"] {
-        assert_eq!(verdict(&found, check), "warning", "{check}: {found:?}");
+        assert_eq!(severity(&found, check), "warning", "{check}: {found:?}");
     }
     assert!(found["rights"].1.contains("CONFIG GET"), "{found:?}");
     let shown = page(&mut distlock(&url, "doctor"));
@@ -134,9 +141,9 @@ fn missing_rights_are_reported() {
 #[test]
 fn a_right_that_locks_need_is_missed() {
     let server = RedisServer::start();
-    let (found, code) = findings(&user_without(&server, "-zadd"));
+    let (found, code) = diagnostics(&user_without(&server, "-zadd"));
     assert_eq!(
-        (verdict(&found, "locking"), code),
+        (severity(&found, "locking"), code),
         ("error", 1),
         "{found:?}"
     );
@@ -168,10 +175,10 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
         ("quorum", "4", "error", "quorum 4 of 3"),
     ] {
         set(option, value);
-        // `findings` keeps the last finding of a check, and this sentinel is the last in the URL.
-        let (found, code) = findings(&all.url());
+        // `diagnostics` keeps the last diagnostic of a check, and this sentinel is the last in the URL.
+        let (found, code) = diagnostics(&all.url());
         assert_eq!(
-            verdict(&found, "failover"),
+            severity(&found, "failover"),
             expected,
             "{option} {value}: {found:?}"
         );
@@ -183,48 +190,59 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
 #[test]
 fn every_primary_of_a_cluster_is_asked() {
     let cluster = RedisCluster::start(3);
-    let (findings, code) = all_findings(&cluster.url());
-    assert_eq!(code, 0, "{findings:?}");
+    let (diagnostics, code) = all_diagnostics(&cluster.url());
+    assert_eq!(code, 0, "{diagnostics:?}");
     for node in cluster.nodes() {
         let port = node.port().to_string();
         let of_it = |check: &str| {
-            let is_it = |finding: &&Value| {
-                finding["check"] == check
-                    && finding["server"]
+            let is_it = |diagnostic: &&Value| {
+                diagnostic["check"] == check
+                    && diagnostic["server"]
                         .as_str()
                         .is_some_and(|server| server.contains(&port))
             };
-            let finding = findings.iter().find(is_it);
-            let finding = finding.unwrap_or_else(|| panic!("no {check} of {port}: {findings:?}"));
-            finding["severity"].clone()
+            let diagnostic = diagnostics.iter().find(is_it);
+            let diagnostic =
+                diagnostic.unwrap_or_else(|| panic!("no {check} of {port}: {diagnostics:?}"));
+            diagnostic["severity"].clone()
         };
         assert_eq!(of_it("coverage"), "ok", "the kit has it so");
         assert_eq!(of_it("messages-when-down"), "ok");
         node.client()
             .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
     }
-    let (found, _) = self::findings(&cluster.url());
-    assert_eq!(verdict(&found, "coverage"), "warning");
+    let (found, _) = self::diagnostics(&cluster.url());
+    assert_eq!(severity(&found, "coverage"), "warning");
 }
 
 #[test]
 fn a_server_of_a_quorum_that_is_down_is_bad() {
     let servers = RedisQuorum::start(3);
     servers.vote("distlock");
-    let count = |findings: &[Value], check: &str| {
-        let of_it = findings.iter().filter(|finding| finding["check"] == check);
+    let count = |diagnostics: &[Value], check: &str| {
+        let of_it = diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic["check"] == check);
         of_it.count()
     };
-    let (findings, code) = all_findings(&servers.url());
-    assert_eq!((code, count(&findings, "version")), (0, 3), "{findings:?}");
+    let (diagnostics, code) = all_diagnostics(&servers.url());
+    assert_eq!(
+        (code, count(&diagnostics, "version")),
+        (0, 3),
+        "{diagnostics:?}"
+    );
     servers.server(1).kill();
-    let (findings, code) = all_findings(&servers.url());
-    assert_eq!((code, count(&findings, "version")), (1, 2), "{findings:?}");
-    assert_eq!(count(&findings, "connection"), 1, "{findings:?}");
+    let (diagnostics, code) = all_diagnostics(&servers.url());
+    assert_eq!(
+        (code, count(&diagnostics, "version")),
+        (1, 2),
+        "{diagnostics:?}"
+    );
+    assert_eq!(count(&diagnostics, "connection"), 1, "{diagnostics:?}");
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_no_finding() {
+fn a_store_that_cannot_be_reached_is_an_error() {
     let server = RedisServer::start();
     server.kill();
     // The URL argument is used, not that of the environment.
