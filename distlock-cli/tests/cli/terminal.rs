@@ -115,7 +115,7 @@ fn the_keys_for_an_interrupt_and_a_stop_are_the_command_s() {
     terminal.shows("first\r\nfirst");
     // Ctrl-Z, which must not stop the program while it has a lock.
     terminal.types("\u{1a}");
-    terminal.shows("it goes on");
+    terminal.shows("it continues");
     terminal.types("second\n");
     terminal.shows("second\r\nsecond");
     // Ctrl-C.
