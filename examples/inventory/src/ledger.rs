@@ -220,7 +220,7 @@ impl Ledger {
     /// Returns all calls, and marks lost updates.
     ///
     /// What is left of an item was written by one call, which had read what another call wrote, and
-    /// so on. A call that is not in this chain was overwritten by one that had not read its update.
+    /// so on. The update of a call outside this chain is lost: the final stock does not include it.
     pub(crate) fn calls(&self) -> Vec<Call> {
         let mut kept = HashSet::new();
         for item in self.items.values() {

@@ -48,7 +48,7 @@ pub(crate) fn draw(setting: &str, reports: &[Report]) -> String {
             530.0,
             "w0 lost",
             12.0,
-            "overwritten unread: its update is lost",
+            "its update is lost: the final stock does not include it",
         ),
     ] {
         svg.rect(class, x, 94.0 - height / 2.0, 22.0, height);
