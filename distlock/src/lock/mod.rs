@@ -353,12 +353,14 @@ impl Lock {
     /// ```
     /// # use distlock::{LockManager, Error};
     /// # async fn f() -> Result<(), Error> {
-    /// let manager = LockManager::in_memory();
-    /// let text = manager.lock("report").run(async |held| {
-    ///     let text = tokio::fs::read_to_string("Cargo.toml").await?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(format!("{}: {text}", held.fencing_token()))
-    /// });
-    /// assert!(text.await.is_ok_and(|text| text.contains(": [package]")));
+    /// # let locks = LockManager::in_memory();
+    /// let lock = locks.lock("report");
+    /// let rows = lock.run(async |held| {
+    ///     let rows: u64 = "7".parse()?;
+    ///     held.check()?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(rows)
+    /// }).await;
+    /// assert!(rows.is_ok_and(|rows| rows == 7));
     /// # Ok(()) }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
     /// ```
