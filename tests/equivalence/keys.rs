@@ -119,7 +119,11 @@ impl Keys {
             }
         };
         let queue: Vec<_> = pairs(&reply[3]).map(entry).collect();
-        assert_eq!(queue.len(), entries.len(), "entries of nobody: {entries:?}");
+        assert_eq!(
+            queue.len(),
+            entries.len(),
+            "entries without a place: {entries:?}"
+        );
         // A client that finds no mark does not check the queue.
         let fence = text(7);
         assert!(

@@ -167,7 +167,7 @@ impl Both<'_> {
             if !messages.is_empty() {
                 kinds.extend(messages.iter().map(|message| match message {
                     StoreEvent::Granted(_) => "granted",
-                    _ => "told to stop",
+                    _ => "revocation received",
                 }));
                 self.messages(client, messages).await?;
             }

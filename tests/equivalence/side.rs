@@ -108,7 +108,7 @@ impl InMemory {
     }
 
     /// Returns a pick of the same owner by number.
-    pub(super) fn who(&self, pick: Pick, key: &LockKey) -> Pick {
+    pub(super) fn by_number(&self, pick: Pick, key: &LockKey) -> Pick {
         let found = match pick.by {
             By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
             By::Waiting(nth) => self.waiting(nth, key),
@@ -155,10 +155,10 @@ impl InMemory {
             return false;
         };
         let queue = self.snapshot(&keys[key]).queue;
-        let who = owner_text(&self.clients[pick.client], pick.owner);
+        let owner = owner_text(&self.clients[pick.client], pick.owner);
         matches!(act, Act::Ask { .. })
             && queue.len() >= MAX_WAITERS[pick.client] as usize
-            && queue.iter().all(|entry| entry.owner != who)
+            && queue.iter().all(|entry| entry.owner != owner)
     }
 
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.

@@ -49,17 +49,17 @@ impl Step {
     ) -> Self {
         let mut op = *op;
         match &mut op {
-            Op::Act { pick, key, .. } => *pick = memory.who(*pick, &keys[*key]),
+            Op::Act { pick, key, .. } => *pick = memory.by_number(*pick, &keys[*key]),
             Op::Renew { picks, .. } => {
                 for (pick, key) in picks.iter_mut().zip(keys) {
-                    *pick = memory.who(*pick, key);
+                    *pick = memory.by_number(*pick, key);
                 }
             }
-            Op::Enter { whose, key, count } => {
+            Op::Enter { client, key, count } => {
                 // Numbers that the clients' own owners do not use.
                 let first = 1_000 * (number as Owner + 1);
                 return Step::Enter {
-                    client: memory.client(*whose),
+                    client: memory.client(*client),
                     key: *key,
                     owners: first..first + *count,
                 };
@@ -140,8 +140,8 @@ impl Step {
                 let client = picks[0].client;
                 let renewal = |key: usize| {
                     let owner = picks[key].owner;
-                    let told = seen.told(client, key, owner);
-                    let token = told.map_or(1, FencingToken::get) + u64::from(!right[key]);
+                    let received = seen.received_token(client, key, owner);
+                    let token = received.map_or(1, FencingToken::get) + u64::from(!right[key]);
                     Renewal {
                         key: keys[key].clone(),
                         owner,

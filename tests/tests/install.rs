@@ -176,7 +176,7 @@ fn the_environment_names_a_store() {
     scenario("set", &[url, name("default"), password]);
     scenario("refused", &[url]);
     scenario("refused", &[url, name("default")]);
-    scenario("refused", &[url, name("nobody"), password]);
+    scenario("refused", &[url, name("absent"), password]);
 
     scenario("unset", &[]);
     scenario("refused", &[("DISTLOCK_URL", "")]);

@@ -82,8 +82,8 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
     // The job counts as done nevertheless.
     assert_eq!(first.wait(SOON).code(), Some(0));
     let mail = std::fs::read_to_string(mails).expect("a text");
-    let told = "jobs:report: done, but not kept from others for 3600 s after it";
-    assert!(mail.contains(told), "{mail}");
+    let message = "jobs:report: done, but not kept from others for 3600 s after it";
+    assert!(mail.contains(message), "{mail}");
     assert!(mail.contains("(code 118): distlock: "), "{mail}");
     assert_eq!(mail.lines().count(), 1, "{mail}");
 

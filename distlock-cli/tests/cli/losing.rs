@@ -68,10 +68,10 @@ impl Scene {
 }
 
 /// Returns a script that beats until SIGTERM, and records the signal.
-fn that_hears(beats: &Path, told: &Path) -> String {
+fn script_that_handles_sigterm(beats: &Path, signalled: &Path) -> String {
     format!(
         "trap 'echo > \"{}\"; exit 0' TERM; {}",
-        told.display(),
+        signalled.display(),
         heartbeat(beats)
     )
 }
@@ -86,20 +86,23 @@ fn that_is_deaf(beats: &Path) -> String {
 async fn was_signalled(how: &str, script: fn(&Path, &Path) -> String) -> bool {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
-    let told = scene.file("told");
-    let script = script(&scene.file("beats"), &told);
+    let signalled = scene.file("signalled");
+    let script = script(&scene.file("beats"), &signalled);
     let mut worker = scene.start(&proxy.url(), how, &script);
     proxy.black_hole(true);
     scene
         .no_process_lives_when_another_client_has_the_lock()
         .await;
     assert_eq!(worker.wait(SOON).code(), Some(118));
-    told.exists()
+    signalled.exists()
 }
 
 #[tokio::test]
 async fn a_command_that_handles_sigterm_gets_it_in_time() {
-    assert!(was_signalled("term", that_hears).await, "it was not told");
+    assert!(
+        was_signalled("term", script_that_handles_sigterm).await,
+        "it got no SIGTERM"
+    );
 }
 
 #[tokio::test]
@@ -109,7 +112,10 @@ async fn a_command_that_ignores_sigterm_is_killed_in_time() {
 
 #[tokio::test]
 async fn on_lost_kill_sends_no_other_signal() {
-    assert!(!was_signalled("kill", that_hears).await, "it was told");
+    assert!(
+        !was_signalled("kill", script_that_handles_sigterm).await,
+        "it got SIGTERM"
+    );
 }
 
 #[tokio::test]
@@ -142,10 +148,10 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
 async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
-    let (beats_file, told) = (scene.file("beats"), scene.file("told"));
+    let (beats_file, signalled) = (scene.file("beats"), scene.file("signalled"));
     let script = format!(
         "trap 'echo > \"{}\"' TERM; {}",
-        told.display(),
+        signalled.display(),
         heartbeat(&beats_file)
     );
     let stderr = scene.file("stderr");
@@ -154,7 +160,7 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     let mut worker = Worker::spawn(&mut command);
     eventually(SOON, || !beats(&beats_file).is_empty());
     proxy.black_hole(true);
-    eventually(SOON, || told.exists());
+    eventually(SOON, || signalled.exists());
     worker.stop_process();
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     signal(keeper, Signal::SIGSTOP);

@@ -164,10 +164,10 @@ fn stdin_and_stdout_are_the_command_s() {
 fn the_result_of_a_run_is_json() {
     let server = RedisServer::start();
     let (code_, stderr) = code(&mut shell(&server.url(), "--json run k", "exit 4"));
-    let told = json(&stderr);
-    assert_eq!((code_, &told["run"]["code"]), (4, &4.into()));
-    assert_eq!(told["run"]["key"], "k");
-    assert_eq!(told["run"]["failure"], serde_json::Value::Null);
+    let result = json(&stderr);
+    assert_eq!((code_, &result["run"]["code"]), (4, &4.into()));
+    assert_eq!(result["run"]["key"], "k");
+    assert_eq!(result["run"]["failure"], serde_json::Value::Null);
     server.kill();
     let line = "--json --connect-timeout 200ms run k -- true";
     let (_, stderr) = code(&mut distlock(&server.url(), line));

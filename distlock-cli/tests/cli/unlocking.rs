@@ -95,9 +95,9 @@ async fn a_command_is_stopped_before_its_revoked_lock_is_free() {
     for listens in [true, false] {
         let server = RedisServer::start();
         let dir = tempfile::tempdir().expect("a directory");
-        let (file, told) = (dir.path().join("beats"), dir.path().join("told"));
+        let (file, signalled) = (dir.path().join("beats"), dir.path().join("signalled"));
         let trap = match listens {
-            true => format!("echo > {}; exit 0", told.display()),
+            true => format!("echo > {}; exit 0", signalled.display()),
             false => String::new(),
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
@@ -115,6 +115,6 @@ async fn a_command_is_stopped_before_its_revoked_lock_is_free() {
             "it lived longer"
         );
         assert_eq!(worker.wait(SOON).code(), Some(118));
-        assert_eq!(told.exists(), listens);
+        assert_eq!(signalled.exists(), listens);
     }
 }

@@ -80,7 +80,7 @@ impl Sent {
     fn role(&self) -> Role {
         match &self.0[..] {
             [Request::Run { .. }, ..] => Role::Renewals,
-            [Request::WhoAmI] => Role::Lane,
+            [Request::WhoAmI] => Role::RuntimeConnection,
             _ => Role::Commands,
         }
     }
@@ -124,8 +124,8 @@ impl Wire {
     }
 
     /// Returns true for a runtime connection, even after the client has closed it.
-    pub(super) fn is_lane(&self) -> bool {
-        lock(&self.state).role == Some(Role::Lane)
+    pub(super) fn is_runtime_connection(&self) -> bool {
+        lock(&self.state).role == Some(Role::RuntimeConnection)
     }
 
     pub(super) fn is_silent(&self) -> bool {

@@ -29,7 +29,7 @@ pub(crate) struct Applied<'a> {
     /// The id under which the client sent it.
     pub(crate) id: &'a ClientId,
     /// The receiver of grants to that id.
-    pub(crate) told: Told,
+    pub(crate) grant_receiver: GrantReceiver,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
     /// The state of each key of the operation, before and after.
@@ -38,12 +38,12 @@ pub(crate) struct Applied<'a> {
 
 /// The receiver of grants to the id under which a command was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum GrantReceiver {
     /// The connection on which the command was sent.
-    Itself,
+    SameConnection,
     /// Perhaps another connection; the command was sent on a runtime connection.
-    Another,
-    Nobody,
+    OtherConnection,
+    None,
 }
 
 /// The only server of a simulation.
@@ -141,7 +141,7 @@ impl FaultyServer {
         &self,
         client: usize,
         (id, op): (&ClientId, &Op),
-        told: Told,
+        grant_receiver: GrantReceiver,
         store: &MemoryStore,
     ) -> Said {
         let keys = op.keys();
@@ -158,7 +158,7 @@ impl FaultyServer {
         let applied = Applied {
             client,
             id,
-            told,
+            grant_receiver,
             op,
             answer: &answer,
             effects,

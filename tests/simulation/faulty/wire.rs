@@ -188,7 +188,7 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
                 &script.source
             }
     });
-    let script = known.unwrap_or_else(|| panic!("nobody sends this: {named}"));
+    let script = known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
         (0, _) => Run::Nothing,
@@ -244,11 +244,11 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
         }
         ScriptId::Renew => {
             let keys: Vec<_> = (0..keys).map(|_| words.lock(&["lock"])).collect();
-            let mut whose = None;
+            let mut sender = None;
             let renewals = keys.into_iter().map(|key| {
                 let (of, token) = words.next().split_once(' ').unwrap();
                 let (client, owner) = owner(of);
-                assert_eq!(*whose.get_or_insert(client.clone()), client);
+                assert_eq!(*sender.get_or_insert(client.clone()), client);
                 Renewal {
                     key,
                     owner,
@@ -258,7 +258,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                 }
             });
             let renewals = renewals.collect();
-            (whose.unwrap(), Op::Renew(renewals))
+            (sender.unwrap(), Op::Renew(renewals))
         }
         ScriptId::Release => {
             assert_eq!(keys, 4);
@@ -275,8 +275,8 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             words.expect(FENCE_TTL);
             let look = |key| {
                 let owners = (0..words.number()).map(|_| {
-                    let (whose, owner) = words.owner();
-                    assert_eq!(whose, client);
+                    let (owner_client, owner) = words.owner();
+                    assert_eq!(owner_client, client);
                     owner
                 });
                 let owners = owners.collect();
@@ -285,7 +285,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             let looks = keys.into_iter().map(look).collect();
             (client, Op::Look(looks))
         }
-        other => panic!("nobody does this: {other:?}"),
+        other => panic!("no client runs this: {other:?}"),
     }
 }
 

@@ -109,12 +109,12 @@ impl Connection {
         let mut buffer = Vec::new();
         loop {
             // Checked before and after the read: data in flight when the rule is set must not pass.
-            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
+            until(&mut rules, |rules| !rules.switches(self.id, way).stalled).await;
             let read = socket.read_buf(&mut buffer).await.unwrap_or(0);
-            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
+            until(&mut rules, |rules| !rules.switches(self.id, way).stalled).await;
             if read == 0 {
                 // While data is dropped, the end of the stream is withheld too.
-                until(&mut rules, |rules| !rules.lane(self.id, way).drop).await;
+                until(&mut rules, |rules| !rules.switches(self.id, way).drop).await;
                 return;
             }
             let Ok(bytes) = self.sieve(&mut buffer, way) else {
@@ -139,7 +139,7 @@ impl Connection {
 
     fn delay(&self, way: Direction) -> Duration {
         let rules = self.shared.rules.borrow();
-        let delay = rules.lane(self.id, way).delay;
+        let delay = rules.switches(self.id, way).delay;
         if way == Direction::ToServer && !self.filter().subscribed {
             return delay + rules.unsubscribed_delay;
         }
@@ -231,7 +231,7 @@ impl Connection {
     async fn gate(&self, way: Direction) {
         let mut rules = self.shared.rules.subscribe();
         let mut control = self.control.subscribe();
-        until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
+        until(&mut rules, |rules| !rules.switches(self.id, way).stalled).await;
         if way == Direction::ToServer {
             until(&mut control, |control| !control.held).await;
         }
@@ -246,7 +246,7 @@ impl Connection {
         let mut rest = bytes;
         while !rest.is_empty() {
             // Read for every piece, so that a drip can end in the middle of a chunk.
-            let drip = self.shared.rules.borrow().lane(self.id, way).drip;
+            let drip = self.shared.rules.borrow().switches(self.id, way).drip;
             let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
             let (piece, later) = rest.split_at(size.min(rest.len()));
             socket.write_all(piece).await?;

@@ -198,7 +198,7 @@ impl ProxyHandle {
 
     /// Delays everything by `delay` and keeps the order. Zero ends it.
     pub fn delay(&self, way: Way, delay: Duration) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
+        self.rules(|rules| rules.change_switches(way, |switches| switches.delay = delay));
     }
 
     /// Delays requests by `delay` on connections that have not subscribed to anything. Other
@@ -211,7 +211,7 @@ impl ProxyHandle {
     ///
     /// A TCP stream cannot have a gap: after a loss, it is reset once data would flow on it again.
     pub fn drop_data(&self, way: Way, on: bool) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.drop = on));
+        self.rules(|rules| rules.change_switches(way, |switches| switches.drop = on));
     }
 
     /// Applies [`ProxyHandle::drop_data`] to both directions.
@@ -222,13 +222,13 @@ impl ProxyHandle {
     /// Stops reading (half-open), so that data waits in the sender's socket buffers. No data is
     /// lost: it arrives once reading resumes.
     pub fn stop_reading(&self, way: Way, on: bool) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.stalled = on));
+        self.rules(|rules| rules.change_switches(way, |switches| switches.stalled = on));
     }
 
     /// Forwards `bytes` at a time with pauses of `every` between them. Zero bytes end it.
     pub fn drip(&self, way: Way, bytes: usize, every: Duration) {
         let drip = (bytes > 0).then_some((bytes, every));
-        self.rules(|rules| rules.lanes(way, |lane| lane.drip = drip));
+        self.rules(|rules| rules.change_switches(way, |switches| switches.drip = drip));
     }
 
     /// Refuses new connections, as a server that is down does. Open connections continue.

@@ -20,7 +20,7 @@ for_each_store! {
         let manager = store.manager().await;
         let (lock, running) = (manager.lock("k").wait(PATIENCE), manager.lock("running"));
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let (acquired, told) = std::sync::mpsc::channel();
+        let (acquired, acquired_rx) = std::sync::mpsc::channel();
         let (second, started) = (lock.clone(), acquired.clone());
         runtime.spawn(async move {
             let _guard = lock.acquire().await.unwrap();
@@ -36,7 +36,7 @@ for_each_store! {
             .await
         });
         for _ in 0..2 {
-            told.recv_timeout(PATIENCE).unwrap();
+            acquired_rx.recv_timeout(PATIENCE).unwrap();
         }
         runtime.spawn(async move { second.acquire().await });
         store.until_waiting("k", 1).await;

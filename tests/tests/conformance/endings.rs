@@ -58,14 +58,14 @@ for_each_store! {
         let mut scopes = Vec::new();
         for number in 0..5 {
             let guard = manager.lock(format!("k{number}")).lease(lease).acquire().await.unwrap();
-            let (entered, told) = oneshot::channel();
+            let (entered, entered_rx) = oneshot::channel();
             scopes.push(tokio::spawn(async move {
                 guard.scope(async {
                     entered.send(()).unwrap();
                     std::future::pending::<()>().await;
                 }).await;
             }));
-            told.await.unwrap();
+            entered_rx.await.unwrap();
         }
         let plain = manager.lock("plain").lease(lease).acquire().await.unwrap();
         let began = Instant::now();
@@ -88,7 +88,7 @@ for_each_store! {
         let manager = store.manager().await;
         let lease = Duration::from_secs(3);
         let ended = Arc::new(AtomicBool::new(false));
-        let (started, told) = oneshot::channel();
+        let (started, started_rx) = oneshot::channel();
         let lock = manager.lock("k").lease(lease);
         let flag = ended.clone();
         let body = std::thread::spawn(move || {
@@ -99,7 +99,7 @@ for_each_store! {
                 Ok::<_, Error>(())
             }))
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // After the watchdog has removed the holds that ended.
         tokio::time::sleep(lease * 2 / 5).await;

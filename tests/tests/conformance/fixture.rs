@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 #[cfg(distlock_inside)]
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
 };
@@ -38,7 +38,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 /// Changes nothing with the published library, against which these tests also run.
 #[cfg(not(distlock_inside))]
-fn lanes_at_once(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn runtime_connections_at_once(builder: LockManagerBuilder) -> LockManagerBuilder {
     builder
 }
 
@@ -170,7 +170,7 @@ impl Fixture {
             None => builder,
             Some(_) => builder.quorum(Quorum::new().max_lease(LONGEST)),
         };
-        lanes_at_once(builder.namespace(&self.namespace))
+        runtime_connections_at_once(builder.namespace(&self.namespace))
     }
 
     pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
@@ -266,7 +266,7 @@ impl Fixture {
         let name = self.name("lock", key);
         let mut raw = self.raw();
         let reply = raw.cmd(&["SET", &name, &value, "PX", &ttl, "NX"]);
-        assert_eq!(reply.text(), Some("OK"), "somebody holds it");
+        assert_eq!(reply.text(), Some("OK"), "another client holds it");
     }
 
     /// Leaves a lock that stays taken for `lasts` and then expires without a release.

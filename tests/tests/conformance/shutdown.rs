@@ -44,7 +44,7 @@ for_each_store! {
         let lock = manager.lock("k");
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |_| {
                 let _flag = Dropped(&flag);
@@ -54,7 +54,7 @@ for_each_store! {
             })
             .await
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let other = store.manager().await.lock("k").wait(PATIENCE);
         let waiting = tokio::spawn(async move {
             let guard = other.acquire().await.unwrap();
@@ -78,7 +78,7 @@ for_each_store! {
         let lock = manager.lock("k");
         let inside = Arc::new(AtomicBool::new(true));
         let flag = inside.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |_| {
                 started.send(()).unwrap();
@@ -88,7 +88,7 @@ for_each_store! {
             })
             .await
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let shutting_down = tokio::spawn(async move { manager.shutdown().await });
         let lock = store.manager().await.lock("k").wait(PATIENCE);
         let guard = lock.acquire().await.unwrap();
@@ -112,7 +112,7 @@ for_each_store! {
         }
         let seen = store.seen("k").await;
         assert_eq!(seen.queue_length, 0, "they left their places");
-        assert!(guard.is_held() && seen.holders.len() == 1, "somebody else's lock");
+        assert!(guard.is_held() && seen.holders.len() == 1, "another client's lock");
         guard.release().await.unwrap();
     }
 
@@ -193,7 +193,10 @@ async fn connections_are_closed_and_no_key_is_left() {
     let elsewhere = other.lock("wanted").acquire().await.unwrap();
     let waiter = fixture.queued(manager.lock("wanted")).await;
     let connections = fixture.connections();
-    assert!(connections >= before + 4, "two each, and a lane");
+    assert!(
+        connections >= before + 4,
+        "two each, and a runtime connection"
+    );
     within(PATIENCE, manager.shutdown()).await;
     assert_shut_down(&waiter.result().await.unwrap_err());
     elsewhere.release().await.unwrap();

@@ -64,7 +64,7 @@ for_each_store! {
                     () = tokio::time::sleep(ms(20)) => {}
                 }
             }
-            assert_eq!(room.visits(), 0, "somebody was inside all the time");
+            assert_eq!(room.visits(), 0, "a body was inside all the time");
             let after = run(manager.lock("k").wait(PATIENCE), async |_| room.visit().await);
             after.await.unwrap();
         });

@@ -110,7 +110,7 @@ for_each_store! {
         let lock = store.named("holder").await.lock("k").lease(LEASE);
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |held| {
                 let _flag = Dropped(&flag);
@@ -120,7 +120,7 @@ for_each_store! {
             })
             .await
         });
-        let token = told.await.unwrap();
+        let token = started_rx.await.unwrap();
         let next = store.manager().await.lock("k").wait(PATIENCE);
         let next = tokio::spawn(async move {
             let guard = next.acquire().await.unwrap();
@@ -275,9 +275,9 @@ for_redis! {
         let channel = fixture.name("client", "").replace("{}", client);
         let token = guard.fencing_token().get();
         for message in [
-            format!("revoked {} {name}\nsomebody", token + 1),
-            format!("revoked 0 {name}\nsomebody"),
-            format!("revoked {token} {}\nsomebody", fixture.name("lock", "another")),
+            format!("revoked {} {name}\noperator", token + 1),
+            format!("revoked 0 {name}\noperator"),
+            format!("revoked {token} {}\noperator", fixture.name("lock", "another")),
             format!("revoked {token}"),
         ] {
             assert_eq!(fixture.raw().cmd(&["PUBLISH", &channel, &message]).int(), 1, "{message}");
@@ -285,10 +285,10 @@ for_redis! {
         // Pushes arrive in order.
         let other = fixture.waiter("k").await;
         assert!(guard.is_held());
-        let right = format!("revoked {token} {name}\nsomebody");
+        let right = format!("revoked {token} {name}\noperator");
         fixture.raw().cmd(&["PUBLISH", &channel, &right]);
         let error = within(PATIENCE, guard.lost()).await;
-        assert!(error.to_string().contains("revoked by somebody"), "{error}");
+        assert!(error.to_string().contains("revoked by operator"), "{error}");
         drop(guard);
         other.guard().await.release().await.unwrap();
     }

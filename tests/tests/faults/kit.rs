@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason, Outage,
 };
@@ -50,7 +50,7 @@ pub(crate) fn queue_key(key: &str) -> String {
 
 /// Connects a manager that opens runtime connections for its callers from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    let builder = lanes_at_once(LockManager::builder().connect_timeout(LONG));
+    let builder = runtime_connections_at_once(LockManager::builder().connect_timeout(LONG));
     builder.connect(url).await.expect("the server is up")
 }
 

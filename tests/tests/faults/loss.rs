@@ -30,7 +30,7 @@ async fn a_frozen_server_is_lost_before_it_lets_go() {
     let error = within(lease * 2, this.guard.lost()).await;
     let lost = Instant::now();
     assert!(!this.guard.is_held() && this.guard.remaining().is_zero());
-    assert!(lost < expires, "told {:?} too late", lost - expires);
+    assert!(lost < expires, "notified {:?} too late", lost - expires);
     let (reason, _) = loss(&error);
     assert!(matches!(reason, LossReason::NotRenewed { .. }), "{error:?}");
     let (result, stopped) = within(LONG, body).await.unwrap();

@@ -155,7 +155,7 @@ async fn credentials_and_rights() {
         ("no password", at(""), &["write the password into the URL"]),
         ("a wrong password", at(":hunter2@"), wrong),
         ("a wrong password by name", at("default:hunter2@"), wrong),
-        ("no such user", at("nobody:right@"), wrong),
+        ("no such user", at("absent:right@"), wrong),
         (
             "a password that is not asked for",
             format!("redis://:hunter2@127.0.0.1:{}", open.port()),

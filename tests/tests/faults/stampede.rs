@@ -141,10 +141,10 @@ async fn twenty_thousand_callers_at_once_need_no_more_connections() {
     const CALLERS: u64 = 20_000;
     let (_server, mut raw, manager) = single().await;
     // Opens the runtime connection first.
-    let home = connections(&mut raw);
+    let at_first = connections(&mut raw);
     eventually_async(LONG, async || {
         try_often(&manager, "before", 100).await;
-        connections(&mut raw) > home
+        connections(&mut raw) > at_first
     })
     .await;
     let before = connections(&mut raw);
@@ -180,7 +180,7 @@ async fn releases_that_are_refused_delay_no_others() {
     let (_server, mut raw, manager) = single().await;
     let lease = Duration::from_secs(60);
     for n in 0..BAD {
-        raw.cmd(&["SET", &format!("distlock:queue:{{bad{n}}}"), "somebody's"]);
+        raw.cmd(&["SET", &format!("distlock:queue:{{bad{n}}}"), "foreign"]);
     }
     let mut held = Vec::new();
     for n in 0..GOOD {

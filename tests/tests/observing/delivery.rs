@@ -76,8 +76,11 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     gate.open();
     gate.notes.until("early", &FREE_TO_RELEASED).await;
     let count = |what: &str| {
-        let told = gate.notes.of("k");
-        told.iter().filter(|event| event.starts_with(what)).count()
+        let events = gate.notes.of("k");
+        events
+            .iter()
+            .filter(|event| event.starts_with(what))
+            .count()
     };
     let missed = || {
         let all = gate.notes.all();
@@ -89,11 +92,11 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     };
     eventually_async(LONG, async || count("released") == count("asking")).await;
     eventually_async(LONG, async || missed() > 0).await;
-    let told = count("asking");
-    assert!(0 < told && told < CALLS, "{told} of {CALLS}");
-    assert_eq!((count("acquired"), count("ended")), (told, told));
+    let delivered = count("asking");
+    assert!(0 < delivered && delivered < CALLS, "{delivered} of {CALLS}");
+    assert_eq!((count("acquired"), count("ended")), (delivered, delivered));
     // Two commands and four events of each call.
-    let least = 4 * (CALLS - told) as u64;
+    let least = 4 * (CALLS - delivered) as u64;
     eventually_async(LONG, async || missed() >= least).await;
     // There is room for events again.
     manager
@@ -130,10 +133,10 @@ async fn a_shutdown_waits_until_all_events_are_delivered() {
         }
         let guard = manager.lock("held").acquire().await.unwrap();
         manager.shutdown().await;
-        let told = slow.0.of("k");
-        assert_eq!(told.len(), 5 * 4, "{told:?}");
-        let told = slow.0.of("held");
-        assert!(told.contains(&"ended lost".to_owned()), "{told:?}");
+        let events = slow.0.of("k");
+        assert_eq!(events.len(), 5 * 4, "{events:?}");
+        let events = slow.0.of("held");
+        assert!(events.contains(&"ended lost".to_owned()), "{events:?}");
         drop(guard);
     }
 }

@@ -160,12 +160,15 @@ async fn a_long_wait_is_reported_once() {
         assert!(waited >= ms(2_000), "half of its wait: {waited:?}");
         assert_eq!(holder.unwrap().client, "holder");
 
-        let told = lines(&label, Level::INFO, 1).await;
-        assert_eq!(told.len(), 1, "{told:?}");
-        let line = &told[0];
+        let logged = lines(&label, Level::INFO, 1).await;
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        let line = &logged[0];
         assert!(line.says("a call waits for long"), "{line:?}");
         assert!(line.fields["holder"].contains("holder"), "{line:?}");
-        assert!(!line.fields.contains_key("key"), "nobody chose to show it");
+        assert!(
+            !line.fields.contains_key("key"),
+            "the key is not configured as visible"
+        );
         let queued = lines(&label, Level::DEBUG, 1).await;
         assert!(queued.iter().any(|line| line.says("queued")), "{queued:?}");
         guard.release().await.unwrap();
@@ -208,11 +211,15 @@ async fn how_a_hold_ends() {
 
         let guard = manager.lock("closed").acquire().await.unwrap();
         manager.shutdown().await;
-        let told = notes.of("closed");
+        let events = notes.of("closed");
         let all = ["asking", "acquired free", "lost shut_down", "ended lost"];
-        assert_eq!(told[..4], all, "all is told when the shutdown is over");
+        assert_eq!(
+            events[..4],
+            all,
+            "all events are delivered when the shutdown ends"
+        );
         drop(guard);
-        assert_eq!(notes.of("closed"), told, "an end is told once");
+        assert_eq!(notes.of("closed"), events, "an end is reported once");
     }
 }
 

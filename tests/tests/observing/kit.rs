@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::observer::{Event, Observer};
 use distlock::{Error, Lock, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, eventually_async};
@@ -52,11 +52,11 @@ impl Notes {
         async move {
             let deadline = tokio::time::Instant::now() + LONG;
             while self.of(key) != expected {
-                let told = self.of(key);
+                let events = self.of(key);
                 let is_late = tokio::time::Instant::now() >= deadline;
                 assert!(
                     !is_late,
-                    "{caller}: of {key} was told {told:?}, not {expected:?}"
+                    "{caller}: events of {key} are {events:?}, not {expected:?}"
                 );
                 tokio::time::sleep(ms(5)).await;
             }
@@ -128,7 +128,7 @@ impl Store {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        lanes_at_once(LockManager::builder())
+        runtime_connections_at_once(LockManager::builder())
     }
 
     pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {

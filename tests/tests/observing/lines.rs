@@ -25,7 +25,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     heard();
     let store = Store::redis();
     let address = format!("127.0.0.1:{}", store.server().port());
-    let told = async |level, words: &str| {
+    let logged = async |level, words: &str| {
         let lines = || {
             let mut lines = heard().lines();
             lines.retain(|line| line.level == level && line.says(words));
@@ -37,7 +37,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     };
     let builder = store.builder().namespace("observing");
     let manager = builder.connect_lazy(&store.url).unwrap();
-    let connected = told(Level::INFO, "connected to the lock store").await;
+    let connected = logged(Level::INFO, "connected to the lock store").await;
     assert_eq!(connected.len(), 1, "{connected:?}");
     assert!(connected[0].is("namespace", "observing"), "{connected:?}");
     // Once it has subscribed.
@@ -49,7 +49,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     let mut raw = store.server().client();
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let words = "a connection to the lock store was lost and is back";
-    let replaced = told(Level::WARN, words).await;
+    let replaced = logged(Level::WARN, words).await;
     let gap = replaced[0].fields["downtime_ms"].parse::<u64>();
     gap.expect("a number");
     manager.shutdown().await;
@@ -145,9 +145,9 @@ async fn a_long_wait_in_an_outage_names_the_outage() {
     let waiting = acquires(lock);
     store.until_waiting(&manager, "away", 1).await;
     store.server().kill();
-    let told = lines("lines:away", Level::INFO, 1).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let line = &told[0];
+    let logged = lines("lines:away", Level::INFO, 1).await;
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    let line = &logged[0];
     assert!(line.says("the lock store cannot be used"), "{line:?}");
     assert!(!line.says("busy"), "{line:?}");
     assert!(line.is("waiters", "1"), "{line:?}");

@@ -58,5 +58,5 @@ async fn a_server_that_is_away() {
     let lost = lost
         .iter()
         .filter(|event| matches!(event, Event::StoreUnavailable { .. }));
-    assert_eq!(lost.count(), 1, "an outage is told of once");
+    assert_eq!(lost.count(), 1, "an outage is reported once");
 }

@@ -53,7 +53,10 @@ async fn of_an_annotated_function() {
     for name in ["waited_ms", "held_ms", "fencing_token"] {
         run.fields[name].parse::<u64>().expect("a number");
     }
-    assert!(!run.fields.contains_key("key"), "nobody chose to show it");
+    assert!(
+        !run.fields.contains_key("key"),
+        "the key is not configured as visible"
+    );
     assert_eq!(
         (acquire.name, acquire.level),
         ("distlock.acquire", tracing::Level::DEBUG)

@@ -24,10 +24,10 @@ async fn an_outage_is_waited_for_and_then_an_error() {
             Error::Unavailable {
                 key,
                 waited,
-                outage: told,
+                outage: reported,
                 ..
             } => {
-                assert_eq!((key.as_deref(), *told), (Some("inventory:7"), outage));
+                assert_eq!((key.as_deref(), *reported), (Some("inventory:7"), outage));
                 assert!(is_about(*waited, WAIT), "{waited:?}");
             }
             other => panic!("{other:?}"),

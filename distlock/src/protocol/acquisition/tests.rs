@@ -359,7 +359,7 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
     assert_eq!(acquisition.poll_action(half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Ended);
     assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
-    assert_eq!(acquisition.poll_loss(), None, "nobody had it");
+    assert_eq!(acquisition.poll_loss(), None, "no client had it");
     let outcome = acquisition.poll_outcome();
     let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
         panic!("{outcome:?}");
@@ -410,7 +410,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
     acquisition.handle_queue_check(at(6_200));
     assert!(acquisition.poll_release() && acquisition.state() == AcquisitionState::Ended);
-    // The store has nothing of an id whose first acquire has not been sent.
+    // The store knows no id before its first acquire has been sent.
     let request = acquisition.request().clone();
     let mut fresh = Acquisition::new(request, None, Rules::ALL);
     assert_eq!(fresh.state(), AcquisitionState::Acquiring);

@@ -106,5 +106,8 @@ fn the_documented_line_is_this_one() {
         LESS.join(" ").replace('+', "-"),
         MORE.join(" ")
     );
-    assert!(page.contains(&line), "docs/internals/storage.md lacks:\n{line}");
+    assert!(
+        page.contains(&line),
+        "docs/internals/storage.md lacks:\n{line}"
+    );
 }

@@ -62,23 +62,23 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = RedisCluster::start(3);
     let words = "ACL SETUSER app on nopass ~* &* +@all -info";
     let words: Vec<_> = words.split(' ').collect();
-    let mut all_told = Vec::new();
+    let mut failed_calls = Vec::new();
     for node in &cluster.masters {
         assert_says("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
         let manager = LockManager::connect_lazy(&url).unwrap();
-        let mut told = 0;
+        let mut failed = 0;
         for key in cluster.key_on_each("k") {
             let lock = manager.lock(key).wait(LONG);
             if let Err(error) = lock.run(async |_| Ok::<_, Error>(())).await {
                 assert_says("at a call", &error, SAYS);
-                told += 1;
+                failed += 1;
             }
         }
-        all_told.push(told);
+        failed_calls.push(failed);
     }
     // One of the nodes has the slot of the key that is tried first.
-    all_told.sort_unstable();
-    assert_eq!(all_told, [2, 3, 3]);
+    failed_calls.sort_unstable();
+    assert_eq!(failed_calls, [2, 3, 3]);
 }

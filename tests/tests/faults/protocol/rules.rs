@@ -46,14 +46,20 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         bench.queue_for("b:1", lease, ttl);
         bench.release("a:1");
         bench.assert_left(granted, 250);
-        let told = bench.message("b").expect("it is told");
-        assert!(told.ends_with(&format!(" {granted} {LOCK}")), "{told}");
+        let message = bench.message("b").expect("b is notified");
+        assert!(
+            message.ends_with(&format!(" {granted} {LOCK}")),
+            "{message}"
+        );
         // The owner may set the whole TTL when it confirms.
         assert_eq!(bench.field(2), ttl);
         bench.outlast();
-        let told = bench.left_by_look();
+        let reported = bench.left_by_look();
         let left = bench.assert_left(granted, 250);
-        assert!(told >= left && told <= granted + 250, "{told} for {left}");
+        assert!(
+            reported >= left && reported <= granted + 250,
+            "{reported} for {left}"
+        );
         assert_eq!(bench.confirm("b:1", ttl), HELD);
         assert_eq!(bench.queue(), Vec::<String>::new());
         let confirmed = ttl.parse::<i64>().unwrap() - 250;
@@ -78,8 +84,8 @@ fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
             bench.ask("a:1");
             bench.raw.cmd(lasts);
             if by_look {
-                let told = bench.left_by_look();
-                assert!((1..=1_250).contains(&told), "{lasts:?}: {told}");
+                let reported = bench.left_by_look();
+                assert!((1..=1_250).contains(&reported), "{lasts:?}: {reported}");
             } else {
                 assert_eq!(bench.try_ask("b:1"), BUSY);
             }

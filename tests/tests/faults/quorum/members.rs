@@ -11,16 +11,17 @@ use crate::replicas::{master, replica_of};
 pub(super) async fn is_refused(url: &str, says: &str) {
     let error = within(LONG, connect_patiently(url)).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains(says), "{told}");
+    let message = error.to_string();
+    assert!(message.contains(says), "{message}");
 }
 
 /// Waits until acquires fail because two members cannot be used, and the error contains `says`.
 pub(crate) async fn until_logged(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
-        let told = tried.unwrap_err().to_string();
-        told.contains("1 of 3 servers can be used") && says.iter().all(|says| told.contains(says))
+        let message = tried.unwrap_err().to_string();
+        message.contains("1 of 3 servers can be used")
+            && says.iter().all(|says| message.contains(says))
     })
     .await;
 }
@@ -83,9 +84,9 @@ async fn a_replica_is_refused() {
         is_refused(&url, "it is a replica").await;
         // The same server, once it is no longer a replica.
         let manager = LockManager::connect_lazy(&url).unwrap();
-        let told = [format!("127.0.0.1:{}", replica.port())];
+        let addr = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
-        until_logged(&manager, &["it is a replica", &told[0]]).await;
+        until_logged(&manager, &["it is a replica", &addr[0]]).await;
         second.cont_process();
         let mut raw = replica.client();
         raw.cmd(&["REPLICAOF", "NO", "ONE"]);

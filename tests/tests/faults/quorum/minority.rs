@@ -48,14 +48,17 @@ async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
 
 #[track_caller]
 fn assert_logged(fault: Fault, error: &Error) {
-    let told = error.to_string();
-    assert!(error.is_unavailable() && error.is_retryable(), "{told}");
+    let message = error.to_string();
+    assert!(error.is_unavailable() && error.is_retryable(), "{message}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
     let says = ["1 of 3 servers can be used", "no answer within"];
     // A connection that has just ended is reported by its address.
     let is_said =
-        told.contains("redis://127.0.0.1:") || says.iter().any(|says| told.contains(says));
-    assert!(is_said || forgets && told.contains("votes in"), "{told}");
+        message.contains("redis://127.0.0.1:") || says.iter().any(|says| message.contains(says));
+    assert!(
+        is_said || forgets && message.contains("votes in"),
+        "{message}"
+    );
 }
 
 /// Checks that the other client, which a fault on the way does not affect, is not granted the lock.
@@ -160,7 +163,7 @@ async fn with_a_waiter_that_only_receives() {
             return;
         }
     }
-    panic!("nobody was handed the lock on");
+    panic!("no waiter was granted the lock");
 }
 
 async fn hears_and_has_it() -> bool {
@@ -218,7 +221,7 @@ async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
             quorum.server(2).kill();
         }
         let released = guard.release().await;
-        let is_told = matches!(released, Err(Error::Lost { .. }));
-        assert_eq!(is_told, is_gone, "{released:?}");
+        let is_reported = matches!(released, Err(Error::Lost { .. }));
+        assert_eq!(is_reported, is_gone, "{released:?}");
     }
 }

@@ -30,9 +30,9 @@ fn now_at(raw: &mut Resp) -> u64 {
 /// Returns the seconds until the next server votes, from the text of an error.
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
-    let told = error.to_string();
-    let (_, behind) = told.split_once("votes in ").expect(&told);
-    assert_eq!(outage_of(error), Some(Outage::NotReady), "{told}");
+    let message = error.to_string();
+    let (_, behind) = message.split_once("votes in ").expect(&message);
+    assert_eq!(outage_of(error), Some(Outage::NotReady), "{message}");
     field(behind, 0).parse().unwrap()
 }
 
@@ -233,10 +233,10 @@ async fn what_outlasts_the_quarantine_is_refused() {
             (lock().min_hold(ms(10_001)), "min_hold is 10.001s"),
         ] {
             let error = lock.acquire().await.unwrap_err();
-            let told = error.to_string();
-            assert!(matches!(error, Error::Config { .. }), "{told}");
+            let message = error.to_string();
+            assert!(matches!(error, Error::Config { .. }), "{message}");
             for says in [names, "after 10s", "`Quorum::max_lease`"] {
-                assert!(told.contains(says), "{told}");
+                assert!(message.contains(says), "{message}");
             }
         }
         let replicas = lock().min_replicas(1).acquire().await.unwrap_err();

@@ -318,16 +318,16 @@ impl Stage {
 /// Runs `what` for each fault, four at a time, because each has its own servers.
 pub(super) async fn for_each(faults: &[Fault], what: impl AsyncFn(Fault)) {
     let act = async |fault: &Fault| {
-        let _told = Told(*fault);
+        let _printer = PrintOnPanic(*fault);
         what(*fault).await;
     };
     stream::iter(faults).for_each_concurrent(4, act).await;
 }
 
 /// Prints the fault during which a panic occurred.
-struct Told(Fault);
+struct PrintOnPanic(Fault);
 
-impl Drop for Told {
+impl Drop for PrintOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("while there was {:?}", self.0);

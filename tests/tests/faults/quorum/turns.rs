@@ -123,7 +123,7 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     assert_eq!(unlocked.outcome, RevokeOutcome::Released);
     let (error, _) = running.await.unwrap();
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
-    let is_told = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
-    assert!(is_told, "{error:?}");
+    let is_reported = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
+    assert!(is_reported, "{error:?}");
     until_clean(&quorum).await;
 }

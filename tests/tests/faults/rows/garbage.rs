@@ -52,7 +52,7 @@ async fn nonsense_in_a_message_grants_nothing() {
         format!("{owner} 7 -1 1000 {LOCK}"),
         format!("{owner} 7 1 -1000 {LOCK}"),
         format!("{owner} 7 1 1000"),
-        format!("{owner} 7 1 1000 somebody:else"),
+        format!("{owner} 7 1 1000 another:key"),
         format!("{owner}0 7 1 1000 {LOCK}"),
         format!("0{owner} 7 1 1000 {LOCK}"),
         format!("x:1 7 1 1000 {LOCK}"),

@@ -82,7 +82,7 @@ async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
     let mut waiting = Vec::new();
     for n in 0..LOCKS {
         let key = format!("k{n}");
-        let value = format!("2 {}:1 1700 600000 1700 somebody", "a".repeat(32));
+        let value = format!("2 {}:1 1700 600000 1700 another", "a".repeat(32));
         raw.cmd(&["SET", &lock_key(&key), &value, "PX", "600000"]);
         let lock = manager.lock(&key).wait(LONG * 3);
         waiting.push(tokio::spawn(async move { lock.acquire().await.is_ok() }));

@@ -40,7 +40,7 @@ async fn partitioned(begin: Cut) {
     );
     within(LONG, guard.lost()).await;
     let lost = Instant::now();
-    assert!(lost - cut < HELD + SLACK, "told after {:?}", lost - cut);
+    assert!(lost - cut < HELD + SLACK, "notified after {:?}", lost - cut);
     assert!(guard.release().await.unwrap_err().is_lost());
     proxy.heal();
     let (next, acquired) = within(LONG, rival).await.unwrap();

@@ -59,7 +59,7 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
     within(LONG, guard.lost()).await;
     assert!(
         back.elapsed() < lease / 3 + ms(500) + SLACK,
-        "told after {:?}",
+        "notified after {:?}",
         back.elapsed()
     );
     assert!(guard.release().await.unwrap_err().is_lost());

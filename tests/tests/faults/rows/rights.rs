@@ -82,8 +82,8 @@ async fn credentials_that_change_while_a_lock_is_held() {
         let refused = Instant::now();
         let error = within(LONG, guard.lost()).await;
         assert!(error.is_lost(), "{error:?}");
-        let told = refused.elapsed();
-        assert!(told < HELD + SLACK, "told after {told:?}");
+        let delay = refused.elapsed();
+        assert!(delay < HELD + SLACK, "notified after {delay:?}");
         let (asked, lock) = (Instant::now(), manager.lock("other").wait(LONG));
         let error = lock.acquire().await.unwrap_err();
         assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());

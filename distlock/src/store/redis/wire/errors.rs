@@ -71,7 +71,8 @@ pub(crate) fn with_missing_right(error: StoreError, right: &str) -> StoreError {
         .with_code(error.code)
 }
 
-const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/internals/storage.md lists the rights";
+const GRANT: &str =
+    "grant it to the user with `ACL SETUSER`; docs/internals/storage.md lists the rights";
 
 /// Known texts of errors without a code of their own.
 const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
