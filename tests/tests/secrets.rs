@@ -62,7 +62,7 @@ async fn annotated() -> Result<(), distlock::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_is_seen_nowhere() {
+async fn a_password_appears_nowhere() {
     let seen = Seen::default();
     let logging = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)

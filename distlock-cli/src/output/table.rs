@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_say_does_not_control_the_terminal() {
+    fn server_text_does_not_control_the_terminal() {
         let text = table(COLUMNS, &rows(&[["a\u{1b}[2J", "b\nc\u{202e}d", "1"]]));
         assert!(text.contains("a?[2J") && text.contains("b?c?d"), "{text}");
         assert_eq!(text.lines().count(), 2);

@@ -38,7 +38,7 @@ fn ran(url: &str, clocks: &str, command: &[&str]) -> (Option<i32>, String, Strin
 }
 
 #[test]
-fn one_machine_does_the_job_and_the_other_says_busy() {
+fn one_machine_runs_the_job_and_the_other_reports_busy() {
     let server = RedisServer::start();
     let dir = tempfile::tempdir().expect("a directory");
     let go = dir.path().join("go");
@@ -100,7 +100,7 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
 }
 
 #[test]
-fn what_keeps_the_job_from_being_done_is_mailed() {
+fn failures_of_the_job_are_mailed() {
     let server = RedisServer::start();
     let url = server.url();
     // The output of the command stays on its own streams.

@@ -39,7 +39,7 @@ fn verdict<'a>(found: &'a BTreeMap<String, (String, String)>, check: &str) -> &'
 }
 
 #[test]
-fn a_server_that_is_set_up_well_is_good() {
+fn a_well_configured_server_is_ok() {
     let server = RedisServer::builder().append_only().start();
     let mut client = server.client();
     client.cmd(&["CONFIG", "SET", "appendfsync", "always"]);
@@ -60,7 +60,7 @@ fn a_server_that_is_set_up_well_is_good() {
 }
 
 #[test]
-fn each_setting_has_its_verdict() {
+fn each_setting_has_its_severity() {
     let server = RedisServer::start();
     let mut client = server.client();
     assert_eq!(
@@ -133,7 +133,7 @@ fn missing_rights_are_reported() {
 }
 
 #[test]
-fn a_right_that_locks_need_is_missed() {
+fn a_missing_right_is_an_error() {
     let server = RedisServer::start();
     let (found, code) = findings(&user_without(&server, "-zadd"));
     assert_eq!(
@@ -182,7 +182,7 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
 }
 
 #[test]
-fn every_primary_of_a_cluster_is_asked() {
+fn every_primary_of_a_cluster_is_checked() {
     let cluster = RedisCluster::start(3);
     let (findings, code) = all_findings(&cluster.url());
     assert_eq!(code, 0, "{findings:?}");
@@ -209,7 +209,7 @@ fn every_primary_of_a_cluster_is_asked() {
 }
 
 #[test]
-fn a_server_of_a_quorum_that_is_down_is_bad() {
+fn a_server_of_a_quorum_that_is_down_is_an_error() {
     let servers = RedisQuorum::start(3);
     servers.vote("distlock");
     let count = |findings: &[Value], check: &str| {
@@ -225,7 +225,7 @@ fn a_server_of_a_quorum_that_is_down_is_bad() {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_no_finding() {
+fn an_unreachable_store_is_no_diagnostic() {
     let server = RedisServer::start();
     server.kill();
     // The URL argument is used, not that of the environment.

@@ -83,7 +83,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn what_is_held_is_shown_and_taken_away_as_documented() {
+async fn held_locks_are_shown_and_revoked_as_documented() {
     let shop = Shop::open().await;
     for name in ["list", "inspect", "unlock"] {
         let commands = commands(&shop.server, MANUAL, name);

@@ -78,7 +78,7 @@ fn script_that_handles_sigterm(beats: &Path, signalled: &Path) -> String {
 
 /// Returns a script that beats and ignores SIGTERM. It leaves our pipes, because a test that waits
 /// for their end would wait for a surviving process.
-fn that_is_deaf(beats: &Path) -> String {
+fn script_that_ignores_sigterm(beats: &Path) -> String {
     format!("exec > /dev/null 2>&1; trap '' TERM; {}", heartbeat(beats))
 }
 
@@ -107,7 +107,7 @@ async fn a_command_that_handles_sigterm_gets_it_in_time() {
 
 #[tokio::test]
 async fn a_command_that_ignores_sigterm_is_killed_in_time() {
-    assert!(!was_signalled("term", |beats, _| that_is_deaf(beats)).await);
+    assert!(!was_signalled("term", |beats, _| script_that_ignores_sigterm(beats)).await);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn on_lost_kill_sends_no_other_signal() {
 #[tokio::test]
 async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     scene.server.client().cmd(&["DEL", "distlock:lock:{k}"]);
     assert_eq!(worker.wait(SOON).code(), Some(118));
@@ -129,9 +129,9 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
 
 /// After SIGSTOP, `distlock` renews nothing and kills nothing. Its keeper kills the command.
 #[tokio::test]
-async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
+async fn the_command_does_not_outlive_the_lock_when_distlock_is_suspended() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     worker.stop_process();
     scene
@@ -210,7 +210,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     // The shell waits for another one, which beats.
     let script = format!(
         "sh -c '{}'; true",
-        that_is_deaf(&scene.file("beats")).replace('\'', "'\\''")
+        script_that_ignores_sigterm(&scene.file("beats")).replace('\'', "'\\''")
     );
     let worker = scene.start(&scene.server.url(), "term", &script);
     worker.kill();
@@ -223,7 +223,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
 #[tokio::test]
 async fn a_keeper_that_was_killed_is_replaced() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     let parent = worker.pid();
     let first = keeper_of(parent).expect("a keeper");
@@ -242,9 +242,9 @@ async fn a_keeper_that_was_killed_is_replaced() {
 /// If both are killed at once, the kernel kills the command.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_command_does_not_outlive_both() {
+async fn a_command_does_not_outlive_distlock_and_its_supervisor() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     // A stopped `distlock` starts no other keeper.
@@ -263,7 +263,7 @@ fn signal(process: u32, signal: Signal) {
 /// The command ends and leaves a process that ignores SIGTERM. The lock is free only after that
 /// process has ended.
 #[tokio::test]
-async fn what_a_command_leaves_does_not_outlive_the_lock() {
+async fn background_processes_of_a_command_do_not_outlive_the_lock() {
     let scene = Scene::new();
     let file = scene.file("beats");
     let left = format!("(trap '' TERM; {})", heartbeat(&file));

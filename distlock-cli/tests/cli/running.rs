@@ -135,7 +135,7 @@ fn signals_reach_the_command_and_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_wait_and_leaves_no_place_in_the_queue() {
+async fn a_signal_ends_the_wait_and_removes_the_queue_entry() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
     let guard = locks.lock("k").acquire().await.expect("a free lock");

@@ -54,7 +54,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
+async fn the_crate_is_found_at_the_path_in_the_attribute() -> Result<(), Error> {
     let shop = Shop {
         name: "shop".to_owned(),
         locks: LockManager::in_memory(),

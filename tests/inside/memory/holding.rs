@@ -22,7 +22,7 @@ fn a_confirmed_grant_lasts_for_the_full_lease() {
 }
 
 #[test]
-fn nothing_is_kept_for_ever() {
+fn every_key_expires() {
     let world = World::new();
     let a = world.client();
     for n in 0..1_000 {

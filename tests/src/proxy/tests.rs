@@ -80,7 +80,7 @@ impl Raw {
 }
 
 #[test]
-fn delays_each_way() {
+fn delays_apply_per_direction() {
     let (_server, proxy, mut client) = setup();
     let delay = Duration::from_millis(80);
     for (way, least) in [

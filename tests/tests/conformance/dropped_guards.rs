@@ -58,7 +58,7 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn in_a_panic_of_the_body_which_goes_on(store) {
+    async fn a_panic_of_the_body_is_propagated_and_releases(store) {
         let lock = store.manager().await.lock("k");
         let task = tokio::spawn(async move {
             lock.run(async |_| -> Result<u32, Error> { panic!("a reason of its own") }).await

@@ -22,7 +22,7 @@ async fn is_cancelled(locks: &LockManager) -> Result<bool, Error> {
 }
 
 /// Runs a call, and lets its grant expire before the call is polled again.
-async fn over_before_its_next_poll(
+async fn a_hold_that_ends_before_its_next_poll(
     manager: &LockManager,
     call: impl Future<Output = Result<bool, Error>>,
 ) -> Result<bool, Error> {
@@ -39,12 +39,12 @@ async fn over_before_its_next_poll(
 
 /// The call acquires the lock again.
 #[tokio::test(start_paused = true)]
-async fn a_body_never_starts_after_its_lock_is_over() {
+async fn a_body_never_starts_after_its_lock_has_ended() {
     let manager = LockManager::builder()
         .in_memory_on_current_runtime()
         .unwrap();
-    let finished = over_before_its_next_poll(&manager, finishes(&manager)).await;
-    let cancelled = over_before_its_next_poll(&manager, is_cancelled(&manager)).await;
+    let finished = a_hold_that_ends_before_its_next_poll(&manager, finishes(&manager)).await;
+    let cancelled = a_hold_that_ends_before_its_next_poll(&manager, is_cancelled(&manager)).await;
     assert!(
         finished.unwrap() && cancelled.unwrap(),
         "it ran without a lock"

@@ -88,7 +88,7 @@ for_redis! {
     }
 
     /// A foreign value that appears while calls wait ends their waits with an error.
-    async fn a_foreign_value_that_comes_while_calls_wait(fixture) {
+    async fn a_foreign_value_ends_waits(fixture) {
         let name = fixture.name("lock", "k");
         for value in [["SET", "foreign"], ["RPUSH", "foreign"]] {
             let guard = fixture.hold("k").await;

@@ -152,7 +152,7 @@ for_each_store! {
         guard.release().await.unwrap();
     }
 
-    async fn a_key_that_is_only_kept_says_so(store) {
+    async fn a_key_in_its_min_hold_is_reported_as_such(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap();
         let kept_until = async || store.seen("k").await.holders[0].kept_until;

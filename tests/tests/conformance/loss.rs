@@ -108,7 +108,7 @@ for_redis! {
         winner.release().await.unwrap();
     }
 
-    async fn a_foreign_value_is_a_loss_and_stays_as_it_is(fixture) {
+    async fn a_foreign_value_is_a_loss_and_stays_unchanged(fixture) {
         let name = fixture.name("lock", "k");
         for command in [["SET", "foreign"], ["LPUSH", "foreign"]] {
             let mut raw = fixture.raw();

@@ -66,7 +66,7 @@ for_each_store! {
     }
 
     /// The call tree has the hold, not the manager. Braces only determine the slot in a cluster.
-    async fn through_another_manager_or_with_braces_it_is_the_same_lock(store) {
+    async fn another_manager_or_braces_name_the_same_lock(store) {
         let (first, second) = (store.manager().await, store.manager().await);
         let body = run(first.lock("k"), async |outer| {
             for same in [second.lock("k"), first.lock("{k}")] {
@@ -199,7 +199,7 @@ for_redis! {
 }
 
 #[test]
-fn current_outside_says_what_to_call() {
+fn current_outside_of_a_body_names_the_remedy() {
     let panic = catch_unwind(distlock::current).unwrap_err();
     let message = panic.downcast_ref::<&str>().expect("a message");
     assert!(message.contains("distlock::try_current()"), "{message}");

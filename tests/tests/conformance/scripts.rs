@@ -41,7 +41,7 @@ async fn before_each_command() {
 
 /// Only a queue check finds a lock that expired without a release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_a_look() {
+async fn before_a_queue_check() {
     let fixture = Fixture::own_redis().await;
     fixture.hold_elsewhere("k", "gone", PATIENCE);
     let waiter = fixture.waiter("k").await;

@@ -16,7 +16,7 @@ fn assert_shut_down(error: &Error) {
 }
 
 for_each_store! {
-    async fn what_is_held_is_released(store) {
+    async fn held_locks_are_released(store) {
         let manager = store.manager().await;
         let mut guards = Vec::new();
         for number in 0..20 {

@@ -26,7 +26,7 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn a_branch_waits_for_its_turn_no_longer_than_it_wants(store) {
+    async fn a_branch_waits_no_longer_than_its_wait(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("k"), async |_| {
             let turn = manager.lock("k").acquire().await.unwrap();

@@ -22,7 +22,7 @@ fn assert_revoked(error: &Error) {
 const LEASE: Duration = ms(6_000);
 
 for_each_store! {
-    async fn what_is_held_is_listed_by_its_prefix(store) {
+    async fn held_locks_are_listed_by_prefix(store) {
         let manager = store.named("lister").await;
         if store.is_proxied() {
             let error = manager.list("").await.unwrap_err();
@@ -106,7 +106,7 @@ for_each_store! {
     }
 
     /// The body is stopped before the next waiter has the lock, with a higher token.
-    async fn a_body_is_stopped_when_its_lock_is_taken_away(store) {
+    async fn a_body_is_stopped_when_its_lock_is_revoked(store) {
         let lock = store.named("holder").await.lock("k").lease(LEASE);
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
@@ -169,7 +169,7 @@ for_each_store! {
     }
 
     /// Only the hold that the operator saw is revoked, not the one that follows.
-    async fn the_next_holder_keeps_it(store) {
+    async fn the_next_holder_keeps_the_lock(store) {
         for _ in 0..store.hand_offs(10, 2) {
             let holder = store.manager().await;
             let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
@@ -210,7 +210,7 @@ for_each_store! {
 
 for_redis! {
     /// A process that has exited, as far as the server and the operator know.
-    async fn what_a_dead_process_held_is_deleted_at_once(fixture) {
+    async fn locks_of_a_dead_process_are_deleted_at_once(fixture) {
         fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
         let next = fixture.waiter("k").await;
         let operator = fixture.manager().await;
@@ -227,7 +227,7 @@ for_redis! {
     /// A revocation does not shorten TTLs. A holder that is not notified holds until its safe
     /// deadline, and other clients may store the token for longer than the operator. A lock without
     /// a TTL gets the longest that its holder may set.
-    async fn what_is_taken_away_keeps_its_time(fixture) {
+    async fn a_revoked_lock_keeps_its_ttl(fixture) {
         let operator = fixture.manager().await;
         let revoke = async |key: &str| {
             let revocation = operator.revoke(key).wait(ms(1)).await.unwrap();
@@ -250,7 +250,7 @@ for_redis! {
     }
 
     /// A revocation that fails leaves the lock to its holder.
-    async fn nothing_is_taken_away_past_a_foreign_fence(fixture) {
+    async fn a_foreign_fence_prevents_revocation(fixture) {
         let guard = fixture.hold("k").await;
         fixture.raw().cmd(&["SET", &fixture.name("fence", "k"), "text"]);
         let operator = fixture.manager().await;
@@ -294,7 +294,7 @@ for_redis! {
     }
 
     /// A key of another type, or with a foreign text, is not a lock.
-    async fn what_is_foreign_is_not_listed(fixture) {
+    async fn foreign_keys_are_not_listed(fixture) {
         let guard = fixture.hold("mine").await;
         fixture.raw().cmd(&["SET", &fixture.name("lock", "foreign"), "text"]);
         fixture.raw().cmd(&["LPUSH", &fixture.name("lock", "list"), "text"]);

@@ -164,7 +164,7 @@ async fn a_rotated_password_is_survived() {
 
 /// While the source fails, live connections stay, calls report the reason, and no secret is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_fails_is_asked_again() {
+async fn a_failed_credentials_source_is_retried() {
     const SEALED: &str = "the vault is sealed";
     let vault = Vault::new("app", "hunter2");
     let mut kept = Kept::start(&vault, &[("app", "hunter2")]).await;

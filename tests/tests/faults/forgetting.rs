@@ -44,7 +44,7 @@ async fn flushall_is_reported_and_waiters_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_dies_without_persistence_is_found_out() {
+async fn a_restart_without_persistence_is_detected() {
     let server = RedisServer::start();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
     let lease = ms(9_000);

@@ -96,7 +96,7 @@ impl Late {
 
 /// The client kills the connection of the late acquire. Without that right, it releases the effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_ask_leaves_nothing() {
+async fn a_late_acquire_leaves_nothing() {
     for may_kill in [true, false] {
         let mut late = Late::new(may_kill).await;
         late.ask_and_cancel().await;
@@ -111,7 +111,7 @@ async fn a_late_ask_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_far_too_late_is_refused_by_the_script() {
+async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
     let mut late = Late::new(false).await;
     late.ask_and_cancel().await;
     // The acquire has expired by then, whatever else protects from it.
@@ -124,7 +124,7 @@ async fn an_ask_far_too_late_is_refused_by_the_script() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_without_its_reply_is_not_busy_by_itself() {
+async fn an_acquire_with_a_lost_reply_is_not_busy_by_itself() {
     for after in [After::Reset, After::Silence] {
         let (server, proxy, manager) = proxied().await;
         warm(&server).await;
@@ -224,7 +224,7 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
 
 /// A pushed grant is out of date if a connection delivers it after its successor has asked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replaced_connection_still_delivers_costs_no_place() {
+async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
     // The old connection stays open for a second after its loss; on a slow machine a round may miss
     // it.
     for _ in 0..3 {

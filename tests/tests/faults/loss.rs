@@ -12,7 +12,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_server_is_lost_before_it_lets_go() {
+async fn locks_of_a_frozen_server_are_lost_before_they_expire() {
     // The server drops the lock three seconds after the safe deadline.
     let lease = ms(30_000);
     let mut this = Contended::start(lease).await;

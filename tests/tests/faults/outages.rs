@@ -59,7 +59,7 @@ async fn wait_bounds_a_frozen_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_server_is_waited_for() {
+async fn calls_wait_for_a_busy_server() {
     // Since Redis 7.0 also known as busy-reply-threshold.
     let server = RedisServer::builder().arg("--lua-time-limit", "50").start();
     let manager = connect(&server.url()).await;

@@ -32,7 +32,7 @@ async fn freeze(role: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_holder_knows_before_any_io() {
+async fn a_paused_holder_notices_the_loss_before_any_io() {
     assert_eq!(freeze("guard").await, ["after false", "end lost true"]);
 }
 

@@ -82,7 +82,7 @@ async fn pollers_and_subscribers_share_one_queue() {
 
 /// A waiter that stops its queue checks is passed over and loses its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_that_looks_no_more_is_passed() {
+async fn a_waiter_without_queue_checks_is_skipped() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let holder = hold(&connect(&server.url()).await, "k", LONG).await;

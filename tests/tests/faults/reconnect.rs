@@ -69,7 +69,7 @@ async fn killed_connections_of_every_kind() {
 /// A client renews its holds at once when either of its connections is replaced, because the server
 /// may have lost them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_is_renewed_after_a_reconnect() {
+async fn held_locks_are_renewed_after_a_reconnect() {
     let (_server, mut raw, manager) = single().await;
     // Without a reconnect, this hold is renewed every ten seconds.
     let guard = hold(&manager, "k", ms(120_000)).await;
@@ -82,7 +82,7 @@ async fn what_is_held_is_renewed_after_a_reconnect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_overflowing_subscriber_is_found_by_looking() {
+async fn queue_checks_compensate_for_an_overflowing_subscriber() {
     let server = RedisServer::builder()
         .args(["--client-output-buffer-limit", "pubsub", "64kb", "0", "0"])
         .start();

@@ -135,7 +135,7 @@ fn each_runtime_gets_a_connection_up_to_the_limit() {
 /// A waiter's runtime is blocked when it is granted the lock. Others get the lock, and the process
 /// keeps its other place in the queue. The blocked waiter asks again when it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blocked_runtimes_grant_is_given_back() {
+async fn a_grant_to_a_blocked_runtime_is_released() {
     let lease = ms(60_000);
     let mut this = Blockable::start().await;
     let first = hold(&this.other, "k", lease).await;
@@ -165,7 +165,7 @@ async fn a_blocked_runtimes_grant_is_given_back() {
 /// The runtime is blocked while the reply to an acquire is in flight, so no call receives the
 /// grant. The I/O thread kills the runtime connection and releases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_blocked_runtime_asked_for_is_given_back() {
+async fn acquires_of_a_blocked_runtime_are_released() {
     let lease = ms(600_000);
     let mut this = Blockable::start().await;
     let before = connections(&mut this.raw);
@@ -216,7 +216,7 @@ async fn a_blocked_runtimes_wait_ends() {
 /// The I/O thread also sends a release that was begun. No loss is reported if the server has
 /// applied it before and the blocked runtime does not read the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_blocked_runtime_gives_back_is_released() {
+async fn releases_of_a_blocked_runtime_are_completed() {
     for is_sent in [false, true] {
         let (event_sender, events) = mpsc::channel();
         let mut this = Blockable::observed_by(Ends(event_sender)).await;

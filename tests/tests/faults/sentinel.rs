@@ -40,12 +40,12 @@ async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_is_left_for_the_promoted_replica() {
+async fn clients_leave_a_killed_master_for_the_promoted_replica() {
     goes_over(&Sentinels::start(), RedisServer::kill).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_by_command_loses_nothing_that_was_copied() {
+async fn a_failover_by_command_keeps_all_replicated_locks() {
     let all = Sentinels::start();
     let ordered = |_: &RedisServer| {
         let ordered = all.sentinels[0]
@@ -59,7 +59,7 @@ async fn a_failover_by_command_loses_nothing_that_was_copied() {
 /// Clients leave a frozen primary. When it wakes up, it considers itself the primary for a while,
 /// and no client uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ghost_of_a_master_is_asked_for_nothing() {
+async fn a_resumed_old_master_receives_no_commands() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     let manager = connect(&all.url()).await;
@@ -82,7 +82,7 @@ async fn a_ghost_of_a_master_is_asked_for_nothing() {
 /// A connection to a frozen primary is established when it wakes up, after another server has
 /// become the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
+async fn a_connect_in_flight_does_not_end_at_an_old_master() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     old.stop_process();
@@ -98,7 +98,7 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
 /// A lock that needs the replica's acknowledgement survives its promotion. A lock without the
 /// acknowledgement was not held yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replica_acknowledged_outlasts_a_failover() {
+async fn acknowledged_holds_survive_a_failover() {
     let all = Sentinels::start();
     let (old, replica) = (&all.servers[0], &all.servers[1]);
     let builder = LockManager::builder().min_replicas(1);
@@ -305,7 +305,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
 
 /// One of the two remaining sentinels is cut off or wrong, and a client cannot know which.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
+async fn disagreeing_sentinels_without_a_majority_are_not_followed() {
     let all = Sentinels::start();
     let stray = RedisServer::start();
     let manager = connect(&all.url()).await;
@@ -322,7 +322,7 @@ async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
 
 /// One sentinel has lost the service, and repeated requests do not restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_knows_nothing_is_asked_less_and_less_often() {
+async fn a_sentinel_without_the_master_is_asked_with_backoff() {
     let all = Sentinels::start();
     let forgetful = &all.sentinels[1];
     forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);

@@ -54,7 +54,7 @@ async fn run_at_once(manager: &LockManager, calls: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
+async fn calls_that_failed_in_an_outage_cost_nothing_after_it() {
     const CALLS: u64 = 20_000;
     let server = RedisServer::builder().append_only().start();
     let manager = connect(&server.url()).await;
@@ -88,7 +88,7 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_frozen_server_left_unanswered_is_undone_in_order() {
+async fn unanswered_commands_of_a_frozen_server_are_undone_in_order() {
     let (server, mut raw, manager) = single().await;
     // The scripts are loaded, so that each call is one command.
     assert_eq!(try_often(&manager, "before", 200).await, 200);

@@ -177,7 +177,7 @@ async fn a_long_wait_is_reported_once() {
 
 /// Reported as events, and in the span of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_a_hold_ends() {
+async fn every_end_of_a_hold_is_reported() {
     heard();
     for store in Store::both("ends") {
         let (manager, notes) = store.observed().await;

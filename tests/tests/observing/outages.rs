@@ -10,7 +10,7 @@ fn up(connection: Connection) -> impl Fn(&Event) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away() {
+async fn an_outage_and_its_end_are_reported() {
     let store = Store::redis();
     let (manager, notes) = store.observed().await;
     let server = store.server();

@@ -30,7 +30,7 @@ pub(crate) async fn both(lock: &str) -> (Span, Span) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_annotated_function() {
+async fn spans_of_an_annotated_function() {
     heard();
     let store = Store::redis();
     let manager = store.manager().await;
@@ -76,7 +76,7 @@ async fn of_an_annotated_function() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_run_that_does_not_get_its_lock() {
+async fn spans_of_a_run_without_its_lock() {
     heard();
     let store = Store::memory("spans");
     let manager = store.connect(store.builder().show_keys(true)).await;
@@ -95,7 +95,7 @@ async fn of_a_run_that_does_not_get_its_lock() {
 
 /// On one thread, so that no other test's subscriber receives the spans.
 #[test]
-fn none_where_their_level_is_off() {
+fn spans_are_absent_below_their_level() {
     for (level, expected) in [
         (LevelFilter::WARN, 0),
         (LevelFilter::INFO, 1),

@@ -54,7 +54,7 @@ async fn a_missing_right_is_an_error_at_once() {
 
 /// The body is stopped at the safe deadline, and the error says why renewals failed.
 #[tokio::test(start_paused = true)]
-async fn what_is_held_is_lost_when_an_outage_lasts() {
+async fn held_locks_are_lost_in_a_long_outage() {
     for by_label in [false, true] {
         let shop = Inventory::new();
         let set = async {

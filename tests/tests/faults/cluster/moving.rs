@@ -13,7 +13,7 @@ use crate::kit::{
 use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_and_waited_for_goes_along() {
+async fn holds_and_queues_move_with_their_slot() {
     const WAITERS: i64 = 4;
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("along")[0];
@@ -71,7 +71,7 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
 /// The lock is renewed where its key is, and no other client gets it. No subscription counts at the
 /// target of a migration, so an acquire or a release there would take all waiters for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
+async fn a_lock_in_a_migrating_slot_stays_held() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("way");
     let (key, from, to) = (&keys[1], &cluster.masters[1], &cluster.masters[0]);
@@ -111,7 +111,7 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
 
 /// The first slot of a node that has just joined is in migration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
+async fn a_lock_migrating_to_a_node_without_slots_stays_held() {
     let cluster = RedisCluster::start(3);
     let new = cluster.join();
     let manager = connect(&cluster.url()).await;

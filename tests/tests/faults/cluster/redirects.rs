@@ -10,7 +10,7 @@ use crate::kit::{
 
 /// No node reports the slots, so the manager can only follow the redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
+async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     let cluster = RedisCluster::start(3);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
@@ -41,7 +41,7 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
 /// A slot moves to another node and back while an acquire is in flight. The lock that it then takes
 /// is released again, after the release at the other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
+async fn an_acquire_applied_after_the_slot_returned_is_undone() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
     // The second node has the stronger claims, so it has its slots again when it wakes up.

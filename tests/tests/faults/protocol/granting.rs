@@ -58,7 +58,7 @@ fn a_release_frees_no_other_holders_lock() {
 }
 
 #[test]
-fn an_ask_is_idempotent() {
+fn an_acquire_is_idempotent() {
     let mut bench = Bench::new(&["b"]);
     bench.ask("a:1");
     let token = bench.token();
@@ -79,7 +79,7 @@ fn an_ask_is_idempotent() {
 }
 
 #[test]
-fn a_late_ask_changes_nothing() {
+fn a_late_acquire_changes_nothing() {
     let mut bench = Bench::new(&[]);
     let late = |bench: &mut Bench| bench.ask_with("a:1", LEASE, "60000", "1000000");
     let reply = late(&mut bench);
@@ -93,7 +93,7 @@ fn a_late_ask_changes_nothing() {
 }
 
 #[test]
-fn tokens_and_places_rise_whatever_the_clock_does() {
+fn tokens_and_places_rise_despite_clock_steps() {
     let mut bench = Bench::new(&["b"]);
     let future = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &future.to_string()]);

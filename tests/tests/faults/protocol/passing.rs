@@ -55,7 +55,7 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
 
 /// The caller then continues at once, without waiting for the next queue check.
 #[test]
-fn a_release_says_that_it_has_not_come_to_an_end() {
+fn an_unfinished_release_reports_so() {
     let mut bench = Bench::behind_the_dead(150);
     let more = |bench: &mut Bench| bench.try_release("a:1").int() & 2;
     assert_eq!((more(&mut bench), bench.holder()), (2, None));
@@ -72,7 +72,7 @@ fn an_expired_entry_is_not_served() {
 }
 
 #[test]
-fn a_queue_that_lost_one_of_its_keys_takes_asks_again() {
+fn a_queue_without_one_of_its_keys_accepts_acquires_again() {
     for lost in [QUEUE, ENTRY] {
         let mut bench = Bench::queued(&["b"], &["b:1"]);
         // Evicted, or deleted by hand.

@@ -30,7 +30,7 @@ impl Bench {
 
     /// Returns the lock's remaining time as a queue check reports it.
     #[track_caller]
-    fn left_by_look(&mut self) -> i64 {
+    fn remaining_by_queue_check(&mut self) -> i64 {
         let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
         let reply = self.run(CHECK_QUEUE, &ALL, &args);
         reply.array()[1].array()[1].int()
@@ -54,7 +54,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         // The owner may set the whole TTL when it confirms.
         assert_eq!(bench.field(2), ttl);
         bench.outlast();
-        let reported = bench.left_by_look();
+        let reported = bench.remaining_by_queue_check();
         let left = bench.assert_left(granted, 250);
         assert!(
             reported >= left && reported <= granted + 250,
@@ -69,7 +69,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         let entry = format!("9000000000000000 {lease} {ttl} name");
         bench.raw.cmd(&["HSET", ENTRY, "b:1", &entry]);
         bench.outlast();
-        bench.left_by_look();
+        bench.remaining_by_queue_check();
         bench.assert_left(confirmed, 250);
     }
 }
@@ -84,7 +84,7 @@ fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
             bench.ask("a:1");
             bench.raw.cmd(lasts);
             if by_look {
-                let reported = bench.left_by_look();
+                let reported = bench.remaining_by_queue_check();
                 assert!((1..=1_250).contains(&reported), "{lasts:?}: {reported}");
             } else {
                 assert_eq!(bench.try_ask("b:1"), BUSY);
@@ -113,7 +113,7 @@ fn a_hand_off_keeps_its_token() {
 
 /// The head that leaves the queue is not granted the lock.
 #[test]
-fn a_cancelled_call_is_not_granted_the_lock_that_its_cancel_frees() {
+fn a_cancelled_call_is_not_granted_the_lock_freed_by_its_cancel() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.expire();
     assert!(!bench.release("b:1"));
@@ -148,7 +148,7 @@ fn a_queue_outlives_its_longest_wait() {
 }
 
 #[test]
-fn a_holder_that_stands_in_no_queue_is_not_missing() {
+fn a_holder_without_a_queue_entry_is_not_missing() {
     let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     let (value, missing) = bench.look("a:1");
@@ -158,7 +158,7 @@ fn a_holder_that_stands_in_no_queue_is_not_missing() {
 }
 
 #[test]
-fn a_foreign_key_stops_no_look_at_others() {
+fn a_foreign_key_does_not_stop_queue_checks_of_others() {
     let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
@@ -184,7 +184,7 @@ fn a_granted_call_stops_waiting() {
 /// Without memory no new state may be written, but writes that end an older state are allowed.
 /// Grants and purges go on.
 #[test]
-fn looks_hand_on_and_purge_without_memory() {
+fn queue_checks_grant_and_purge_without_memory() {
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1_200);
     bench.configure("maxmemory", "1");

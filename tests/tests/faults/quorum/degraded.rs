@@ -19,7 +19,7 @@ use crate::quorum::{
 const PLACE: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_the_first_notice_nothing_costs_a_deadline() {
+async fn after_the_first_timeout_no_call_waits_for_the_dead_server() {
     for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
         stage.strike();
@@ -80,7 +80,7 @@ async fn a_returned_server_votes_again_and_its_holds_are_repaired() {
 /// A returned server gets the holds of that moment, but none that was released meanwhile, because
 /// no client would release it there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_repaired_is_released_as_well() {
+async fn repaired_holds_are_released_on_all_servers() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
     let keys: Vec<_> = (0..12).map(|number| format!("k{number}")).collect();
     let crowd = Crowd::start(&stage.quorum.url(), &keys, 1, LEASE, Result::unwrap).await;

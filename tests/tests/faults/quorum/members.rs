@@ -43,7 +43,7 @@ async fn two_names_of_one_server_are_refused() {
 
 /// The same is detected later if one member was down at connect, or if its name has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
+async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
     for was_down in [false, true] {
         let quorum = three();
         let [first, second, third] = [0, 1, 2].map(|place| quorum.server(place));

@@ -71,7 +71,7 @@ async fn no_client_is_granted(stage: &Stage) {
 
 /// A fault at each of these phases of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_acquired() {
+async fn a_fault_during_the_acquire() {
     for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
         println!("{phase:?}");
         for_each_of(&FAULTS, async |stage| {
@@ -93,7 +93,7 @@ async fn while_it_is_acquired() {
 
 /// The hold is lost before another client can acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_held() {
+async fn a_fault_during_the_hold() {
     for_each_of(&FAULTS, async |stage| {
         let lease = ms(900);
         let lock = stage.subject.lock("k").lease(lease);
@@ -139,7 +139,7 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter() {
+async fn a_fault_with_a_waiter() {
     let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
     let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
     for_each_of(&deaf, async |stage| {
@@ -156,17 +156,17 @@ async fn with_a_waiter() {
 /// A waiter that receives the hand-off from a quorum holds the lock, and loses it soon if it cannot
 /// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter_that_only_receives() {
+async fn a_fault_with_a_waiter_that_only_receives() {
     // On a slow machine the waiter knows too little of the servers' clocks to date the grant.
     for _ in 0..10 {
-        if hears_and_has_it().await {
+        if receives_the_hand_off_and_holds().await {
             return;
         }
     }
     panic!("no waiter was granted the lock");
 }
 
-async fn hears_and_has_it() -> bool {
+async fn receives_the_hand_off_and_holds() -> bool {
     let stage = stage(Fault::RequestsLost).await;
     let (guard, mut waiting) = stage.queued(LONG).await;
     stage.strike();
@@ -191,7 +191,7 @@ async fn hears_and_has_it() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_handed_on() {
+async fn a_fault_during_the_hand_off() {
     for_each_of(&FAULTS, async |stage| {
         let (waiting, releasing) = stage.handed_on().await;
         is_served_after_all(stage, waiting).await;
@@ -202,7 +202,7 @@ async fn while_it_is_handed_on() {
 
 /// One server that has the lock of another client proves nothing; two of three do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
+async fn a_release_is_a_loss_when_a_quorum_has_lost_the_hold() {
     let quorum = three();
     let manager = connect(&quorum).await;
     for places in [0..1, 0..2] {

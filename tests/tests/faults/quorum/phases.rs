@@ -18,7 +18,7 @@ async fn goes_on(what: impl AsyncFn(&Stage)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_acquired() {
+async fn a_fault_during_the_acquire() {
     for phase in Phase::ALL {
         println!("{phase:?}");
         goes_on(async |stage| {
@@ -30,7 +30,7 @@ async fn while_it_is_acquired() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_held() {
+async fn a_fault_during_the_hold() {
     goes_on(async |stage| {
         let lock = stage.subject.lock("k").lease(HELD);
         let guard = lock.acquire().await.unwrap();
@@ -45,7 +45,7 @@ async fn while_it_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter() {
+async fn a_fault_with_a_waiter() {
     goes_on(async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
@@ -57,7 +57,7 @@ async fn with_a_waiter() {
 
 /// The fault strikes when the holder has sent its release and no server has received it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_handed_on() {
+async fn a_fault_during_the_hand_off() {
     goes_on(async |stage| {
         let (waiting, releasing) = stage.handed_on().await;
         within(LONG, stage.serves(waiting)).await.unwrap();

@@ -82,7 +82,7 @@ async fn a_server_without_data_does_not_vote_until_the_longest_lease_has_expired
 /// One server never had the lock, and one has lost it. These two are a majority, and the holder may
 /// still consider its lock valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_two_of_three_do_not_know_is_not_granted_twice() {
+async fn a_lock_unknown_to_two_of_three_servers_is_not_granted_twice() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
         let longest = HELD;
         let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
@@ -195,7 +195,7 @@ async fn a_server_that_lost_everything_or_is_not_trusted_does_not_vote() {
 
 /// A server cannot know that its first boot is the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
+async fn recently_started_servers_report_when_they_vote() {
     let quorum = RedisQuorum::start(3);
     let manager = connect(&quorum).await;
     for wait in [Duration::ZERO, ms(300)] {
@@ -218,7 +218,7 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
 
 /// Such a lock is rejected before a request is sent, so also while all servers are down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_outlasts_the_quarantine_is_refused() {
+async fn durations_beyond_the_quarantine_are_rejected() {
     let quorum = three();
     let manager = with_leases_up_to(ms(10_000));
     let lazy = manager.clone().connect_lazy(&quorum.url()).unwrap();

@@ -131,7 +131,7 @@ impl Stage {
         }
     }
 
-    /// Returns true if the machine was too busy for [`Stage::strike_before_it_is_said`].
+    /// Returns true if the machine was too busy for [`Stage::strike_before_delivery`].
     pub(super) fn has_slipped(&self) -> bool {
         self.has_slipped.load(Ordering::SeqCst)
     }
@@ -194,7 +194,7 @@ impl Stage {
     }
 
     /// Holds back the subject's commands, has it send one to each server, and then strikes.
-    pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
+    pub(super) async fn strike_before_delivery(&self, says: impl FnOnce()) {
         let said = |way: &Proxy| way.stats().requests_held;
         let before: Vec<_> = self.ways.iter().map(said).collect();
         let accepted = |way: &Proxy| way.stats().accepted;
@@ -240,7 +240,7 @@ impl Stage {
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         }
         if phase == Phase::Confirmation {
-            self.strike_before_it_is_said(|| self.hears_nothing(false))
+            self.strike_before_delivery(|| self.hears_nothing(false))
                 .await;
         } else {
             self.strike();
@@ -270,7 +270,7 @@ impl Stage {
     pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
         let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
         let mut releasing = None;
-        self.strike_before_it_is_said(|| releasing = Some(tokio::spawn(guard.release())))
+        self.strike_before_delivery(|| releasing = Some(tokio::spawn(guard.release())))
             .await;
         (waiting, releasing.expect("it is said"))
     }

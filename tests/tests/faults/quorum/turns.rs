@@ -12,7 +12,7 @@ use crate::quorum::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_each_server_has_is_seen() {
+async fn inspect_shows_the_state_of_each_server() {
     let quorum = three();
     let manager = connect(&quorum).await;
     let queue = Queue::start(&quorum.url(), quorum.server(0), "k", LONG, 1).await;
@@ -58,7 +58,7 @@ async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
 /// The second caller may reach a server first, and gets the lock there at once. The holder, which
 /// could not ask there, gets it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
+async fn a_vote_for_a_waiter_is_yielded_to_the_holder() {
     let quorum = three();
     let way = quorum.server(2).proxy();
     let holder = connect_by(&quorum, &way).await;
@@ -80,7 +80,7 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
 
 /// Without a confirmation the grant would expire after a second, before the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
+async fn a_hand_off_during_an_acquire_lasts_for_the_whole_lease() {
     let quorum = three();
     let holder = connect(&quorum).await;
     let guard = holder.lock("k").acquire().await.unwrap();
@@ -108,7 +108,7 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
 /// The first server that marks the lock as revoked notifies the holder. Its release reaches the
 /// other servers before the operator's command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_released_before_all_have_marked_it_is_no_failure() {
+async fn a_release_before_all_servers_mark_the_revocation_is_no_error() {
     let quorum = three();
     let lock = connect(&quorum).await.lock("k");
     let guard = lock.acquire().await.unwrap();

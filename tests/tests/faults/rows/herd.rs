@@ -73,7 +73,7 @@ async fn hand_through(waiters: usize) {
 /// A client that waits for thousands of locks checks all of them, in scripts that do not delay
 /// other clients for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
+async fn a_queue_check_of_a_thousand_locks_is_many_short_scripts() {
     const LOCKS: usize = 1_000;
     let server = RedisServer::start();
     warm(&server).await;

@@ -122,7 +122,7 @@ fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
 }
 
 #[test]
-fn overloaded_holders_never_believe_too_long() {
+fn overloaded_holders_end_before_their_locks_expire() {
     let server = RedisServer::start();
     let mut monitor = server.monitor();
     let url = server.url();

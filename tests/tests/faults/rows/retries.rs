@@ -13,7 +13,7 @@ use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean,
 const LEASE: Duration = ms(23_456);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
+async fn retries_over_a_flapping_connection_are_bounded() {
     let server = RedisServer::start();
     warm(&server).await;
     let proxy = server.proxy();

@@ -156,12 +156,12 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_holder_knows_at_once() {
+async fn a_suspended_holder_is_notified_at_once() {
     assert_eq!(woken(Clocks::Monotonic).await, (true, false));
 }
 
 /// The clocks show that no time has passed. No lock can know better; only the resource can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_guest_is_fenced_off() {
+async fn a_paused_guest_is_rejected_by_the_fence() {
     assert_eq!(woken(Clocks::All).await, (false, true));
 }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted() {
+    fn figures_count_calls_holds_and_losses() {
         let mut history = History::default();
         let lost = Call::new(2, 2, "l", 40).acquired(45, 7, 990);
         history

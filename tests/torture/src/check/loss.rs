@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_late_ones_are_within_the_bound() {
+    fn a_few_late_losses_are_within_the_bound() {
         let found_with = |late: &[u64]| {
             let calls = (0..200).map(|op| {
                 let at = 10_000 * op;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_noticed_at_all_and_stays_one() {
+    fn a_loss_is_noticed_and_is_final() {
         let untold = |at| {
             let call = acquired().ended(at, true, false);
             call.returned(2_000, Outcome::LostCompleted)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stop_beyond_its_lease_a_hold_is_over() {
+    fn a_stop_beyond_its_lease_ends_a_hold() {
         let long = (100, 1_200, Kind::ClientStop);
         for (call, stop, expected) in [
             (acquired().sampled(1_201, 0), long, 0),

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches() {
+    fn spans_touch_at_their_ends() {
         let set = spans(&[(10, 20), (30, 40)]);
         for (from, until, touches) in [
             (0, 9, false),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left() {
+    fn difference_removes_the_overlap() {
         let set = spans(&[(0, 10), (20, 30), (40, 50)]);
         assert_eq!(
             set.minus(&spans(&[(2, 4), (8, 22), (25, 26), (39, 60)])),

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_a_majority_against_it() {
+    fn a_majority_decides_on_the_holder() {
         let (ours, other, free) = (Says::Held(Some(7)), Says::Held(Some(8)), Says::Held(None));
         for (says, expected) in [
             ([ours, ours, other], Some(7)),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_seen_and_a_vote_is_none() {
+    fn holds_are_distinguished_from_votes() {
         assert_eq!(held(Some("3 held a:1 70 5 850 5 name")), Some(70));
         assert_eq!(held(Some("3 vote a:1 70 5 850 5 name")), None);
         assert_eq!(held(Some("3 kept a:1 70 5 850 5 name")), None);

@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_ends_a_subscription_is_renamed_and_nothing_else(
+        fn only_sunsubscribe_pushes_are_renamed(
             said in prop::collection::vec(0..=OTHERS.len(), 0..20),
             pieces in prop::collection::vec(1_usize..40, 1..20),
         ) {
