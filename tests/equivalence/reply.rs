@@ -98,9 +98,9 @@ impl Reply {
     }
 }
 
-/// The values seen in one store in one sequence.
+/// The values observed in one store in one sequence.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
     /// The last token that each owner of a client received.
@@ -110,15 +110,15 @@ pub(super) struct Seen {
     behind: [bool; KEYS],
 }
 
-fn rank(seen: &mut Vec<u64>, value: u64) -> u64 {
-    let rank = seen.iter().position(|seen| *seen == value);
+fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
+    let rank = observed.iter().position(|observed| *observed == value);
     rank.unwrap_or_else(|| {
-        seen.push(value);
-        seen.len() - 1
+        observed.push(value);
+        observed.len() - 1
     }) as u64
 }
 
-impl Seen {
+impl Observed {
     pub(super) fn received_token(
         &self,
         client: usize,

@@ -149,7 +149,7 @@ impl InMemory {
         }
     }
 
-    /// Returns true if a newcomer asks while the queue is full.
+    /// Returns true if a newcomer acquires while the queue is full.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
         let Step::Op(Op::Act { pick, key, act }) = *step else {
             return false;
@@ -166,8 +166,8 @@ impl InMemory {
         let mut kinds = Vec::new();
         if matches!(step, Step::Op(Op::Look { .. })) {
             for key in keys {
-                let seen = self.snapshot(key);
-                if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
+                let observed = self.snapshot(key);
+                if let (None, [head, ..]) = (observed.hold, &observed.queue[..]) {
                     kinds.push(if head.marked { "purging" } else { "unfinished" });
                 }
             }

@@ -45,7 +45,7 @@ impl Connections {
         *epoch = (epoch.0 + 1, now);
     }
 
-    pub(super) fn befell(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
+    pub(super) fn record_fault(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
         if fault.hinders() {
             self.hindered.push((client, now));
         }

@@ -132,15 +132,15 @@ impl World {
             group: Group::Single,
             transport_factory: |sockets| Arc::new(sockets),
         };
-        let way = Arc::new(ToServer(site.clone()));
+        let transport = Arc::new(ToServer(site.clone()));
         let config = RedisConfig {
             max_runtime_connections: self.max_runtime_connections,
             ..CONFIG.clone()
         };
         let opened = if random.chance(200) {
-            RedisStore::connect_lazy_over(way, None, &config, user)
+            RedisStore::connect_lazy_over(transport, None, &config, user)
         } else {
-            let connected = RedisStore::connect_over(way, None, &config, user);
+            let connected = RedisStore::connect_over(transport, None, &config, user);
             connected.await.expect("nothing went wrong yet")
         };
         Arc::new(Client {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use distlock_tests::{RedisServer, Way, Worker, eventually};
+use distlock_tests::{Directions, RedisServer, Worker, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -141,7 +141,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_suspended() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// The command goes on after its SIGTERM, and overlaps with another holder while `distlock` and its
+/// The command continues after its SIGTERM, and overlaps with another holder while distlock and its
 /// keeper are stopped.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_lock_that_is_not_confirmed_runs_no_command() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().expect("a process");
     until_waiting(&locks, "k", 1).await;
-    proxy.stop_reading(Way::ToServer, true);
+    proxy.stop_reading(Directions::ToServer, true);
     guard.release().await.expect("a release");
     let ended = run.wait_with_output().expect("an end");
     assert_eq!(ended.status.code(), Some(118), "{ended:?}");

@@ -123,8 +123,8 @@ async fn a_key_in_its_min_hold_is_shown_as_such() {
         );
     }
     let busy = output(&mut distlock(&server.url(), "run --wait 0s job -- true"));
-    let said = text(&busy.stderr);
-    assert!(said.contains(&kept), "{kept} is not in {said}");
+    let message = text(&busy.stderr);
+    assert!(message.contains(&kept), "{kept} is not in {message}");
 }
 
 #[tokio::test]

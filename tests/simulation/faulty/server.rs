@@ -9,7 +9,7 @@ use redis::Value;
 use super::connection::Wire;
 use super::fault::Conditions;
 use super::op::{Answer, Op};
-use super::wire::{self, REFUSAL, Request, Said};
+use super::wire::{self, REFUSAL, Reply, Request};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
@@ -143,7 +143,7 @@ impl FaultyServer {
         (id, op): (&ClientId, &Op),
         grant_receiver: GrantReceiver,
         store: &MemoryStore,
-    ) -> Said {
+    ) -> Reply {
         let keys = op.keys();
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
@@ -169,11 +169,11 @@ impl FaultyServer {
 }
 
 /// Returns the server's reply about itself or about a connection.
-pub(super) fn about(asked: &Wire, request: &Request) -> Value {
+pub(super) fn about(wire: &Wire, request: &Request) -> Value {
     match request {
         Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
         Request::Server => wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n"),
-        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", asked.id, asked.address())),
+        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", wire.id, wire.address())),
         _ => Value::SimpleString("PONG".into()),
     }
 }

@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::host::Host;
 use super::network::{Millis, Network};
 use super::server::{FaultyServer, GrantReceiver};
-use super::wire::{Request, Run, Said};
+use super::wire::{Reply, Request, Run};
 use crate::__inside::seeded::SeededRandom;
 use crate::error::Outage;
 use crate::protocol::messages::Grant;
@@ -176,7 +176,7 @@ impl Site {
     }
 
     /// Returns the server's reply to a request of this client.
-    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Said {
+    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Reply {
         match request {
             Request::Subscribe(client) => {
                 self.listens(wire, client);

@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, Owner, Renewal};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
@@ -290,11 +290,11 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
 }
 
 /// The reply of a server: a value, or the text of an error.
-pub(super) type Said = Result<Value, String>;
+pub(super) type Reply = Result<Value, String>;
 
 /// Converts a reply to the type of the client library.
-pub(super) fn heard(said: Said) -> Result<Value, RedisError> {
-    said.or_else(|error| {
+pub(super) fn into_redis_result(reply: Reply) -> Result<Value, RedisError> {
+    reply.or_else(|error| {
         redis::parse_redis_value(format!("-{error}\r\n").as_bytes())?.extract_error()
     })
 }
@@ -308,9 +308,9 @@ fn number(number: impl TryInto<i64>) -> Value {
 }
 
 /// Encodes the value of a lock.
-fn value(hold: Option<&SeenHold>) -> Value {
+fn value(hold: Option<&HoldSnapshot>) -> Value {
     text(hold.map_or(String::new(), |hold| {
-        let SeenHold {
+        let HoldSnapshot {
             owner,
             token,
             limit,
@@ -328,7 +328,7 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
 }
 
 /// Encodes the reply to an operation that was just applied.
-pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
+pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
     use crate::protocol::messages::AcquireReply;
     let first = applied.effects.first();
     let occupied = |verdict| {

@@ -21,7 +21,7 @@ impl Oracle {
         (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
         let until = hold.safe_until();
         let late = state.clients[client].clock.now().since(until);
-        // Only the first notice must be in time; a caller may ask again at any later time.
+        // Only the first notice must be in time; a caller may check again at any later time.
         let first = state.notified.insert(owner);
         if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
             let text =

@@ -248,7 +248,7 @@ impl Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
-        state.connections.befell(now, client, fault);
+        state.connections.record_fault(now, client, fault);
         if fault == Fault::ScriptFlush {
             state.flushed = Some(now);
         }

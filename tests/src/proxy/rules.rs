@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The direction, or both directions, to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Directions {
     /// Requests.
     ToServer,
     /// Replies and pushes.
@@ -117,11 +117,15 @@ impl Rules {
         }
     }
 
-    pub(super) fn change_switches(&mut self, way: Way, change: impl Fn(&mut Switches)) {
-        if way != Way::ToClient {
+    pub(super) fn change_switches(
+        &mut self,
+        directions: Directions,
+        change: impl Fn(&mut Switches),
+    ) {
+        if directions != Directions::ToClient {
             change(&mut self.to_server);
         }
-        if way != Way::ToServer {
+        if directions != Directions::ToServer {
             change(&mut self.to_client);
         }
     }

@@ -75,7 +75,7 @@ async fn drop_after(
         let ended = call.await;
         if let Some(holder) = holder {
             // The queue must become empty although the lock is still held.
-            let gone = async || fixture.seen(&key).await.queue_length == 0;
+            let gone = async || fixture.inspect(&key).await.queue_length == 0;
             eventually_async(CLEAN, gone).await;
             holder.release().await.unwrap();
         }
@@ -94,13 +94,13 @@ async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
         let mut polls = 1;
         while !drop_after(fixture, &manager, obstacle, series, polls).await {
             polls += 1;
-            assert!(polls < 50, "it never came to its end");
+            assert!(polls < 50, "it never finished");
         }
         if polls > 1 {
             return nothing_left(fixture).await;
         }
     }
-    panic!("each call came to its end in its first poll: nothing was tested");
+    panic!("each call finished in its first poll: nothing was tested");
 }
 
 async fn nothing_left(fixture: &Fixture) {
@@ -153,7 +153,7 @@ for_each_store! {
             let lock = manager.lock(format!("k{round}"));
             came += u32::from(wants_for_some_time(&lock, ms(1)).await);
         }
-        assert!(came < 200, "none was dropped on its way");
+        assert!(came < 200, "none was dropped in flight");
         for round in 0..200 {
             store.until_free(&format!("k{round}"), CLEAN).await;
         }
@@ -174,7 +174,7 @@ for_each_store! {
             let wanting = wants_for_some_time(&wanted, ms(2));
             came += u32::from(tokio::join!(releasing, wanting).1);
         }
-        assert!(came < 200, "none was dropped on its way");
+        assert!(came < 200, "none was dropped in flight");
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
     }
@@ -191,7 +191,7 @@ for_each_store! {
             waiter.0.abort();
         }
         store.until_waiting("k", 0).await;
-        assert!(store.seen("k").await.holders.len() == 1);
+        assert!(store.inspect("k").await.holders.len() == 1);
         holder.release().await.unwrap();
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;

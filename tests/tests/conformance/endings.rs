@@ -71,12 +71,12 @@ for_each_store! {
         let began = Instant::now();
         let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // A guard without a body does not wait for the bodies of other guards.
-        eventually_async(PATIENCE, async || store.seen("plain").await.holders.is_empty()).await;
+        eventually_async(PATIENCE, async || store.inspect("plain").await.holders.is_empty()).await;
         assert!(began.elapsed() < lease, "{:?}", began.elapsed());
         within(PATIENCE, ending).await.unwrap();
         assert!(began.elapsed() < 3 * lease, "{:?}", began.elapsed());
         for number in 0..5 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
         drop(plain);
         for scope in scopes {
@@ -105,7 +105,7 @@ for_each_store! {
         tokio::time::sleep(lease * 2 / 5).await;
         within(PATIENCE, manager.shutdown()).await;
         assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");
-        assert_eq!(store.seen("k").await.holders, []);
+        assert_eq!(store.inspect("k").await.holders, []);
         within(PATIENCE, first).await.unwrap();
         assert!(body.join().unwrap().unwrap_err().is_lost());
     }

@@ -52,7 +52,7 @@ for_each_store! {
         let manager = store.manager().await;
         let before = next_token(&manager).await;
         store.vanished_holder("k", ms(300)).await;
-        let during = store.seen("k").await.last_fencing_token.unwrap();
+        let during = store.inspect("k").await.last_fencing_token.unwrap();
         let after = next_token(&manager).await;
         assert_rising(&[before, during, after]);
     }
@@ -63,13 +63,13 @@ for_each_store! {
         let token = guard.fencing_token();
         until_renewed_twice(&guard).await;
         assert_eq!(guard.fencing_token(), token);
-        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
+        assert_eq!(store.inspect("k").await.last_fencing_token, Some(token));
         let lock = manager.lock("k").wait(PATIENCE);
         let inner = guard.scope(lock.run(async |inner| Ok::<_, Error>(inner.fencing_token()))).await;
         assert_eq!(inner.unwrap(), token);
-        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
+        assert_eq!(store.inspect("k").await.last_fencing_token, Some(token));
         guard.release().await.unwrap();
-        assert!(store.seen("other").await.last_fencing_token.is_none(), "they are of one key each");
+        assert!(store.inspect("other").await.last_fencing_token.is_none(), "they are of one key each");
     }
 
     async fn tokens_are_microseconds_and_fit_signed_numbers(store) {
@@ -122,7 +122,7 @@ for_redis! {
             assert!(left > ttl - 600_000 && left <= ttl + 1, "{how}: {left}");
         };
         let first = managers[0].lock("k").acquire().await.unwrap();
-        check("an ask");
+        check("an acquire");
         let waiter = fixture.queued(managers[1].lock("k")).await;
         fixture.raw().cmd(&["DEL", &fence]);
         first.release().await.unwrap();
@@ -132,7 +132,7 @@ for_redis! {
         // As after the death of the holder.
         fixture.raw().cmd(&["DEL", &fence, &fixture.name("lock", "k")]);
         let third = waiter.guard().await;
-        check("a look");
+        check("a queue check");
         drop(second);
         third.release().await.unwrap();
     }
@@ -147,7 +147,7 @@ for_redis! {
             for key in keys {
                 let left = raw.pttl(&key);
                 // -2 is a key that was removed in the meantime.
-                assert!(left > 0 || left == -2, "{key} lives for ever ({left})");
+                assert!(left > 0 || left == -2, "{key} never expires ({left})");
             }
         };
         let guard = managers[0].lock("k").acquire().await.unwrap();

@@ -88,10 +88,10 @@ for_redis! {
                 assert_gone(&loser.release().await.unwrap_err(), true);
             }
             // A dropped release is still in flight: the winner must keep the lock.
-            let seen = fixture.seen("k").await;
-            assert_eq!(seen.holders[0].client, "winner");
+            let state = fixture.inspect("k").await;
+            assert_eq!(state.holders[0].client, "winner");
             let third = fixture.manager().await.lock("k").wait(ms(300));
-            assert!(third.acquire().await.is_err(), "two at once");
+            assert!(third.acquire().await.is_err(), "two holders at once");
             assert!(winner.is_held());
             winner.release().await.unwrap();
         }
@@ -103,8 +103,8 @@ for_redis! {
         delete(fixture);
         let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();
         assert_gone(&loser.release().await.unwrap_err(), true);
-        let seen = fixture.seen("k").await;
-        assert_eq!(seen.holders[0].client, "winner");
+        let state = fixture.inspect("k").await;
+        assert_eq!(state.holders[0].client, "winner");
         winner.release().await.unwrap();
     }
 

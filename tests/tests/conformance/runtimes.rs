@@ -68,7 +68,7 @@ for_each_store! {
         started_rx.await.unwrap();
         let other = store.manager().await.lock("k").wait(ms(50));
         while other.acquire().await.is_err() {}
-        assert!(ended.load(Ordering::SeqCst), "two at once");
+        assert!(ended.load(Ordering::SeqCst), "two holders at once");
         let held = tokio::task::block_in_place(|| blocking.join().unwrap());
         assert!(held.expect("the lock was lost"));
         store.until_free("k", SOON).await;

@@ -29,7 +29,7 @@ for_each_store! {
         assert_shut_down(&manager.ping().await.unwrap_err());
         // The locks are free at once.
         for number in 0..20 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
         for guard in guards {
             assert!(!guard.is_held());
@@ -58,7 +58,7 @@ for_each_store! {
         let other = store.manager().await.lock("k").wait(PATIENCE);
         let waiting = tokio::spawn(async move {
             let guard = other.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two at once");
+            assert!(gone.load(Ordering::SeqCst), "two holders at once");
             guard
         });
         store.until_waiting("k", 1).await;
@@ -92,7 +92,7 @@ for_each_store! {
         let shutting_down = tokio::spawn(async move { manager.shutdown().await });
         let lock = store.manager().await.lock("k").wait(PATIENCE);
         let guard = lock.acquire().await.unwrap();
-        assert!(!inside.load(Ordering::SeqCst), "two at once");
+        assert!(!inside.load(Ordering::SeqCst), "two holders at once");
         shutting_down.await.unwrap();
         let result = running.await.unwrap();
         assert!(matches!(result, Err(Error::Lost { body: BodyState::Completed, .. })), "{result:?}");
@@ -110,9 +110,9 @@ for_each_store! {
         for waiter in waiters {
             assert_shut_down(&within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err());
         }
-        let seen = store.seen("k").await;
-        assert_eq!(seen.queue_length, 0, "they left their places");
-        assert!(guard.is_held() && seen.holders.len() == 1, "another client's lock");
+        let state = store.inspect("k").await;
+        assert_eq!(state.queue_length, 0, "they left their places");
+        assert!(guard.is_held() && state.holders.len() == 1, "another client's lock");
         guard.release().await.unwrap();
     }
 
@@ -141,7 +141,7 @@ for_each_store! {
         drop(guards);
         within(PATIENCE, manager.shutdown()).await;
         for number in 0..100 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
     }
 

@@ -59,7 +59,7 @@ for_each_store! {
                         panic!("{never:?}");
                     }
                     never = run(manager.lock("k"), async |_| room.visit().await) => {
-                        panic!("two at once: {never:?}");
+                        panic!("two holders at once: {never:?}");
                     }
                     () = tokio::time::sleep(ms(20)) => {}
                 }

@@ -84,25 +84,25 @@ for_each_store! {
         for name in ["first", "second client", "third"] {
             calls.push(store.queued(store.named(name).await.lock("k")).await);
         }
-        let seen = store.seen("k").await;
-        let names: Vec<_> = seen.waiters.iter().map(|waiter| waiter.client.clone()).collect();
+        let state = store.inspect("k").await;
+        let names: Vec<_> = state.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(names, ["first", "second client", "third"]);
-        for waiter in &seen.waiters {
+        for waiter in &state.waiters {
             // The servers share this machine's clock, except for the offsets in a quorum.
             let since = waiter.waiting_since.duration_since(began - ms(1_000));
             assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
             assert!(waiter.this_process);
         }
-        assert!(seen.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
-        assert_eq!(seen.holders[0].fencing_token, Some(guard.fencing_token()));
-        let json = serde_json::to_string(&seen).unwrap();
-        assert_eq!(serde_json::from_str::<LockState>(&json).unwrap(), seen, "{json}");
+        assert!(state.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
+        assert_eq!(state.holders[0].fencing_token, Some(guard.fencing_token()));
+        let json = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<LockState>(&json).unwrap(), state, "{json}");
         guard.release().await.unwrap();
         for call in calls {
             call.guard().await.release().await.unwrap();
         }
-        let seen = store.seen("k").await;
-        assert_eq!((seen.expires_in, seen.waiters), (None, vec![]));
+        let state = store.inspect("k").await;
+        assert_eq!((state.expires_in, state.waiters), (None, vec![]));
     }
 
     /// The body is stopped before the next waiter has the lock, with a higher token.
@@ -124,7 +124,7 @@ for_each_store! {
         let next = store.manager().await.lock("k").wait(PATIENCE);
         let next = tokio::spawn(async move {
             let guard = next.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two at once");
+            assert!(gone.load(Ordering::SeqCst), "two holders at once");
             guard
         });
         store.until_waiting("k", 1).await;
@@ -232,7 +232,7 @@ for_redis! {
         let revoke = async |key: &str| {
             let revocation = operator.revoke(key).wait(ms(1)).await.unwrap();
             assert_eq!(revocation.outcome, RevokeOutcome::Pending);
-            fixture.seen(key).await.expires_in.unwrap()
+            fixture.inspect(key).await.expires_in.unwrap()
         };
         fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
         let left = revoke("k").await;
@@ -258,7 +258,7 @@ for_redis! {
             let refused = unlock.wait(ms(1)).into_future().await.unwrap_err();
             assert!(!refused.is_busy() || refused.is_unavailable(), "{refused:?}");
         }
-        assert_eq!(fixture.seen("k").await.holders.len(), 1, "two may have it");
+        assert_eq!(fixture.inspect("k").await.holders.len(), 1, "two may have it");
         assert!(guard.is_held());
         fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
         guard.release().await.unwrap();

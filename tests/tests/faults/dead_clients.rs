@@ -95,7 +95,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     .await;
     guard.release().await.unwrap();
     within(LONG, give_back(patient)).await;
-    // Either of them may have asked first.
+    // Either of them may have been queued first.
     let [first, second] = waiting.map(give_back);
     within(LONG, async { tokio::join!(first, second) }).await;
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use distlock::{LockGuard, LockManager};
-use distlock_tests::{After, Monitor, Proxy, RedisServer, Resp, Way, eventually_async, within};
+use distlock_tests::{
+    After, Directions, Monitor, Proxy, RedisServer, Resp, eventually_async, within,
+};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -118,7 +120,7 @@ async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
     tokio::time::sleep(ms(1_100)).await;
     let mut fences = late.server.monitor();
     late.deliver().await;
-    assert_eq!(late.asks(), 1, "the ask was to arrive late");
+    assert_eq!(late.asks(), 1, "the acquire must arrive late");
     assert_eq!(fences.count("\"SET\""), 0, "it was applied");
     until_clean(&mut late.raw, SOON).await;
 }
@@ -205,7 +207,7 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
             .count()
     };
     // The first attempt is applied. Its reply is lost with everything that follows.
-    proxy.drop_data(Way::ToClient, true);
+    proxy.drop_data(Directions::ToClient, true);
     let releasing = tokio::spawn(guard.release());
     eventually_async(LONG, async || calls() > 0).await;
     let first = expires(&mut raw, &lock_key("k"));
@@ -222,7 +224,8 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
     within(LONG, releasing).await.unwrap().unwrap();
 }
 
-/// A pushed grant is out of date if a connection delivers it after its successor has asked again.
+/// A pushed grant is out of date if a connection delivers it after its successor repeated the
+/// acquire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
     // The old connection stays open for a second after its loss; on a slow machine a round may miss
@@ -244,7 +247,7 @@ async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
         let old = proxy.connections();
         proxy.refuse_connections(true);
         proxy.limit_to(&old);
-        proxy.stop_reading(Way::ToClient, true);
+        proxy.stop_reading(Directions::ToClient, true);
         // Commands in flight keep the old connection open in the client.
         let asking = tokio::spawn(async move {
             loop {
@@ -263,7 +266,7 @@ async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
         until_queued(&mut raw, "k", 1).await;
         let behind = acquire_later(&near, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 2).await;
-        proxy.stop_reading(Way::ToClient, false);
+        proxy.stop_reading(Directions::ToClient, false);
         // The connection for renewals may stay.
         let remaining = || {
             let open = proxy.connections();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use distlock::Error;
-use distlock_tests::{RedisServer, Way, eventually_async, within};
+use distlock_tests::{Directions, RedisServer, eventually_async, within};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -91,14 +91,14 @@ async fn queue_checks_compensate_for_an_overflowing_subscriber() {
     let waiter = waiter.array()[0].text().unwrap().split(':').next();
     let channel = format!("distlock:client:{}", waiter.unwrap());
     // More than the sockets and the limit can buffer while the client reads nothing.
-    this.proxy.stop_reading(Way::ToClient, true);
+    this.proxy.stop_reading(Directions::ToClient, true);
     let garbage = "x".repeat(1 << 20);
     let mut published = 0;
     while this.raw.cmd(&["PUBLISH", &channel, &garbage]).int() > 0 {
         published += 1;
     }
     assert!(published > 0, "no client listens to {channel}");
-    this.proxy.stop_reading(Way::ToClient, false);
+    this.proxy.stop_reading(Directions::ToClient, false);
     let released = Instant::now();
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;

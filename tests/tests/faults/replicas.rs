@@ -6,9 +6,9 @@ use distlock::{Error, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, RedisServerBuilder, Resp, eventually_async, within};
 
 use crate::kit::{
-    LONG, SLACK, acquire_later, acquired, assert_config, assert_says, assert_stored, calls,
-    connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms, ok,
-    outage, until_clean, until_queued,
+    LONG, SLACK, acquire_later, acquired, assert_config, assert_message_contains, assert_stored,
+    calls, connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms,
+    ok, outage, until_clean, until_queued,
 };
 
 /// A command may take a tenth of it, enough for a replica on a loaded machine.
@@ -84,7 +84,7 @@ async fn connect_for(server: &RedisServer, replicas: u32) -> LockManager {
 fn assert_too_few(error: &Error, parts: &[&str]) {
     assert_eq!(outage(error), Outage::TooFewReplicas, "{error:?}");
     assert!(error.is_retryable(), "{error:?}");
-    assert_says(error, parts);
+    assert_message_contains(error, parts);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,9 +126,9 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     let mut this = Replicated::start().await;
     this.replica.stop_process();
     let lock = this.manager.lock("k").lease(LEASE);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let error = lock.clone().wait(ms(1_200)).acquire().await.unwrap_err();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     let port = this.master.port().to_string();
     let parts = [
         "`k`",
@@ -203,11 +203,11 @@ async fn unacknowledged_renewals_lose_the_lock_at_the_safe_deadline() {
             guard.release().await.unwrap();
             continue;
         }
-        // The server keeps the lock, because it goes on renewing it.
+        // The server keeps the lock, because the holder continues to renew it.
         let error = within(LONG, guard.lost()).await;
         let after = frozen.elapsed();
         assert!(!guard.is_held());
-        assert!(after < LEASE + SLACK, "believed for {after:?}");
+        assert!(after < LEASE + SLACK, "valid for {after:?}");
         let (reason, _) = loss(&error);
         assert!(
             matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("min_replicas")),
@@ -338,13 +338,13 @@ async fn fsync_is_acknowledged_or_an_error() {
     let manager = builder.connect(&server.url()).await.unwrap();
     let lock = manager.lock("k").lease(LEASE).wait(LONG);
     let unsupported = async |part: &str| {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let error = lock.acquire().await.unwrap_err();
-        assert!(asked.elapsed() < LONG / 2, "waiting does not help");
+        assert!(requested_at.elapsed() < LONG / 2, "waiting does not help");
         assert_eq!(outage(&error), Outage::Unsupported);
         assert!(!error.is_retryable());
         let port = server.port().to_string();
-        assert_says(&error, &[part, "`k`", "fsync", &port]);
+        assert_message_contains(&error, &[part, "`k`", "fsync", &port]);
         until_clean(&mut server.client(), LONG).await;
         // Without `fsync` the lock can be acquired.
         let lock = manager.lock("k").fsync(false);
@@ -457,7 +457,7 @@ async fn with_fsync_the_disks_of_replicas_count() {
     if known.is_error() {
         let error = manager.lock("held").acquire().await.unwrap_err();
         assert_eq!(outage(&error), Outage::Unsupported);
-        return assert_says(&error, &["WAITAOF"]);
+        return assert_message_contains(&error, &["WAITAOF"]);
     }
     let replica = replica_by(server(), &master).await;
     server_side_acknowledgments_decide(&manager, &master, &replica).await;
@@ -491,5 +491,5 @@ async fn server_side_acknowledgments_decide(
         }
         assert!(Instant::now() < deadline, "it is held without a replica");
     };
-    assert_says(&error, &["min_replicas"]);
+    assert_message_contains(&error, &["min_replicas"]);
 }

@@ -133,7 +133,7 @@ fn each_runtime_gets_a_connection_up_to_the_limit() {
 }
 
 /// A waiter's runtime is blocked when it is granted the lock. Others get the lock, and the process
-/// keeps its other place in the queue. The blocked waiter asks again when it runs.
+/// keeps its other place in the queue. The blocked waiter acquires again when it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_to_a_blocked_runtime_is_released() {
     let lease = ms(60_000);
@@ -170,7 +170,7 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     let mut this = Blockable::start().await;
     let before = connections(&mut this.raw);
     this.server.stop_process();
-    let asked = this.acquire(lease);
+    let acquiring = this.acquire(lease);
     // The tasks that run before the blocking one send the acquire.
     for _ in 0..20 {
         let yields = this.handle.spawn(tokio::task::yield_now());
@@ -181,11 +181,11 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     eventually_async(LONG, async || this.raw.exists(&lock_key("k"))).await;
     let guard = within(LONG, hold(&this.other, "k", lease)).await;
     eventually_async(LONG, async || connections(&mut this.raw) < before).await;
-    assert!(!asked.is_finished());
+    assert!(!acquiring.is_finished());
     drop(unblock);
     until_queued(&mut this.raw, "k", 1).await;
     guard.release().await.unwrap();
-    let guard = within(LONG, asked).await.unwrap();
+    let guard = within(LONG, acquiring).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&mut this.raw, LONG).await;
@@ -222,12 +222,12 @@ async fn releases_of_a_blocked_runtime_are_completed() {
         let mut this = Blockable::observed_by(Ends(event_sender)).await;
         let lock = this.manager.lock("k").label("blocked").lease(ms(600_000));
         let (notify_held, held) = oneshot::channel();
-        let (go_on, goes_on) = oneshot::channel::<()>();
+        let (resume, resumed) = oneshot::channel::<()>();
         let (unblock, unblocked) = mpsc::channel::<()>();
         let released = this.handle.spawn(async move {
             let guard = lock.acquire().await.unwrap();
             notify_held.send(()).unwrap();
-            goes_on.await.unwrap();
+            resumed.await.unwrap();
             let mut release = Box::pin(guard.release());
             assert!(futures::poll!(&mut release).is_pending());
             if is_sent {
@@ -238,7 +238,7 @@ async fn releases_of_a_blocked_runtime_are_completed() {
             release.await
         });
         held.await.unwrap();
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         until_clean(&mut this.raw, LONG).await;
         assert_eq!(events.recv_timeout(LONG), Ok("released"), "sent: {is_sent}");
         assert!(!released.is_finished());

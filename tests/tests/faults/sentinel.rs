@@ -5,9 +5,9 @@ use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::kit::{
-    LONG, acquire_later, assert_config, assert_says, assert_stored, connect, expiry_after_renewal,
-    give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once, until_clean, until_listening,
-    until_queued,
+    LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
+    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once,
+    until_clean, until_listening, until_queued,
 };
 
 const SERVICE: &str = Sentinels::SERVICE;
@@ -22,7 +22,7 @@ async fn until_copied(all: &Sentinels, key: &str) {
 }
 
 /// A replicated hold continues at the new primary: it is renewed, and handed off in order.
-async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
+async fn fails_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
     let (first, second) = (connect(&all.url()).await, connect(&all.url()).await);
     let old = &all.servers[0];
     // The lease outlasts the failover, and is renewed within the test.
@@ -41,7 +41,7 @@ async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_leave_a_killed_master_for_the_promoted_replica() {
-    goes_over(&Sentinels::start(), RedisServer::kill).await;
+    fails_over(&Sentinels::start(), RedisServer::kill).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,7 +53,7 @@ async fn a_failover_by_command_keeps_all_replicated_locks() {
             .cmd(&["SENTINEL", "FAILOVER", SERVICE]);
         assert!(!ordered.is_error(), "{ordered:?}");
     };
-    goes_over(&all, ordered).await;
+    fails_over(&all, ordered).await;
 }
 
 /// Clients leave a frozen primary. When it wakes up, it considers itself the primary for a while,
@@ -64,7 +64,7 @@ async fn a_resumed_old_master_receives_no_commands() {
     let old = &all.servers[0];
     let manager = connect(&all.url()).await;
     let short = hold(&manager, "short", ms(400)).await;
-    goes_over(&all, RedisServer::stop_process).await;
+    fails_over(&all, RedisServer::stop_process).await;
     // The hold could not be renewed in time, and stays lost.
     assert!(!short.is_held());
     let lost = short.release().await.unwrap_err();
@@ -122,7 +122,7 @@ async fn acknowledged_holds_survive_a_failover() {
     replica.cont_process();
     let new = all.until_another(old);
     let mut raw = new.client();
-    assert_ne!(raw.get(&at), value, "the replica had heard of it");
+    assert_ne!(raw.get(&at), value, "the replica received it");
     for guard in &guards {
         assert!(guard.is_held(), "{guard:?}");
         assert_stored(&mut raw, guard);
@@ -182,7 +182,7 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     }
     let refused = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
-    assert_says(&refused, &["no sentinel of `locks` says"]);
+    assert_message_contains(&refused, &["no sentinel of `locks` says"]);
     let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
     all.sentinels.iter().for_each(RedisServer::restart);
     give_back(waiting).await;
@@ -245,7 +245,7 @@ async fn a_replica_that_takes_writes_is_no_master() {
     let refused = builder.connect(&url).await.unwrap_err();
     assert_eq!(outage(&refused), Outage::ReadOnly);
     let address = format!("redis://127.0.0.1:{}: ", replica.port());
-    assert_says(&refused, &[&address]);
+    assert_message_contains(&refused, &[&address]);
 }
 
 /// The rights in docs/operations/topologies.md suffice at a sentinel, and each of them is needed.
@@ -315,7 +315,7 @@ async fn disagreeing_sentinels_without_a_majority_are_not_followed() {
     let refused = refused.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
     let stray_port = stray.port().to_string();
-    assert_says(&refused, &["do not agree where the master is", &stray_port]);
+    assert_message_contains(&refused, &["do not agree where the master is", &stray_port]);
     taken_once(&manager, "k").await;
     assert!(stray.client().keys("*").is_empty());
 }

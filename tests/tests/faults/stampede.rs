@@ -72,10 +72,10 @@ async fn calls_that_failed_in_an_outage_cost_nothing_after_it() {
     assert!(held.is_held(), "the bystander lost its lock");
     // A command that was never sent is not undone, and no script was sent twice as unknown.
     let mut raw = server.client();
-    let asked = scripts(&mut raw);
+    let scripts_run = scripts(&mut raw);
     assert!(
-        asked < 2_000,
-        "{asked} scripts for some hundred calls, {:?} after the return",
+        scripts_run < 2_000,
+        "{scripts_run} scripts for some hundred calls, {:?} after the return",
         back.elapsed()
     );
     // Does not count the test's own two connections; the others are of two clients.
@@ -93,10 +93,14 @@ async fn unanswered_commands_of_a_frozen_server_are_undone_in_order() {
     // The scripts are loaded, so that each call is one command.
     assert_eq!(try_often(&manager, "before", 200).await, 200);
     server.stop_process();
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     // The commands are sent, and their effect is unknown.
     assert_eq!(try_often(&manager, "during", 1_000).await, 0);
-    assert!(asked.elapsed() < LONG, "{:?}", asked.elapsed());
+    assert!(
+        requested_at.elapsed() < LONG,
+        "{:?}",
+        requested_at.elapsed()
+    );
     server.cont_process();
     until_served(&manager).await;
     eventually_async(LONG, async || shown(&manager, "releasing") == 0).await;

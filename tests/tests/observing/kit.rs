@@ -21,7 +21,7 @@ pub(crate) const FREE_TO_RELEASED: [&str; 4] = ends("ended released");
 
 /// The events of a free lock and of the given end of its hold.
 pub(crate) const fn ends(end: &str) -> [&str; 4] {
-    ["asking", "acquired free", end, "released released"]
+    ["acquiring", "acquired free", end, "released released"]
 }
 
 /// An observer that records its events.
@@ -87,7 +87,7 @@ pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
 /// Returns an event in short form, or `None` if it is of another lock.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {
-        Event::AcquireStarted { key, .. } => (key, "asking".into()),
+        Event::AcquireStarted { key, .. } => (key, "acquiring".into()),
         Event::Queued { key, .. } => (key, "queued".into()),
         Event::LongWait { key, .. } => (key, "waiting long".into()),
         Event::Acquired { key, path, .. } => (key, format!("acquired {path}")),

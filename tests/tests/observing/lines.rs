@@ -6,13 +6,13 @@ use distlock::{Error, LockManager};
 use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
-use crate::heard::{Line, heard};
+use crate::capture::{Line, captured};
 use crate::kit::{LONG, Store, acquires, ms};
 
 /// Waits until a lock has `count` log lines at a level.
 pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
     let lines = || {
-        let mut lines = heard().lines_of(lock);
+        let mut lines = captured().lines_of(lock);
         lines.retain(|line| line.level == level);
         lines
     };
@@ -22,13 +22,13 @@ pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_and_its_replacement_are_logged() {
-    heard();
+    captured();
     let store = Store::redis();
     let address = format!("127.0.0.1:{}", store.server().port());
     let logged = async |level, words: &str| {
         let lines = || {
-            let mut lines = heard().lines();
-            lines.retain(|line| line.level == level && line.says(words));
+            let mut lines = captured().lines();
+            lines.retain(|line| line.level == level && line.contains(words));
             lines.retain(|line| line.fields["store"].contains(&address));
             lines
         };
@@ -57,7 +57,7 @@ async fn a_connection_and_its_replacement_are_logged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_lock_is_logged_with_its_new_holder() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let thief = store.named("thief").await;
@@ -79,13 +79,13 @@ async fn a_lost_lock_is_logged_with_its_new_holder() {
     line.fields["unconfirmed_ms"]
         .parse::<u64>()
         .expect("a number");
-    assert!(line.says("check what both have written"), "{line:?}");
+    assert!(line.contains("check what both have written"), "{line:?}");
     stolen.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let lock = manager.lock("gone:1").label("lines:gone:<n>");
@@ -96,7 +96,7 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let line = &warnings[0];
     assert!(
-        line.says("the lock was gone when its work had ended"),
+        line.contains("the lock was gone when its work had ended"),
         "{line:?}"
     );
     for (name, value) in [("completed", "true"), ("reason", "gone"), ("key", "gone:1")] {
@@ -109,7 +109,7 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crowd_on_one_key_is_one_line_a_minute() {
-    heard();
+    captured();
     let manager = LockManager::builder()
         .in_memory_on_current_runtime()
         .unwrap();
@@ -119,8 +119,8 @@ async fn a_crowd_on_one_key_is_one_line_a_minute() {
         acquires(lock.wait(Duration::from_secs(seconds)))
     };
     let waiters = || {
-        let lines = heard().lines_of("lines:crowd:<n>").into_iter();
-        let long = lines.filter(|line| line.says("a call waits for long"));
+        let lines = captured().lines_of("lines:crowd:<n>").into_iter();
+        let long = lines.filter(|line| line.contains("a call waits for long"));
         long.map(|line| line.fields["waiters"].clone())
             .collect::<Vec<_>>()
     };
@@ -137,7 +137,7 @@ async fn a_crowd_on_one_key_is_one_line_a_minute() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_wait_in_an_outage_names_the_outage() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let _guard = manager.lock("away").acquire().await.unwrap();
@@ -148,8 +148,8 @@ async fn a_long_wait_in_an_outage_names_the_outage() {
     let logged = lines("lines:away", Level::INFO, 1).await;
     assert_eq!(logged.len(), 1, "{logged:?}");
     let line = &logged[0];
-    assert!(line.says("the lock store cannot be used"), "{line:?}");
-    assert!(!line.says("busy"), "{line:?}");
+    assert!(line.contains("the lock store cannot be used"), "{line:?}");
+    assert!(!line.contains("busy"), "{line:?}");
     assert!(line.is("waiters", "1"), "{line:?}");
     assert!(line.fields.contains_key("detail"), "{line:?}");
     waiting.abort();

@@ -36,7 +36,7 @@ async fn an_outage_and_its_end_are_reported() {
     let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     notes
-        .until("k", &["asking", "not acquired unavailable"])
+        .until("k", &["acquiring", "not acquired unavailable"])
         .await;
     server.restart();
     let back = notes.until_any(|event| matches!(event, Event::StoreAvailable { .. }));

@@ -6,7 +6,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::heard::{Heard, Span, heard};
+use crate::capture::{Capture, Span, captured};
 use crate::kit::{LONG, Store, ms};
 
 #[distlock::distributed_lock(key = "spans:attribute:<n>", manager = locks, lease = "7s", wait = "3s")]
@@ -18,9 +18,9 @@ async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error
 
 /// Returns the spans of a lock once they have ended: of the acquisition and of the run.
 pub(crate) async fn both(lock: &str) -> (Span, Span) {
-    let spans = || heard().spans_of(lock);
+    let spans = || captured().spans_of(lock);
     eventually_async(LONG, async || {
-        spans().iter().filter(|span| span.is_over).count() == 2
+        spans().iter().filter(|span| span.has_ended).count() == 2
     })
     .await;
     let [acquire, run] = &spans()[..] else {
@@ -31,11 +31,11 @@ pub(crate) async fn both(lock: &str) -> (Span, Span) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_of_an_annotated_function() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
-    let said = annotated(&manager, 7).await.unwrap();
-    assert_eq!(said, "7 in distlock.run");
+    let result = annotated(&manager, 7).await.unwrap();
+    assert_eq!(result, "7 in distlock.run");
     let (acquire, run) = both("spans:attribute:<n>").await;
     assert_eq!(
         (run.name, run.level),
@@ -77,7 +77,7 @@ async fn spans_of_an_annotated_function() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_of_a_run_without_its_lock() {
-    heard();
+    captured();
     let store = Store::memory("spans");
     let manager = store.connect(store.builder().show_keys(true)).await;
     let guard = manager.lock("busy").acquire().await.unwrap();
@@ -101,8 +101,8 @@ fn spans_are_absent_below_their_level() {
         (LevelFilter::INFO, 1),
         (LevelFilter::DEBUG, 2),
     ] {
-        let heard = Heard::default();
-        let layer = heard.clone().with_filter(level);
+        let capture = Capture::default();
+        let layer = capture.clone().with_filter(level);
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {
             let runtime = tokio::runtime::Builder::new_current_thread();
@@ -113,6 +113,6 @@ fn spans_are_absent_below_their_level() {
                 lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
             });
         });
-        assert_eq!(heard.spans_of("spans:levels").len(), expected, "{level}");
+        assert_eq!(capture.spans_of("spans:levels").len(), expected, "{level}");
     }
 }

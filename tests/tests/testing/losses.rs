@@ -199,12 +199,12 @@ async fn foreign_keys_are_reported() {
     shop.locks
         .on("inventory:7")
         .once()
-        .foreign("a hash stands there");
+        .foreign("a hash is stored there");
     match shop.reduce(7, ms(1)).await.unwrap_err() {
         Error::KeyConflict { key, detail, .. } => {
             assert_eq!(
                 (&key[..], &detail[..]),
-                ("inventory:7", "a hash stands there")
+                ("inventory:7", "a hash is stored there")
             );
         }
         other => panic!("{other:?}"),

@@ -121,7 +121,7 @@ async fn a_queued_call_waits_for_the_end_of_an_outage() {
     assert!(waited >= secs(40) && waited < secs(41), "{waited:?}");
 }
 
-/// An outage that is set during a wait applies when the call asks again.
+/// An outage that is set during a wait applies when the call retries.
 #[tokio::test(start_paused = true)]
 async fn an_outage_applies_to_new_calls() {
     let shop = Inventory::new();

@@ -190,7 +190,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
     assert!(acquisition.poll_release() && !acquisition.poll_release());
     assert!(
         !acquisition.release(SECOND, at(2_050)),
-        "its release is under way"
+        "its release is in flight"
     );
 }
 
@@ -390,7 +390,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(
         acquisition.state(),
         AcquisitionState::Acquiring,
-        "under way"
+        "in flight"
     );
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
     assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
@@ -398,7 +398,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(
         acquisition.state(),
         AcquisitionState::AwaitsCall,
-        "its pause is not over"
+        "its back-off has not ended"
     );
     acquisition.handle_queue_check(at(2_100));
     // A call that continues keeps its id.

@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/operations/topologies.md, run as a reader pastes them, with this build
-//! in place of `cargo run`.
+//! The commands of README.md and docs/operations/topologies.md, run as a reader pastes them, with
+//! this build in place of `cargo run`.
 
 use std::{env, fs};
 
@@ -12,12 +12,12 @@ use crate::{PROGRAM, TIMEOUT, assert_nothing_was_lost};
 fn works(name: &str) {
     let server = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     let envoy = env::var("DISTLOCK_ENVOY").unwrap_or_default();
-    let said = Commands::of("docs/operations/topologies.md", name)
+    let output = Commands::of("docs/operations/topologies.md", name)
         .instead_of("cargo run --", PROGRAM)
         .instead_of_each("\"$(tests/servers/fetch.sh valkey-9.1)\"", &server)
         .instead_of_each("\"$(tests/servers/fetch.sh envoy-1.40)\"", &envoy)
         .run(TIMEOUT);
-    assert_nothing_was_lost(&said.stdout, 200);
+    assert_nothing_was_lost(&output.stdout, 200);
 }
 
 /// Makes a test of each block. The modules are named after what some servers do not have.
@@ -52,10 +52,10 @@ mod proxies {
 
 #[test]
 fn the_first_command_of_the_readme_works() {
-    let said = Commands::of("README.md", "demo")
+    let output = Commands::of("README.md", "demo")
         .instead_of("cargo run --", PROGRAM)
         .run(TIMEOUT);
-    assert_nothing_was_lost(&said.stdout, 3_000);
-    let chart = fs::read_to_string(said.dir().join("chart.svg")).unwrap();
+    assert_nothing_was_lost(&output.stdout, 3_000);
+    let chart = fs::read_to_string(output.dir().join("chart.svg")).unwrap();
     assert!(chart.starts_with("<svg"), "{chart}");
 }

@@ -142,7 +142,7 @@ async fn the_end_of_a_subscription_is_no_reply() {
         .map(|number| format!("answer{number}"))
         .filter(is_there);
     let waited: Vec<_> = keys.by_ref().take(ROUNDS).collect();
-    let asked: Vec<_> = keys.take(ASKED).collect();
+    let requested_keys: Vec<_> = keys.take(ASKED).collect();
     let (holder, client) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     for key in &waited {
         let guard = holder.lock(key).acquire().await.unwrap();
@@ -157,15 +157,15 @@ async fn the_end_of_a_subscription_is_no_reply() {
         let text = slot.to_string();
         raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", &id])
             .unwrap();
-        let asking = asked.iter().map(|key| {
+        let asking = requested_keys.iter().map(|key| {
             let lock = client.lock(key).lease(ms(5_000)).wait(LONG);
             tokio::spawn(async move { lock.acquire().await.unwrap() })
         });
         let asking: Vec<_> = asking.collect();
         tokio::time::sleep(ms(40)).await;
         from.cont_process();
-        let said = raw.read_reply(LONG).unwrap();
-        assert!(!said.is_error(), "{said:?}");
+        let reply = raw.read_reply(LONG).unwrap();
+        assert!(!reply.is_error(), "{reply:?}");
         cluster.end_migration(slot, from, to);
         for asking in asking {
             let guard = within(LONG, asking).await.unwrap();

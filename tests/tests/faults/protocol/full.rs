@@ -35,7 +35,7 @@ fn the_dead_make_room_for_the_living() {
     assert_eq!(bench.ask_for_three("c:2"), FULL);
     assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
     let again = bench.ask_for_three("c:1");
-    assert_eq!(again, QUEUED, "it stands there already");
+    assert_eq!(again, QUEUED, "it is already queued");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
 }

@@ -66,7 +66,7 @@ fn an_acquire_is_idempotent() {
     let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
     assert_eq!((verdict(&again), token_of(&again)), (HELD, token));
     let left = bench.raw.pttl(LOCK);
-    assert!(left > 1_000, "asked again, it holds for the whole lease");
+    assert!(left > 1_000, "a repeated acquire holds for the whole lease");
     for _ in 0..3 {
         assert_eq!(bench.ask("b:1"), QUEUED);
     }
@@ -85,7 +85,7 @@ fn a_late_acquire_changes_nothing() {
     let reply = late(&mut bench);
     assert_eq!(verdict(&reply), LATE);
     let now = reply.array()[1].int();
-    assert!(now > 1_000_000, "it says what time it is: {now}");
+    assert!(now > 1_000_000, "the reply contains the time: {now}");
     assert_eq!(bench.raw.keys("*"), Vec::<String>::new());
     bench.ask("b:1");
     assert_eq!(verdict(&late(&mut bench)), LATE);

@@ -18,7 +18,7 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     assert!(value.starts_with("2 ee:2 "), "{value}");
     assert_eq!(bench.queue(), ["ee:2"]);
     let (_, missing) = bench.look("ee:1");
-    assert!(missing, "it must ask again");
+    assert!(missing, "it must acquire again");
 }
 
 #[test]
@@ -46,7 +46,10 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
         let before = bench.queue().len();
         bench.look("ee:1");
         left = before - bench.queue().len();
-        assert!((1..=101).contains(&left), "{left} removed by one look");
+        assert!(
+            (1..=101).contains(&left),
+            "{left} removed by one queue check"
+        );
         calls += 1;
         assert!(calls < 10, "it never comes to an end");
     }

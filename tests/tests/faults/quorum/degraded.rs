@@ -23,7 +23,7 @@ async fn after_the_first_timeout_no_call_waits_for_the_dead_server() {
     for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
         stage.strike();
-        stage.goes_on().await;
+        stage.assert_both_acquire().await;
         let began = Instant::now();
         let lock = stage.subject.lock("k").lease(LEASE).wait(LONG);
         for _ in 0..30 {
@@ -32,7 +32,7 @@ async fn after_the_first_timeout_no_call_waits_for_the_dead_server() {
             // A try-acquire gets its answer at once, too.
             let guard = lock.acquire().await.unwrap();
             let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
-            assert!(!matches!(tried, Ok(Some(_))), "two have it");
+            assert!(!matches!(tried, Ok(Some(_))), "two holders at once");
             let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
             until_queued_at(&stage.quorum, 0, "k", 1).await;
             guard.release().await.unwrap();

@@ -51,19 +51,20 @@ fn assert_logged(fault: Fault, error: &Error) {
     let message = error.to_string();
     assert!(error.is_unavailable() && error.is_retryable(), "{message}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
-    let says = ["1 of 3 servers can be used", "no answer within"];
+    let parts = ["1 of 3 servers can be used", "no answer within"];
     // A connection that has just ended is reported by its address.
-    let is_said =
-        message.contains("redis://127.0.0.1:") || says.iter().any(|says| message.contains(says));
+    let is_named =
+        message.contains("redis://127.0.0.1:") || parts.iter().any(|part| message.contains(part));
     assert!(
-        is_said || forgets && message.contains("votes in"),
+        is_named || forgets && message.contains("votes in"),
         "{message}"
     );
 }
 
-/// Checks that the other client, which a fault on the way does not affect, is not granted the lock.
+/// Checks that the other client, which a fault of the connection does not affect, is not granted
+/// the lock.
 async fn no_client_is_granted(stage: &Stage) {
-    if !stage.fault.is_on_the_way() {
+    if !stage.fault.is_of_the_connection() {
         let tried = stage.other.lock("k").try_acquire().await;
         assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
     }
@@ -140,9 +141,9 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_with_a_waiter() {
-    let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
-    let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
-    for_each_of(&deaf, async |stage| {
+    let loses_replies = |fault: &Fault| *fault != Fault::RequestsLost;
+    let without_replies: Vec<_> = FAULTS.into_iter().filter(loses_replies).collect();
+    for_each_of(&without_replies, async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
         let releasing = tokio::spawn(LockGuard::release(guard));

@@ -96,7 +96,7 @@ async fn a_lock_unknown_to_two_of_three_servers_is_not_granted_twice() {
         stage.strike();
         let waiting = acquire_later(&stage.other, "k", longest, LONG);
         let next = within(LONG, waiting).await.unwrap().0.unwrap();
-        assert!(!guard.is_held(), "two have it");
+        assert!(!guard.is_held(), "two holders at once");
         assert!(next.fencing_token() > guard.fencing_token());
         next.release().await.unwrap();
     })
@@ -235,8 +235,8 @@ async fn durations_beyond_the_quarantine_are_rejected() {
             let error = lock.acquire().await.unwrap_err();
             let message = error.to_string();
             assert!(matches!(error, Error::Config { .. }), "{message}");
-            for says in [names, "after 10s", "`Quorum::max_lease`"] {
-                assert!(message.contains(says), "{message}");
+            for part in [names, "after 10s", "`Quorum::max_lease`"] {
+                assert!(message.contains(part), "{message}");
             }
         }
         let replicas = lock().min_replicas(1).acquire().await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use distlock::{Error, LockManager, LossReason, RevokeOutcome};
-use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
+use distlock_tests::{Directions, Proxy, RedisQuorum, eventually_async};
 
 use crate::cluster::callers::{Crowd, Queue};
 use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
@@ -50,27 +50,27 @@ async fn under_contention_no_call_starves_and_no_two_share() {
 }
 
 /// Connects a manager to the third server by this proxy, and to the others directly.
-async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
+async fn connect_by(quorum: &RedisQuorum, proxy: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
+    kit::connect(&RedisQuorum::url_at([one, two, proxy.port()])).await
 }
 
 /// The second caller may reach a server first, and gets the lock there at once. The holder, which
-/// could not ask there, gets it in the end.
+/// could not acquire there, gets it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_for_a_waiter_is_yielded_to_the_holder() {
     let quorum = three();
-    let way = quorum.server(2).proxy();
-    let holder = connect_by(&quorum, &way).await;
+    let proxy = quorum.server(2).proxy();
+    let holder = connect_by(&quorum, &proxy).await;
     // Held at two servers; no command arrives at the third.
-    way.drop_data(Way::ToServer, true);
+    proxy.drop_data(Directions::ToServer, true);
     let lock = holder.lock("k").lease(ms(3_000));
     let guard = lock.acquire().await.unwrap();
     // The waiter's lease there would outlast the test.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
     eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
-    way.heal();
+    proxy.heal();
     until_held_at(&quorum, 2..3, &guard).await;
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
@@ -85,17 +85,17 @@ async fn a_hand_off_during_an_acquire_lasts_for_the_whole_lease() {
     let holder = connect(&quorum).await;
     let guard = holder.lock("k").acquire().await.unwrap();
     until_held_at(&quorum, 0..3, &guard).await;
-    let way = quorum.server(2).proxy();
-    let waiter = connect_by(&quorum, &way).await;
+    let proxy = quorum.server(2).proxy();
+    let waiter = connect_by(&quorum, &proxy).await;
     // One server has not answered the acquire yet when the others hand off.
-    way.stop_reading(Way::ToClient, true);
+    proxy.stop_reading(Directions::ToClient, true);
     let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
     for place in 0..2 {
         until_queued_at(&quorum, place, "k", 1).await;
     }
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().0.unwrap();
-    way.stop_reading(Way::ToClient, false);
+    proxy.stop_reading(Directions::ToClient, false);
     let (began, mut raw) = (Instant::now(), quorum.server(0).client());
     while began.elapsed() < ms(2_000) {
         assert!(guard.is_held() && raw.exists(&lock_key("k")));
@@ -117,7 +117,7 @@ async fn a_release_before_all_servers_mark_the_revocation_is_no_error() {
     let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
     let operator = connect_patiently(url).await.unwrap();
     for proxy in &proxies[1..] {
-        proxy.delay(Way::ToServer, ms(300));
+        proxy.delay(Directions::ToServer, ms(300));
     }
     let unlocked = operator.revoke("k").wait(LONG).await.unwrap();
     assert_eq!(unlocked.outcome, RevokeOutcome::Released);

@@ -72,5 +72,5 @@ async fn a_guard_that_has_ended_keeps_the_client_name() {
     assert_eq!(reconnected(&mut raw).await, name);
     assert!(raw.exists("distlock:lock:{k}"));
     assert!(guard.release().await.is_err());
-    assert!(!raw.exists("distlock:lock:{k}"), "the lock stayed behind");
+    assert!(!raw.exists("distlock:lock:{k}"), "the lock was not deleted");
 }

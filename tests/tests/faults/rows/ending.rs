@@ -158,7 +158,7 @@ async fn a_process_that_shuts_down_releases_at_once() {
     let again: u64 = worker.expect_line("held again", LONG).parse().unwrap();
     assert!(again > token);
     worker.expect_line("bye", LONG);
-    assert!(!raw.exists(&lock_key("k")), "the lock stayed behind");
+    assert!(!raw.exists(&lock_key("k")), "the lock was not deleted");
     let guard = manager.lock("k").try_acquire().await.unwrap();
     let guard = guard.expect("it is free");
     assert!(guard.fencing_token().get() > again);

@@ -27,7 +27,7 @@ async fn queued(waiter: &LockManager, raw: &mut Resp) -> Acquiring {
 fn publish(raw: &mut Resp, channel: &str, message: &str, waiting: &Acquiring) {
     let received = raw.cmd(&["PUBLISH", channel, message]);
     assert_eq!(received.int(), 1, "no client listens");
-    assert!(!waiting.is_finished(), "{message:?} was believed");
+    assert!(!waiting.is_finished(), "{message:?} was accepted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +64,7 @@ async fn nonsense_in_a_message_grants_nothing() {
     ] {
         publish(&mut raw, &channel, &message, &waiting);
         tokio::time::sleep(ms(20)).await;
-        assert!(!waiting.is_finished(), "{message:?} was believed");
+        assert!(!waiting.is_finished(), "{message:?} was accepted");
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waiting.is_finished() && guard.is_held());

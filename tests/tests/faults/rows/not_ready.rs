@@ -11,9 +11,9 @@ use crate::rows::outage_of;
 
 /// Checks that an acquire fails as not ready, retryable, and no later than its `wait`.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
-    let (wait, asked) = (ms(1_000), Instant::now());
+    let (wait, requested_at) = (ms(1_000), Instant::now());
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(
         took + ms(20) >= wait && took < wait + ms(250) + SLACK,
         "{took:?}"

@@ -124,7 +124,7 @@ fn a_frozen_server() {
         assert!(line.contains("reason=\"not_renewed\""), "{line}");
         assert!(
             line.contains("new_holder=\"unknown"),
-            "no server can be asked: {line}"
+            "no server can be reached: {line}"
         );
     }
 }

@@ -154,11 +154,11 @@ fn overloaded_holders_end_before_their_locks_expire() {
             let believed = Duration::from_nanos(theirs.to - last);
             assert!(
                 believed <= LEASE + grace(LEASE),
-                "believed {believed:?} after the server was last asked: {theirs:?}"
+                "valid {believed:?} after the last request: {theirs:?}"
             );
             for ours in &ours {
                 let overlaps = theirs.from <= ours.to && ours.from <= theirs.to;
-                assert!(!overlaps, "both believed: {theirs:?} {ours:?}");
+                assert!(!overlaps, "both held: {theirs:?} {ours:?}");
                 assert_ne!(theirs.token, ours.token);
             }
         }

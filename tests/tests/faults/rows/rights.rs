@@ -84,9 +84,13 @@ async fn credentials_that_change_while_a_lock_is_held() {
         assert!(error.is_lost(), "{error:?}");
         let delay = refused.elapsed();
         assert!(delay < HELD + SLACK, "notified after {delay:?}");
-        let (asked, lock) = (Instant::now(), manager.lock("other").wait(LONG));
+        let (requested_at, lock) = (Instant::now(), manager.lock("other").wait(LONG));
         let error = lock.acquire().await.unwrap_err();
-        assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
+        assert!(
+            requested_at.elapsed() < LONG / 2,
+            "{:?}",
+            requested_at.elapsed()
+        );
         assert!(!error.is_retryable(), "{error:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
         assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");

@@ -45,7 +45,7 @@ async fn each_caller_has_its_own(limit: usize, fault: After) {
                 assert_eq!(
                     stored,
                     Some(token),
-                    "`{key}` is believed with a token that is not its own"
+                    "`{key}` is held with the token of another call"
                 );
                 // A hold that was lost with the connection is released nevertheless.
                 let _ = guard.release().await;

@@ -116,7 +116,7 @@ mod tests {
 
     fn waits(from: u64, until: u64) -> Call {
         Call::new(2, from, "k", from)
-            .asked(Door::Run, 1000, until - from)
+            .invoked_as(Door::Run, 1000, until - from)
             .returned(until, Outcome::Busy)
     }
 

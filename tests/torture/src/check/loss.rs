@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn a_loss_is_noticed_and_is_final() {
-        let untold = |at| {
+        let unreported = |at| {
             let call = acquired().ended(at, true, false);
             call.returned(2_000, Outcome::LostCompleted)
         };
-        assert_eq!(found([untold(1_100)], None), 0);
-        assert_eq!(found([untold(1_300)], None), 1);
+        assert_eq!(found([unreported(1_100)], None), 0);
+        assert_eq!(found([unreported(1_300)], None), 1);
         for (remaining, expected) in [(0, 0), (500, 1)] {
             let call = acquired().sampled(900, 0).lost(901).sampled(950, remaining);
             let call = call.ended(960, false, false).returned(970, Outcome::Lost);

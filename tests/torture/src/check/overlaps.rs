@@ -116,7 +116,7 @@ mod tests {
     fn a_hold_ends_with_its_last_sample_loss_or_release() {
         let call = || Call::new(1, 1, "k", 0).acquired(10, 1, 100);
         let guard = || {
-            let guard = Call::new(1, 1, "k", 0).asked(Door::Guard, 1000, 0);
+            let guard = Call::new(1, 1, "k", 0).invoked_as(Door::Guard, 1000, 0);
             guard.acquired(10, 1, 100)
         };
         for (call, expected) in [

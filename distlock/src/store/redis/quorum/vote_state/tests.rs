@@ -15,7 +15,7 @@ fn requested_from(nodes: usize, min_token: Token) -> VoteState {
             votes.next_command(node, at(0)),
             Some(NodeCommand::RequestVote(Some(min_token)))
         );
-        assert_eq!(votes.next_command(node, at(0)), None, "it is under way");
+        assert_eq!(votes.next_command(node, at(0)), None, "it is in flight");
     }
     votes
 }
@@ -139,7 +139,7 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     assert_eq!(
         votes.next_command(1, at(4)),
         None,
-        "not before the next look"
+        "not before the next queue check"
     );
     votes.allow_requests();
     assert_eq!(votes.next_command(1, at(5)), Some(NodeCommand::Yield(8)));
@@ -288,7 +288,7 @@ fn only_a_valid_hold_is_repaired() {
         );
         votes.handle_reply(node, confirmed(7, 1), at(2));
     }
-    assert!(!votes.start_repair(1), "an ask is under way there");
+    assert!(!votes.start_repair(1), "an acquire is in flight there");
     votes.handle_reply(1, NodeEvent::NoReply, at(3));
     assert!(votes.start_repair(1));
     votes.stop();
