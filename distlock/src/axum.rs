@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_kept_for_a_log() {
+    fn the_error_is_attached_for_logging() {
         let response = lost(BodyState::Completed).into_response();
         let error = response.extensions().get::<Error>().unwrap();
         assert!(error.to_string().contains(SECRET), "{error}");

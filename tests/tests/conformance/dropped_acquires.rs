@@ -134,19 +134,19 @@ async fn wants_for_some_time(lock: &Lock, most: Duration) -> bool {
 }
 
 for_each_store! {
-    async fn after_any_number_of_polls_while_it_is_free(store) {
+    async fn dropped_after_any_number_of_polls_while_free(store) {
         drop_after_every_poll(store, Obstacle::Nothing).await;
     }
 
-    async fn after_any_number_of_polls_while_it_is_held(store) {
+    async fn dropped_after_any_number_of_polls_while_held(store) {
         drop_after_every_poll(store, Obstacle::Holder).await;
     }
 
-    async fn after_any_number_of_polls_while_it_is_handed_over(store) {
+    async fn dropped_after_any_number_of_polls_while_handed_off(store) {
         drop_after_every_poll(store, Obstacle::Release).await;
     }
 
-    async fn after_any_time_while_it_is_free(store) {
+    async fn dropped_after_any_time_while_free(store) {
         let manager = store.manager().await;
         let mut came = 0;
         for round in 0..200 {
@@ -161,7 +161,7 @@ for_each_store! {
     }
 
     /// The lock is released at about the time at which the next waiter gives up.
-    async fn after_any_time_while_it_is_handed_over(store) {
+    async fn dropped_after_any_time_while_handed_off(store) {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let (held, wanted) = (holder.lock("k"), waiter.lock("k").wait(PATIENCE));
         let mut came = 0;
@@ -180,7 +180,7 @@ for_each_store! {
     }
 
     /// The same with more waiters. Their tasks are aborted.
-    async fn a_crowd_that_leaves_is_gone(store) {
+    async fn aborted_waiters_leave_the_queue(store) {
         let managers = store.managers(3).await;
         let holder = store.hold("k").await;
         let mut waiters = Vec::new();
@@ -197,7 +197,7 @@ for_each_store! {
         nothing_left(store).await;
     }
 
-    async fn a_run_that_is_dropped_releases(store) {
+    async fn a_dropped_run_releases(store) {
         let lock = store.manager().await.lock("k");
         let started = tokio::sync::Notify::new();
         let running = lock.run(async |_| {
@@ -214,7 +214,7 @@ for_each_store! {
     }
 
     /// A release continues after its future is dropped.
-    async fn a_release_that_is_dropped_goes_on(store) {
+    async fn a_dropped_release_is_completed(store) {
         let manager = store.manager().await;
         for round in 0..20 {
             let key = format!("k{round}");

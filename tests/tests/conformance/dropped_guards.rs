@@ -8,7 +8,7 @@ use distlock_tests::eventually_async;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, take, until_renewed_twice};
 
 for_each_store! {
-    async fn on_a_plain_thread_with_a_waiter_behind_it(store) {
+    async fn a_drop_on_a_plain_thread_grants_to_the_waiter(store) {
         let guard = store.hold("k").await;
         let waiter = store.waiter("k").await;
         thread::spawn(move || drop(guard)).join().unwrap();

@@ -36,7 +36,7 @@ impl Room {
 
 for_each_store! {
     /// `run`, dropped guards, tries and short waits, concurrently.
-    async fn every_way_in_excludes_every_other(store) {
+    async fn all_kinds_of_acquires_exclude_each_other(store) {
         let turns = store.hand_offs(30, 3);
         let room = Arc::new(Room::default());
         let expected = Arc::new(AtomicU64::new(0));

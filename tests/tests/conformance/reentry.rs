@@ -78,7 +78,7 @@ for_each_store! {
     }
 
     /// Stores have separate locks, even with equal keys.
-    async fn not_in_another_store(store) {
+    async fn a_hold_is_not_re_entered_in_another_store(store) {
         let (here, elsewhere) = (store.manager().await, distlock::LockManager::in_memory());
         let body = run(here.lock("k"), async |outer| {
             let guard = elsewhere.lock("k").acquire().await.unwrap();

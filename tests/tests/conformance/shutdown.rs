@@ -116,7 +116,7 @@ for_each_store! {
         guard.release().await.unwrap();
     }
 
-    async fn later_calls_are_refused(store) {
+    async fn calls_after_a_shutdown_are_rejected(store) {
         let manager = store.manager().await;
         let clone = manager.clone();
         let lock = manager.lock("k");
@@ -132,7 +132,7 @@ for_each_store! {
         take(store.manager().await.lock("k")).await;
     }
 
-    async fn releases_under_way_are_finished(store) {
+    async fn a_shutdown_completes_releases_in_flight(store) {
         let manager = store.manager().await;
         let mut guards = Vec::new();
         for number in 0..100 {
@@ -146,7 +146,7 @@ for_each_store! {
     }
 
     /// Shutdown while calls are at every stage leaves no lock.
-    async fn calls_under_way_leave_nothing(store) {
+    async fn a_shutdown_with_calls_in_flight_leaves_no_lock(store) {
         for round in 0..20_u64 {
             let manager = store.manager().await;
             let mut tasks = Vec::new();
@@ -170,7 +170,7 @@ for_each_store! {
     }
 
     /// A shutdown continues after its future is dropped.
-    async fn a_shutdown_that_is_dropped_goes_on(store) {
+    async fn a_dropped_shutdown_is_completed(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").acquire().await.unwrap();
         let task = tokio::spawn({

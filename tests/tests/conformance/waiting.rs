@@ -155,7 +155,7 @@ for_redis! {
     }
 
     /// The next waiter writes the lost entries key again, with a TTL.
-    async fn entries_that_are_lost_are_written_again(fixture) {
+    async fn lost_entries_are_written_again(fixture) {
         let holder = fixture.hold("k").await;
         let manager = fixture.manager().await;
         let entries = fixture.name("entry", "k");

@@ -293,7 +293,7 @@ fn assert_denied(error: &Error, missing: &str) {
 
 /// The documented rights are those that are shown to suffice above.
 #[test]
-fn the_documented_line_is_this_one() {
+fn the_documented_acl_line_is_the_tested_one() {
     let page = include_str!("../../../docs/internals/storage.md");
     let (_, line) = page
         .split_once("ACL SETUSER distlock on >PASSWORD ")

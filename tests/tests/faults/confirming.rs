@@ -33,7 +33,7 @@ fn confirmation() -> String {
 
 /// A confirmation is repeated if its reply is lost, and counts if its reply is slow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_confirmed_over_a_bad_link() {
+async fn a_grant_is_confirmed_over_a_bad_connection() {
     for lost in [Some(After::Reset), Some(After::Silence), None] {
         // An unconfirmed grant lasts for a second, which is too short for a busy machine.
         let mut rounds = 1..=10;

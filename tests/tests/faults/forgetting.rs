@@ -13,7 +13,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushall_is_reported_and_waiters_go_on() {
+async fn flushall_is_reported_and_waiters_continue() {
     let lease = ms(9_000);
     let mut this = Contended::start(lease).await;
     let second = acquire_later(&this.holder, "k", lease, LONG);

@@ -90,7 +90,7 @@ async fn holds_and_queues_continue_on_the_new_master() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_not_answered_with_a_herd() {
+async fn a_demotion_causes_no_retry_storm() {
     let (server, elsewhere) = (RedisServer::start(), RedisServer::start());
     let manager = connect(&server.url()).await;
     let mut raw = server.client();

@@ -303,7 +303,7 @@ async fn runtimes_are_dropped_at_any_moment() {
 }
 
 #[test]
-fn short_lived_runtimes_do_not_dial() {
+fn short_lived_runtimes_open_no_connection() {
     let (_server, mut raw, _own, manager) = owned(8);
     let before = accepted(&mut raw);
     for _ in 0..200 {
@@ -322,7 +322,7 @@ fn short_lived_runtimes_do_not_dial() {
 
 /// The I/O thread serves a runtime that cannot have a connection of its own.
 #[test]
-fn a_runtime_without_drivers_is_served() {
+fn a_runtime_without_drivers_can_acquire() {
     let (_server, mut raw, own, manager) = owned(8);
     let mut builder = Builder::new_multi_thread();
     let bare = builder.worker_threads(1).build().unwrap();

@@ -322,7 +322,7 @@ async fn disagreeing_sentinels_without_a_majority_are_not_followed() {
 
 /// One sentinel has lost the service, and repeated requests do not restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_without_the_master_is_asked_with_backoff() {
+async fn a_sentinel_without_the_master_is_queried_with_backoff() {
     let all = Sentinels::start();
     let forgetful = &all.sentinels[1];
     forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);

@@ -108,7 +108,7 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_on_one_key_is_one_line_a_minute() {
+async fn contention_on_one_key_is_one_line_a_minute() {
     captured();
     let manager = LockManager::builder()
         .in_memory_on_current_runtime()

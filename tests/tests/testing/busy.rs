@@ -70,7 +70,7 @@ async fn outcomes_apply_to_a_key_a_label_or_all_locks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
+async fn a_waiting_call_continues_when_the_lock_is_free() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
@@ -84,7 +84,7 @@ async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_goes_on_when_it_is_cleared() {
+async fn a_waiting_call_continues_when_the_outcome_is_cleared() {
     let shop = Inventory::new();
     for all in [false, true] {
         shop.locks.on_label(REDUCE).busy(holder("worker-2"));

@@ -63,7 +63,7 @@ pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
 }
 
 #[test]
-fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
+fn a_purge_removes_a_hundred_thousand_entries_in_slices() {
     const LIVE: usize = 100_000;
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     // The live entries are between those of the frozen client.

@@ -22,7 +22,7 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
 }
 
 #[test]
-fn a_client_that_left_is_passed_over_even_with_a_pattern_subscriber() {
+fn a_disconnected_client_is_skipped_even_with_a_pattern_subscriber() {
     let mut bench = Bench::behind_the_dead(2);
     let mut listener = bench.server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
@@ -31,7 +31,7 @@ fn a_client_that_left_is_passed_over_even_with_a_pattern_subscriber() {
 }
 
 #[test]
-fn one_call_removes_a_bounded_number_of_the_dead() {
+fn one_call_removes_a_bounded_number_of_dead_waiters() {
     let mut bench = Bench::behind_the_dead(450);
     bench.release("a:1");
     let mut left = bench.queue().len();
@@ -67,7 +67,7 @@ fn an_unfinished_release_reports_so() {
 }
 
 #[test]
-fn an_expired_entry_is_not_served() {
+fn an_expired_entry_is_not_granted() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.overdue("b:1");
     bench.release("a:1");

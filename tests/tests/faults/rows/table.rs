@@ -1,4 +1,5 @@
-//! Keeps `tests/FAULTS.md` and `docs/operations/topologies.md` correct: every row has tests, and they exist.
+//! Keeps `tests/FAULTS.md` and `docs/operations/topologies.md` correct: every row has tests, and
+//! they exist.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_stretches_are_one() {
+    fn overlapping_spans_are_merged() {
         assert_eq!(
             spans(&[(5, 6), (1, 3), (2, 4), (4, 4)]),
             spans(&[(1, 4), (5, 6)])

@@ -212,7 +212,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_reply_that_takes_too_much_is_rejected_as_soon_as_that_is_known() {
+    fn an_oversized_reply_is_rejected_as_early_as_possible() {
         let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
         let line = format!("+{}", "x".repeat(9_000_000));
         let list = format!("*9\r\n{}", text.repeat(8));
