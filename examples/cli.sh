@@ -12,12 +12,13 @@
 # is unchanged. The exit code, which a pipe hides, is that of `distlock run`
 # (docs/operations/command-line.md), or 0 if another machine has the lock or the command succeeds.
 #
-# A lock shows which machine works now, not what is done. So it is kept for DISTLOCK_CLOCKS seconds
-# (60) after a success, and a machine with a clock behind by less finds it busy. The period must
-# exceed command and pause together, because a start in that time is skipped. All machines need one
-# time zone, because cron uses local time.
+# A lock shows which machine works now, not what is done. So after a success the script keeps the
+# lock for DISTLOCK_CLOCKS seconds (default 60). A machine whose clock is behind by less finds it
+# busy. The period must be longer than the command and this pause together, because a start in that
+# time is skipped. All machines need one time zone, because cron uses local time.
 #
-# If a machine dies at work, the job waits for its next time. Alternative: examples/src/nightly.
+# If a machine dies during the job, no other machine repeats it before the next scheduled start. For
+# an example that does, see examples/src/nightly.
 set -u
 
 if [ $# -lt 2 ]; then
@@ -29,28 +30,28 @@ shift
 clocks=${DISTLOCK_CLOCKS:-60}
 succeeded='cli.sh: the command has succeeded'
 
-say() {
+log() {
     printf '%s %s: %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$key" "$1"
 }
 
-# Captures distlock's output, and whether the command succeeded. The command's output is unchanged.
+# Captures the output of distlock, and whether the command succeeded, but not the command's output.
 # shellcheck disable=SC2016 # The inner shell expands these.
 {
-    told=$(distlock run --wait 0 "$key" -- sh -c 'clocks=$1 succeeded=$2; shift 2
+    output=$(distlock run --wait 0 "$key" -- sh -c 'clocks=$1 succeeded=$2; shift 2
         "$@" >&3 2>&4 3>&- 4>&- && echo "$succeeded" && exec sleep "$clocks" 3>&- 4>&-' cli.sh "$clocks" "$succeeded" "$@" 2>&1)
     code=$?
 } 3>&1 4>&2
 
-case $code:$told in
-    0:*) say 'done' ;;
+case $code:$output in
+    0:*) log 'done' ;;
     # The lock was lost in the pause, or a signal ended the pause.
     *:*"$succeeded"*)
-        why=$(printf '%s' "${told#*"$succeeded"}" | tr '\n' ' ')
-        say "done, but not kept from others for $clocks s after it; look whether one has repeated it (code $code):$why" >&2
+        detail=$(printf '%s' "${output#*"$succeeded"}" | tr '\n' ' ')
+        log "done, but not kept from others for $clocks s after it; check whether another machine repeated it (code $code):$detail" >&2
         code=0
         ;;
     # Names the holder. If the command itself exits with 116, distlock prints nothing.
-    116:'distlock: lock '*) say "${told#distlock: }"; code=0 ;;
-    *) say "failed with code $code${told:+: $told}" >&2 ;;
+    116:'distlock: lock '*) log "${output#distlock: }"; code=0 ;;
+    *) log "failed with code $code${output:+: $output}" >&2 ;;
 esac
 exit "$code"

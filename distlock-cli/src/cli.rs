@@ -43,7 +43,7 @@ impl Cli {
         {
             let dashes = run.command.get(1).is_some_and(|word| word == "--");
             if !dashes || run.command.len() < 3 {
-                let text = "the key is missing: write `distlock run KEY -- COMMAND`";
+                let text = "missing key: write `distlock run KEY -- COMMAND`";
                 return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, text));
             }
             let key = run.command.remove(0).into_string().map_err(|_| {
@@ -159,8 +159,8 @@ pub(crate) struct Run {
     /// How the command is stopped when the lock is about to be lost
     #[arg(long, value_enum, default_value = "term", value_name = "HOW")]
     pub(crate) on_lost: OnLost,
-    /// How long after SIGTERM the command is killed, and so how long before the loss SIGTERM is
-    /// sent with `--on-lost term`; at most half of the lease [default: a third of the lease]
+    /// How long after SIGTERM the command is killed, and how long before the loss SIGTERM is sent with
+    /// `--on-lost term`; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Option<Duration>,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it

@@ -21,7 +21,7 @@ pub(crate) fn builder(global: &Global) -> Result<(LockManagerBuilder, String), F
         Some(url) => url.clone(),
         None => variable("DISTLOCK_URL")?.ok_or_else(|| {
             misconfigured(
-                "it is not known where the locks are: give --url redis://host:6379, or set DISTLOCK_URL",
+                "no lock store was given: pass --url redis://host:6379, or set DISTLOCK_URL",
             )
         })?,
     };
@@ -51,7 +51,7 @@ fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
         (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(misconfigured(&format!(
-            "{prefix}USERNAME is set, and {prefix}PASSWORD is not: set both, or none"
+            "{prefix}USERNAME is set, but {prefix}PASSWORD is not: set both or neither"
         ))),
     }
 }

@@ -83,32 +83,34 @@ fn problem(error: &Error) -> (StatusCode, String) {
         Error::Busy { .. } | Error::QueueFull { .. } => (
             StatusCode::LOCKED,
             "lock-busy",
-            "another request has this lock; this lock was not taken",
+            "other calls hold the lock or wait for it: the lock was not acquired; retry later",
         ),
         Error::Unavailable { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "lock-store-unavailable",
-            "the service cannot use its locks; this lock was not taken",
+            "the lock store is unavailable: the lock was not acquired; retry if `Retry-After` is set",
         ),
         Error::ShutDown { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "lock-shut-down",
-            "this instance is ending; this lock was not taken",
+            "this instance is shutting down: the lock was not acquired; retry later",
         ),
         Error::Lost { .. } => (
             StatusCode::CONFLICT,
             "lock-lost",
-            "the request lost its lock while it was worked on; look at what was done before you repeat it",
+            "the request lost its lock: its work may be partly done; check its effects before you repeat it",
         ),
         Error::MaxHoldExceeded { .. } => (
             StatusCode::CONFLICT,
             "lock-max-hold-exceeded",
-            "the request took too long under its lock; look at what was done before you repeat it",
+            "the request exceeded the time limit of its lock: its work may be partly done; check its effects before \
+             you repeat it",
         ),
         Error::Released { .. } => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "lock-released",
-            "the service went on with a lock that it had released; look at what was done before you repeat it",
+            "the service used a lock after its release: the work may be partly done; check its effects before you \
+             repeat it",
         ),
         Error::InvalidKey { .. }
         | Error::KeyConflict { .. }
@@ -117,7 +119,7 @@ fn problem(error: &Error) -> (StatusCode, String) {
         | Error::AlreadyInstalled => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "lock-misconfigured",
-            "the service uses its locks wrongly; this lock was not taken",
+            "the service misuses its locks: the lock was not acquired; see the service's log",
         ),
     };
     let title = status.canonical_reason().unwrap_or_default();
@@ -227,12 +229,12 @@ mod tests {
             assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
             assert!(!body.contains(SECRET), "{message}: {body}");
             // A handler may have done work before this call, and under other locks.
-            assert!(!body.contains("nothing was done"), "{message}: {body}");
-            let is_begun = !body.contains("was not taken");
-            assert_eq!(is_begun, status == 409, "{message}: {body}");
+            assert!(!body.contains("nothing was done"), "{told}: {body}");
+            let is_begun = !body.contains("was not acquired");
+            assert_eq!(is_begun, status == 409, "{told}: {body}");
             // After the work has begun, a request must not be repeated without a check.
-            let warns = body.contains("look at what was done");
-            assert_eq!(warns, is_begun, "{message}: {body}");
+            let warns = body.contains("check its effects");
+            assert_eq!(warns, is_begun, "{told}: {body}");
         }
     }
 

@@ -41,10 +41,10 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LossReason::NotRenewed { last_error: None } => f.write_str(
-                "its lease could not be renewed in time (was the process paused, or the machine suspended?)",
+                "its lease was not renewed in time (the process was probably paused, or the machine suspended)",
             ),
             LossReason::NotRenewed { last_error: Some(last_error) } => {
-                write!(f, "its lease could not be renewed in time ({last_error})")
+                write!(f, "its lease was not renewed in time ({last_error})")
             }
             LossReason::Gone => f.write_str(
                 "the store no longer has it (deleted, expired, evicted, or the server lost its data)",

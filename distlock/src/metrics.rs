@@ -64,7 +64,7 @@ pub fn describe() {
     describe_gauge!(
         "distlock.store.clock_offset",
         Unit::Seconds,
-        "How far the clock of a server is ahead of the local one."
+        "Time by which the clock of a server is ahead of the local clock."
     );
 }
 
@@ -80,7 +80,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ),
     (
         "distlock.handoff.duration",
-        "Time from the server's grant of a lock that is handed off until its new holder has it.",
+        "Time from the server's grant of a handed-off lock until its new holder has it.",
     ),
     (
         "distlock.renewal.duration",
@@ -88,7 +88,7 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ),
     (
         "distlock.renewal.slack",
-        "For how long the hold of a batch that was nearest to its loss was still safe when it was renewed.",
+        "Time left until the safe deadline when a batch was renewed, for its hold nearest to a loss.",
     ),
     (
         "distlock.release.duration",
@@ -139,7 +139,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         "distlock.events.skipped",
-        "Events that were dropped because the observers, of which these metrics are one, are too slow.",
+        "Events that were dropped because an observer is too slow.",
     ),
 ];
 

@@ -26,9 +26,9 @@ command -v initdb >/dev/null ||
 command -v redis-server >/dev/null ||
     fail "Redis is missing: apt-get install redis-server (or dnf install redis, brew install redis)"
 
-kept=
+data_dir=
 command=
-told=false
+is_signaled=false
 
 # Lists our processes that have not ended. The shell's job table has each from its start.
 running() {
@@ -50,58 +50,59 @@ finish() {
         done
         sleep 0.1
     done
-    [ -z "$kept" ] || rm -rf "$kept"
+    [ -z "$data_dir" ] || rm -rf "$data_dir"
 }
 
-# tell SIGNAL STATUS: forwards a signal to the command, and the script still waits for its end.
-# Without a command, exits.
-tell() {
+# forward SIGNAL STATUS: forwards a signal to the command, and the script still waits for its end.
+# Exits with the status if there is no command yet.
+forward() {
     [ -n "$command" ] || exit "$2"
-    told=true
+    is_signaled=true
     kill "-$1" -- "-$command" 2>/dev/null || true
 }
 
 trap finish EXIT
-trap 'tell INT 130' INT
-trap 'tell TERM 143' TERM HUP
-# Without a `$(...)`, in which the shell may miss a SIGINT.
-kept=${TMPDIR:-/tmp}/servers.$$.$RANDOM
-mkdir -m 700 "$kept" || { kept=; fail "set TMPDIR to a folder that can be written"; }
+trap 'forward INT 130' INT
+trap 'forward TERM 143' TERM HUP
+# Avoids `$(...)`, in which the shell may miss a SIGINT.
+data_dir=${TMPDIR:-/tmp}/servers.$$.$RANDOM
+mkdir -m 700 "$data_dir" || { data_dir=; fail "set TMPDIR to a folder that can be written"; }
 
-# PostgreSQL refuses to run as root.
+# PostgreSQL does not run as root.
 as_postgres=()
 if [ "$EUID" -eq 0 ]; then
-    id postgres >/dev/null 2>&1 || fail "there is no user postgres, and PostgreSQL does not run as root"
+    id postgres >/dev/null 2>&1 ||
+        fail "PostgreSQL does not run as root, and there is no user postgres; create it, or do not run this as root"
     as_postgres=(setpriv --reuid postgres --regid postgres --init-groups)
-    chmod 711 "$kept"
+    chmod 711 "$data_dir"
 fi
-install -d -m 700 "$kept/postgres" "$kept/redis"
+install -d -m 700 "$data_dir/postgres" "$data_dir/redis"
 if [ ${#as_postgres[@]} -gt 0 ]; then
-    chown postgres "$kept/postgres"
-    "${as_postgres[@]}" test -x "$kept/postgres" ||
-        fail "the user postgres cannot enter $kept; set TMPDIR to a folder that everybody can enter, such as /tmp"
+    chown postgres "$data_dir/postgres"
+    "${as_postgres[@]}" test -x "$data_dir/postgres" ||
+        fail "the user postgres cannot enter $data_dir; set TMPDIR to a folder that every user can enter, such as /tmp"
 fi
 
 run_initdb() {
-    cd "$kept/postgres"
+    cd "$data_dir/postgres"
     exec ${as_postgres[@]+"${as_postgres[@]}"} initdb -D data -U shop --auth=trust \
         --encoding=UTF8 --no-locale --no-sync
 }
 
 run_postgres() {
-    cd "$kept/postgres"
-    exec ${as_postgres[@]+"${as_postgres[@]}"} postgres -D "$kept/postgres/data" -p "$1" \
+    cd "$data_dir/postgres"
+    exec ${as_postgres[@]+"${as_postgres[@]}"} postgres -D "$data_dir/postgres/data" -p "$1" \
         -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off
 }
 
 run_redis() {
-    cd "$kept/redis"
+    cd "$data_dir/redis"
     exec redis-server --port "$1" --bind 127.0.0.1 --save '' --appendonly no
 }
 
 # start NAME: starts a server and waits until it is ready. Uses another port if its port is taken.
 start() {
-    local log=$kept/$1.log pid deadline=$((SECONDS + 60))
+    local log=$data_dir/$1.log pid deadline=$((SECONDS + 60))
     for _ in 1 2 3 4 5; do
         port=$((20000 + RANDOM % 30000))
         : >"$log"
@@ -121,9 +122,9 @@ start() {
 
 # Also in the background, because a trap waits for a foreground process.
 set -m
-run_initdb >"$kept/initdb.log" 2>&1 </dev/null &
+run_initdb >"$data_dir/initdb.log" 2>&1 </dev/null &
 set +m
-wait $! || { cat "$kept/initdb.log" >&2; fail "initdb failed"; }
+wait $! || { cat "$data_dir/initdb.log" >&2; fail "initdb failed"; }
 start postgres
 export DATABASE_URL=postgres://shop@127.0.0.1:$port/postgres
 start redis
@@ -145,7 +146,7 @@ command=$!
 while :; do
     status=0
     wait "$command" || status=$?
-    $told || break
-    told=false
+    $is_signaled || break
+    is_signaled=false
 done
 exit "$status"

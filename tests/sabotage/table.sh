@@ -74,11 +74,13 @@ first_failure() {
 }
 
 table() {
-    printf '# What notices each saboteur\n\n'
-    printf 'Written by `tests/sabotage/table.sh`. Each suite ran with each saboteur (`Rules`, design.md section 2) built in, until\n'
-    printf 'its first failing test, which the table names. `-`: all tests pass. `not run`: nothing is known. The model explores\n'
-    printf 'without the rule, and its tests expect a counter-example. Torture runs with the faults for which the saboteur is listed\n'
-    printf '(tests/torture/src/saboteurs.rs), or else for a minute with all faults.\n\n'
+    printf '# What detects each saboteur\n\n'
+    printf 'This page is for contributors: it shows which test of each suite detects each saboteur. `tests/sabotage/table.sh` writes\n'
+    printf 'it. A saboteur is a build without one of the [rules](rules-in-code.md#what-breaks-each-rule).\n\n'
+    printf 'Each suite runs with each saboteur until its first failing test, which the table names. `-` means that all tests pass,\n'
+    printf 'and `not run` that there is no result. The model explores without the rule, and its tests expect a counter-example.\n'
+    printf 'Torture runs with the faults that `tests/torture/src/saboteurs.rs` lists for the saboteur, or otherwise for a minute\n'
+    printf 'with all faults.\n\n'
     printf '| saboteur | model | %s |\n|---|---|%s\n' "$(printf '%s | ' "${suites[@]}" | sed 's/ | $//')" "$(printf -- '---|%.0s' "${suites[@]}")"
     local name one cell
     for name in $(saboteurs); do

@@ -17,6 +17,7 @@ document!(introduction, "README.md");
 document!(first_lock, "guide/first-lock.md");
 document!(keys, "guide/keys.md");
 document!(migration, "migration.md");
+document!(migration_databases, "migration-databases.md");
 document!(observing, "operations/observing.md");
 document!(testing, "guide/testing.md");
 document!(frameworks, "guide/frameworks.md");

@@ -9,7 +9,7 @@
 //! * [`Proxy`]: a TCP proxy in front of a server, with faults that are scripted while it runs;
 //! * [`garbage`]: a server that sends replies that no server should send;
 //! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] code changes its
-//! libc;
+//!   libc;
 //! * [`documents`] and [`Commands`]: run the commands in this repository's documents unchanged;
 //! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for fixed times;
 //! * [`SplitMix`]: reproducible random numbers;

@@ -104,7 +104,7 @@ async fn a_password_appears_nowhere() {
     // The log and the errors were recorded.
     for expected in [
         "acquired",
-        "the lock was lost while it was held",
+        "lock lost while held",
         "Unavailable",
         "Config",
         "LockManager",

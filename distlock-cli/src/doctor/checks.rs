@@ -37,7 +37,7 @@ pub(super) fn of(facts: &ServerFacts) -> Vec<Diagnostic> {
             "connection",
             Severity::Error,
             outage,
-            "see that the server runs, and that it can be reached from here",
+            "check that the server runs and can be reached from this machine",
         );
     } else if let ServerRole::Sentinel { .. } = facts.role {
         checks.sentinel();
@@ -109,8 +109,8 @@ impl<'a> Checks<'a> {
         self.add(
             check,
             Severity::Warning,
-            format!("could not be asked ({wanted})"),
-            "look at it by hand, or let the doctor ask as a user who may",
+            format!("unknown: {wanted} is not available"),
+            "check it by hand, or run the doctor as a user with +info and +config|get",
         );
     }
 
@@ -124,7 +124,7 @@ impl<'a> Checks<'a> {
             .filter_map(|(command, fields)| Some(format!("{command}: {}", fields.as_ref().err()?)));
         let denied: Vec<_> = denied.collect();
         let message = if denied.is_empty() {
-            "INFO and CONFIG GET may be asked".into()
+            "INFO and CONFIG GET are permitted".into()
         } else {
             denied.join("; ")
         };
@@ -132,7 +132,7 @@ impl<'a> Checks<'a> {
             denied.is_empty(),
             "rights",
             message,
-            "locks need neither; to have all of this checked use a user with +info and +config|get",
+            "locks need neither; to check everything, use a user with +info and +config|get",
         );
     }
 
@@ -157,7 +157,7 @@ impl<'a> Checks<'a> {
             return self.add("version", Severity::Ok, shown, "");
         }
         let (major, minor) = min_version;
-        let help = format!("at least Redis {major}.{minor} is needed, or Valkey");
+        let help = format!("upgrade to Redis {major}.{minor} or later, or to Valkey");
         self.add("version", Severity::Error, shown, &help);
     }
 
@@ -171,13 +171,13 @@ impl<'a> Checks<'a> {
         } else if limit == Some(0) {
             (
                 Severity::Warning,
-                "nothing is evicted without a limit; before one is set, CONFIG SET maxmemory-policy noeviction",
+                "no key is evicted without a limit: CONFIG SET maxmemory-policy noeviction before you set one",
             )
         } else {
             (
                 Severity::Error,
-                "a full memory removes locks while they are held: CONFIG SET maxmemory-policy noeviction, or give locks a \
-                 server of their own",
+                "a full server evicts held locks: CONFIG SET maxmemory-policy noeviction, or use a separate server for \
+                 locks",
             )
         };
         let limit = limit.map_or("unknown".into(), bytes);
@@ -195,7 +195,7 @@ impl<'a> Checks<'a> {
             percent < MAX_MEMORY_PERCENT,
             "memory",
             format!("{} of {} used ({percent} %)", bytes(used), bytes(limit)),
-            "a full server refuses locks (OOM): raise maxmemory, or find out what fills it",
+            "a full server rejects locks (OOM): raise maxmemory, or find out which keys fill it",
         );
     }
 
@@ -209,8 +209,8 @@ impl<'a> Checks<'a> {
             connected.saturating_mul(100) < limit.saturating_mul(80),
             "clients",
             format!("{connected} of {limit} connections"),
-            "who comes when all are taken gets no lock: raise maxclients; a manager has two connections, and one for \
-             each of its lanes",
+            "clients above the limit cannot connect: raise maxclients; a manager has two connections, and one for each \
+             runtime that calls often",
         );
     }
 
@@ -229,16 +229,16 @@ impl<'a> Checks<'a> {
                 "persistence",
                 Severity::Warning,
                 format!("appendonly no{snapshots}"),
-                "a server that starts again has forgotten locks that are held, and others may have them: have it start no sooner \
-                 than the longest lease after its end, or set appendonly yes with appendfsync always",
+                "a restarted server has lost the held locks, and other clients can acquire them: delay its restart by the \
+                 longest lease, or set appendonly yes with appendfsync always",
             );
         }
         self.expect(
             sync == "always",
             "persistence",
             format!("appendonly yes, appendfsync {sync}{snapshots}"),
-            "a crash of the machine may forget the locks of its last second, or more: CONFIG SET appendfsync always if \
-             that matters",
+            "a crash of the machine can lose the locks of its last second, or more: CONFIG SET appendfsync always to \
+             prevent that",
         );
     }
 
@@ -248,11 +248,11 @@ impl<'a> Checks<'a> {
             return self.unknown("replicas", "INFO");
         };
         if role != "master" {
-            let help = "locks are on the master: connect to that one";
+            let help = "locks are stored on the primary: connect to it";
             return self.add("replicas", Severity::Error, format!("it is a {role}"), help);
         }
         if connected == 0 {
-            let message = "none, so no failover can forget a lock";
+            let message = "none, so no failover can lose a lock";
             return self.add("replicas", Severity::Ok, message, "");
         }
         let is_online = |place: &u64| {
@@ -261,10 +261,10 @@ impl<'a> Checks<'a> {
         };
         let online = (0..connected).filter(is_online).count();
         let help = if (online as u64) < connected {
-            "see INFO replication, and the logs of those that are not"
+            "check INFO replication, and the logs of the replicas that are not online"
         } else {
-            "a failover may forget a lock that was not copied yet: set min_replicas(n) for as many as can be promoted, and \
-             show fencing tokens to what must not be written twice"
+            "a failover can lose a lock that was not replicated yet: set min_replicas to the number of replicas that can \
+             be promoted, and check fencing tokens in the database"
         };
         let message = format!("{online} of {connected} replicas online");
         self.add("replicas", Severity::Warning, message, help);
@@ -288,8 +288,8 @@ impl<'a> Checks<'a> {
             [hard, soft].iter().all(|limit| *limit == 0 || *limit >= MIN_OUTPUT_BUFFER),
             "messages",
             format!("output buffer limits for pubsub: hard {}, soft {}", shown(hard), shown(soft)),
-            "a client that is slow for a moment is cut off, with its grants: CONFIG SET client-output-buffer-limit \
-             \"pubsub 33554432 8388608 60\"",
+            "the server disconnects a client that is slow for a moment, and its grants are lost: CONFIG SET \
+             client-output-buffer-limit \"pubsub 33554432 8388608 60\"",
         );
     }
 
@@ -302,9 +302,9 @@ impl<'a> Checks<'a> {
         self.expect(
             offset.saturating_sub(uncertain) <= MAX_CLOCK_SKEW,
             "clock",
-            format!("{offset:.1?} {direction} ours, give or take {uncertain:.1?}"),
-            "leases do not depend on it, but since when a lock is held is shown wrong; have both machines keep the time \
-             (NTP), without steps",
+            format!("{offset:.1?} {direction} the local clock, within {uncertain:.1?}"),
+            "times in the output are wrong, but leases do not depend on them: synchronize both clocks (NTP), without \
+             steps",
         );
     }
 
@@ -316,9 +316,9 @@ impl<'a> Checks<'a> {
         };
         let (count, median) = (round_trips.len(), round_trips[round_trips.len() / 2]);
         let help = if *longest > MAX_ROUND_TRIP {
-            "something stalls, here, there or between: see SLOWLOG GET and LATENCY DOCTOR; leases must be much longer"
+            "this machine, the network or the server stalls: check SLOWLOG GET and LATENCY DOCTOR, and use much longer leases"
         } else {
-            "a lock costs two of these: bring the store nearer, or hold fewer locks for longer"
+            "a lock takes two round trips: move the store closer, or hold fewer locks for longer"
         };
         self.expect(
             *longest <= MAX_ROUND_TRIP && median <= MAX_MEDIAN_ROUND_TRIP,
@@ -345,7 +345,7 @@ impl<'a> Checks<'a> {
         let down_after = Duration::from_millis(down_after);
         if quorum > sentinels {
             let help = format!(
-                "no failover can begin, because more sentinels have to agree than there are: SENTINEL SET {service} quorum {}",
+                "no failover can begin, because the quorum is above the number of sentinels: SENTINEL SET {service} quorum {}",
                 sentinels / 2 + 1
             );
             self.add("failover", Severity::Error, message, &help);
@@ -361,7 +361,7 @@ impl<'a> Checks<'a> {
                 quorum < sentinels && sentinels >= 3,
                 "failover",
                 message,
-                "one sentinel that is down prevents every failover: run at least three, with a quorum of a majority",
+                "one unavailable sentinel prevents every failover: run at least three, with a majority as the quorum",
             );
         }
     }
@@ -371,21 +371,21 @@ impl<'a> Checks<'a> {
             "coverage",
             "cluster-require-full-coverage",
             |set| set != "yes",
-            "when one shard is down no lock can be had in any: CONFIG SET cluster-require-full-coverage no on all nodes",
+            "one unavailable shard stops the locks of all shards: CONFIG SET cluster-require-full-coverage no on all nodes",
         );
         self.expect_setting(
             "messages-when-down",
             "cluster-allow-pubsubshard-when-down",
             |set| set != "no",
-            "while the cluster is down who waits is not told of grants, and looks for them: CONFIG SET \
+            "while the cluster is down, waiters poll instead of being notified: CONFIG SET \
              cluster-allow-pubsubshard-when-down yes",
         );
         self.expect_setting(
             "node-timeout",
             "cluster-node-timeout",
             |set| set.parse().unwrap_or(0) <= MAX_NODE_TIMEOUT,
-            "for so long nobody takes over from a primary that is dead, and its locks are lost in the meantime: CONFIG SET \
-             cluster-node-timeout 5000, or longer leases",
+            "no replica replaces a dead primary before this timeout, and its locks are lost in the meantime: CONFIG SET \
+             cluster-node-timeout 5000, or use longer leases",
         );
     }
 

@@ -69,7 +69,7 @@ impl ServerFacts {
             return Ok(());
         }
         if connection.is_proxied() {
-            let proxied = "a proxy stands before it, which is not asked for such things";
+            let proxied = "not available through a proxy";
             (self.info, self.settings) = (Err(proxied.into()), Err(proxied.into()));
         } else {
             self.info = info(&connection).await.map_err(detail);

@@ -25,19 +25,16 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
         Ok(took) if *took <= MAX_HAND_OFF => (Severity::Ok, ""),
         Ok(_) => (
             Severity::Warning,
-            "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
-             quick hand-off (docs/internals/storage.md lists them), and let no proxy stand between that keeps messages back",
+            "if this is so each time, waiters poll instead of being notified: grant the user the rights for a quick hand-off \
+             (docs/internals/storage.md lists them), and use no proxy that drops messages",
         ),
-        Err(Error::Busy { .. }) => (
-            Severity::Warning,
-            "another doctor runs at this moment; try again",
-        ),
+        Err(Error::Busy { .. }) => (Severity::Warning, "another doctor is running: retry"),
         Err(Error::Unavailable {
             outage: Outage::Denied,
             ..
         }) => (
             Severity::Error,
-            "give the user the rights that docs/internals/storage.md lists",
+            "grant the user the rights that docs/internals/storage.md lists",
         ),
         Err(
             Error::Config { .. }
@@ -47,12 +44,15 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
             },
         ) => (
             Severity::Error,
-            "change the URL or the setting that it names",
+            "change the URL or the setting that the message names",
         ),
-        Err(_) => (Severity::Error, "no lock can be had as long as this is so"),
+        Err(_) => (
+            Severity::Error,
+            "no lock can be acquired: fix the cause that the message names",
+        ),
     };
     let message = match handed_off {
-        Ok(took) => format!("acquired, waited for, handed on after {took:.1?} and released"),
+        Ok(took) => format!("acquired, waited for, handed off after {took:.1?} and released"),
         Err(error) => error.to_string(),
     };
     Diagnostic {

@@ -18,7 +18,7 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         written => written
-            .map_err(|error| Failure::new(FAILED, format!("stdout cannot be written to: {error}"))),
+            .map_err(|error| Failure::new(FAILED, format!("cannot write to stdout: {error}"))),
     }
 }
 

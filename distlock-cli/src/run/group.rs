@@ -74,7 +74,7 @@ impl Group {
 pub(super) fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
-        eprintln!("distlock: orphans of the command are left to init: {error}");
+        eprintln!("distlock: cannot adopt orphans of the command, init does: {error}");
     }
 }
 

@@ -50,7 +50,7 @@ impl Keeper {
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                let what = "the process that watches over the command could not be started";
+                let what = "the supervisor of the command could not be started";
                 Failure::not_executable(what, &error)
             })?;
         let id = i32::try_from(keeper.id()).unwrap_or_default();
@@ -112,12 +112,14 @@ pub(crate) fn main() -> Result<ExitCode, Failure> {
             }
             Some(last) if received.is_closed => {
                 last.group.stop(Signal::SIGKILL);
-                return ended("the process that had the lock was killed, and so was the command");
+                return ended(
+                    "the process that held the lock was killed; the command was killed as well",
+                );
             }
             Some(last) if last.expires_at <= now() => {
                 last.group.stop(Signal::SIGKILL);
                 return ended(
-                    "the process that has the lock stood still until it was lost; the command was killed",
+                    "the process that held the lock was suspended until the lock was lost; the command was killed",
                 );
             }
             None if received.is_closed => return Ok(ExitCode::SUCCESS),

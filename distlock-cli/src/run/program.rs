@@ -42,7 +42,7 @@ pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failur
     if getppid() != Pid::from_raw(parent) {
         return Err(Failure::new(
             NOT_EXECUTABLE,
-            "the process that has the lock is gone; the command was not started",
+            "the process that held the lock has exited; the command was not started",
         ));
     }
     terminal::take_from(getppid());
@@ -54,7 +54,7 @@ pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failur
     Err(match error.kind() {
         ErrorKind::NotFound => Failure::new(
             NOT_FOUND,
-            format!("`{shown}` was not found; check its path, or $PATH"),
+            format!("`{shown}` was not found: check its path, or $PATH"),
         ),
         _ => Failure::not_executable(&format!("`{shown}` cannot be executed"), &error),
     })

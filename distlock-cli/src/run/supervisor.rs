@@ -102,10 +102,10 @@ impl Supervisor {
         };
         let stopped = |error: &Error| {
             let consequence = if is_late {
-                "the command was stopped only afterwards, and another holder may have run at the same time, so check \
-                 what it did"
+                "the command was stopped only afterwards, so another holder may have run at the same time: check what it \
+                 did"
             } else {
-                "the command was stopped, so check for what it left half done"
+                "the command was stopped: check for partial effects"
             };
             lost(format!("was lost: {}; {consequence}", reason(error)))
         };
@@ -115,12 +115,12 @@ impl Supervisor {
             // could kill the command.
             (Some(StopReason::Failing), Some(error)) => stopped(&error),
             (Some(StopReason::Failing), None) => lost(
-                "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
-                 have the lock, so check for what it left half done, and whether the store can be reached"
+                "was about to be lost, because its lease could not be renewed; the command was stopped before another client \
+                 could acquire the lock: check for partial effects, and whether the store is reachable"
                     .into(),
             ),
             (None, Some(error)) => lost(format!(
-                "was lost before the command ended (with code {}): {}; another holder may have run at the same time, so \
+                "was lost before the command ended (with code {}): {}; another holder may have run at the same time: \
                  check what it did",
                 exit.code(),
                 reason(&error)
@@ -301,7 +301,7 @@ impl Running {
     fn handle_stop(&self, leader: Pid, signal: Signal) {
         match signal {
             Signal::SIGTSTP => {
-                eprintln!("distlock: a command under a lock is not put to sleep; it goes on");
+                eprintln!("distlock: a command under a lock cannot be suspended; it continues");
                 self.group.signal(Signal::SIGCONT);
             }
             Signal::SIGTTIN | Signal::SIGTTOU if terminal::lend(leader) => {

@@ -107,7 +107,7 @@ pub(crate) async fn manager(url: &str) -> LockManager {
 /// Connects a manager with this client name.
 pub(crate) async fn named(url: &str, name: &str) -> LockManager {
     let builder = LockManager::builder().client_name(name);
-    builder.connect(&url).await.expect("a manager")
+    builder.connect(url).await.expect("a manager")
 }
 
 /// Waits until `count` calls wait for a lock.

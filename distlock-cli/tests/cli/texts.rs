@@ -15,7 +15,7 @@ fn a_wrong_command_line_is_json_as_well() {
         ),
         ("unlock --json", "<KEY>"),
         ("run k --json", "<COMMAND>"),
-        ("--json run -- ls", "the key is missing"),
+        ("--json run -- ls", "missing key"),
         ("inspect k --connect-timeout 15 --json", "write 500ms"),
         ("--json", "subcommand"),
     ] {

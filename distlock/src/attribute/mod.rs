@@ -78,8 +78,8 @@ impl KeyBuilder {
             Some(placeholder) => Err(Error::InvalidKey {
                 key: shortened(&self.key),
                 detail: format!(
-                    "<{placeholder}> of the template \"{}\" is empty, and an empty value would be a lock \
-                     shared by everybody; pass a value, or check it before the call",
+                    "placeholder <{placeholder}> of the template \"{}\" is empty: all such calls would share one \
+                     lock; pass a value, or check it before the call",
                     self.template
                 ),
             }),
@@ -111,7 +111,7 @@ pub type OnError<R> = fn(Error) -> R;
 /// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
 #[diagnostic::on_unimplemented(
     message = "`#[distributed_lock]` cannot return a lock failure as the `{Self}` behind this `impl Trait`",
-    label = "what the call returns when it has no lock is not known",
+    label = "the return value of a call without its lock is not known",
     note = "choose the value with `on_error = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
 )]
 pub trait FromLockErrorBehindImpl: Sized {

@@ -26,7 +26,8 @@ impl Limits {
         Limits {
             max_lease: Some(max_lease),
             durability_unavailable: Some(
-                "the servers of a quorum are independent (give each of them `appendonly yes` and `appendfsync always`)",
+                "the servers of a quorum are independent (set `appendonly yes` and `appendfsync always` on each \
+                 instead)",
             ),
         }
     }
@@ -44,8 +45,8 @@ impl Limits {
         for (name, value) in values {
             if let Some(value) = value.filter(|value| *value > max_lease) {
                 return Err(format!(
-                    "{name} is {value:?}, and a server that may have forgotten the lock votes again after {max_lease:?}: set it to \
-                     at most that, or a greater `Quorum::max_lease` in all clients of the quorum"
+                    "{name} is {value:?}, but a server that may have lost the lock votes again after {max_lease:?}; \
+                     lower it to that, or raise `Quorum::max_lease` in all clients of the quorum"
                 ));
             }
         }
@@ -56,7 +57,7 @@ impl Limits {
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<(), String> {
         match self.durability_unavailable {
             Some(reason) if !durability.is_none() => Err(format!(
-                "`min_replicas` or `fsync` is set, and {reason}: leave them out"
+                "`min_replicas` or `fsync` is set, but {reason}; remove both settings"
             )),
             _ => Ok(()),
         }

@@ -57,7 +57,7 @@ impl Quorum {
     /// let three = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
     /// let locks = LockManager::builder().quorum(Quorum::new().size(3)).connect_lazy(three)?;
     /// let minority = LockManager::builder().quorum(Quorum::new().size(1));
-    /// assert!(minority.connect_lazy(three).is_err(), "two could hold one lock");
+    /// assert!(minority.connect_lazy(three).is_err(), "two clients could hold one lock");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn size(mut self, servers: usize) -> Self {
@@ -88,9 +88,9 @@ impl Quorum {
     }
 
     /// Sets whether to assume that a restarted server has forgotten no write that it acknowledged,
-    /// so that it votes as soon as it is back; default `false`. Every server then needs `appendonly
-    /// yes`, `appendfsync always` and a disk that keeps all data that was flushed to it. The client
-    /// detects only a server that comes back without any data. If another server has forgotten a
+    /// so that it votes as soon as it is back; default `false`. Every server then needs
+    /// `appendonly yes`, `appendfsync always` and a disk that keeps all data that was flushed to
+    /// it. The client detects only a server that comes back without any data. If another server has forgotten a
     /// lock, two clients may hold that lock.
     ///
     /// ```
@@ -111,13 +111,14 @@ impl Quorum {
         let is_majority = |size: usize| size > servers / 2 && size <= servers;
         if let Some(size) = self.size.filter(|size| !is_majority(*size)) {
             return Err(Error::config(format!(
-                "a quorum of {size} is no majority of {servers} servers: two could hold one lock; take between {} and {servers}",
+                "a quorum of {size} is no majority of {servers} servers: two clients could hold one lock; set \
+                 `Quorum::size` to between {} and {servers}",
                 servers / 2 + 1
             )));
         }
         if self.max_lease.is_zero() {
             return Err(Error::config(
-                "max_lease of a quorum is zero, so no lock could have a lease",
+                "`Quorum::max_lease` is zero: no lock could have a lease; set it to the longest lease in use",
             ));
         }
         Ok(())

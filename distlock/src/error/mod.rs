@@ -7,6 +7,7 @@ use std::time::Duration;
 pub use crate::error::holder::Holder;
 use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
+pub(crate) use crate::error::outage::WithRemedy;
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::util::visible::Visible;
@@ -85,7 +86,12 @@ pub enum Error {
     },
 
     /// The store could not be reached, or rejected commands, for all of the call's `wait`.
-    #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", KeyPrefix(.key.as_deref()), WaitedOrOnce(*.waited))]
+    #[error(
+        "{}the lock store is unavailable ({outage}) after {}: {}",
+        KeyPrefix(.key.as_deref()),
+        WaitedOrOnce(*.waited),
+        WithRemedy(*.outage, .detail)
+    )]
     #[non_exhaustive]
     Unavailable {
         /// The key, or `None` while connecting.
@@ -179,15 +185,15 @@ pub enum Error {
 
     /// An annotated function was called before any manager was installed.
     #[error(
-        "no lock manager is installed: call `distlock::install(LockManager::connect(url).await?)` at start-up, \
-         wrap the call in `distlock::with_manager`, or give the attribute `manager = ...` (an annotated function takes \
-         its lock before its body runs, so an `install` inside of an annotated `main` or test comes too late)"
+        "no lock manager is installed: an annotated function acquires its lock before its body runs, even in `main` \
+         and in tests; call `distlock::install(LockManager::connect(url).await?)` first, wrap the call in \
+         `distlock::with_manager`, or set `manager = ...`"
     )]
     NotInstalled,
 
     /// A manager was installed before, and the process-wide default cannot be replaced.
     #[error(
-        "a lock manager is already installed: call `distlock::install` once per process, and use \
+        "a lock manager is already installed: the default of a process cannot be replaced; use \
          `distlock::with_manager` or `manager = ...` for further managers"
     )]
     AlreadyInstalled,
@@ -229,7 +235,7 @@ impl Error {
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
     /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let hung = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await;
+    /// let hung = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await;
     /// assert!(hung.is_err_and(|error| error.is_lost()));
     /// # Ok(()) }
     /// ```
@@ -388,7 +394,7 @@ impl fmt::Display for BodyState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BodyState::Completed => {
-                "the work under the lock had been done: check its effects before you repeat it"
+                "the work under the lock had finished: check its effects before you repeat it"
             }
             BodyState::Stopped => {
                 "the body was stopped and may be half done: check for partial effects before you repeat it"
@@ -467,7 +473,7 @@ mod tests {
             (Duration::from_secs(2), "2.0s"),
         ] {
             let message = unavailable(waited).to_string();
-            assert_eq!(message, format!("{text} {after}: LOADING"));
+            assert_eq!(message, format!("{text} {after}: LOADING; try again later"));
         }
     }
 

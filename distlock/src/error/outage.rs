@@ -82,25 +82,49 @@ impl Outage {
     }
 }
 
+/// The detail of an outage and its remedy. The remedy of the kind is added unless the detail has
+/// its own, which follows a semicolon.
+pub(crate) struct WithRemedy<'a>(pub(crate) Outage, pub(crate) &'a str);
+
+impl fmt::Display for WithRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WithRemedy(outage, detail) = *self;
+        f.write_str(detail.trim_end_matches(['.', ' ']))?;
+        if detail.contains("; ") {
+            return Ok(());
+        }
+        f.write_str(match outage {
+            Outage::Unreachable | Outage::TimedOut => "; check the server and the network",
+            Outage::ReadOnly => "; wait for the failover, or name the primary in the URL",
+            Outage::OutOfMemory => "; raise `maxmemory`, and keep `maxmemory-policy noeviction`",
+            Outage::WritesRejected => "; see the server's log",
+            Outage::TooFewReplicas => "; check the replicas and the persistence of the server",
+            Outage::NotReady => "; try again later",
+            Outage::Denied => "; check the user's rights and password",
+            Outage::Misconfigured => "; correct the URL",
+            Outage::Tls => "; check the TLS settings of both sides",
+            Outage::Unsupported => "; change the server's settings, or those of the lock",
+            Outage::NoSuchService => "; correct the name of the service in the URL",
+            Outage::Other => "",
+        })
+    }
+}
+
 impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Outage::Unreachable => "unreachable",
             Outage::TimedOut => "no answer in time",
-            Outage::ReadOnly => "read-only replica: a failover is in progress, or the address is not the primary's",
-            Outage::OutOfMemory => {
-                "out of memory: raise maxmemory, and keep its policy at noeviction"
-            }
+            Outage::ReadOnly => "read-only replica",
+            Outage::OutOfMemory => "out of memory",
             Outage::WritesRejected => "the server rejects writes",
-            Outage::TooFewReplicas => {
-                "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
-            }
+            Outage::TooFewReplicas => "not acknowledged in time",
             Outage::NotReady => "the server is not ready",
-            Outage::Denied => "not permitted: check the user's rights and password",
+            Outage::Denied => "not permitted",
             Outage::Misconfigured => "misconfigured",
-            Outage::Tls => "TLS failed: check the certificates on both sides",
-            Outage::Unsupported => "not supported: change the server's settings, or the lock's",
-            Outage::NoSuchService => "no such service: check the URL",
+            Outage::Tls => "TLS failed",
+            Outage::Unsupported => "not supported",
+            Outage::NoSuchService => "no such service",
             Outage::Other => "error",
         })
     }

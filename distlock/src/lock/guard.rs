@@ -206,10 +206,11 @@ impl LockGuard {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
-    /// let hour = Duration::from_secs(60 * 60); let guard =
-    /// locks.lock("report").max_hold(hour).acquire().await?; guard.check()?;
-    /// tokio::time::sleep(hour).await; assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded {
-    /// body: BodyState::Running, .. })));
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
+    /// guard.check()?;
+    /// tokio::time::sleep(hour).await;
+    /// assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded { body: BodyState::Running, .. })));
     /// # Ok(()) }
     /// ```
     ///

@@ -32,8 +32,8 @@ use crate::protocol::request::Request;
 /// # use distlock::{LockManager, Error};
 /// # use std::time::Duration;
 /// # async fn f() -> Result<(), Error> {
-/// let manager = LockManager::in_memory(); let lock =
-/// manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
+/// let manager = LockManager::in_memory();
+/// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
 ///
 /// let guard = lock.acquire().await?;
 /// // ... exclusive work; pass `guard.fencing_token()` to the resource ...
@@ -128,9 +128,9 @@ impl Lock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
-    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20)); let error =
-    /// lock.run(async |_| Ok::<_,
-    /// distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
+    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
+    /// let stopped = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await);
+    /// let error = stopped.await.unwrap_err();
     /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # Ok(()) }
     /// ```

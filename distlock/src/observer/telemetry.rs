@@ -231,8 +231,8 @@ impl ObserverState {
         if observed.is_err() && !self.has_panicked.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 target: "distlock",
-                "an observer panicked; it keeps receiving events: fix the cause named in the panic's own message; further panics of it are \
-                 not logged"
+                "observer panicked: it keeps receiving events, and its further panics are not logged; fix the cause \
+                 that the panic's own message names"
             );
         }
     }

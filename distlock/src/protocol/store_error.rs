@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Outage};
+use crate::error::{Error, Outage, WithRemedy};
 use crate::util::visible::is_hidden;
 
 /// The error of a failed store operation.
@@ -112,8 +112,14 @@ impl StoreError {
     /// Returns the same error with a remedy behind its detail.
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         let detail = self.detail.trim_end_matches(['.', ' ']);
-        self.detail = format!("{detail}: {remedy}");
+        self.detail = format!("{detail}; {remedy}");
         self
+    }
+
+    /// Returns the text of the error with its remedy.
+    pub(crate) fn text_with_remedy(&self) -> String {
+        let detail = WithRemedy(self.outage, &self.detail);
+        format!("{}: {detail}", self.outage)
     }
 
     pub(crate) fn timed_out(timeout: Duration) -> Self {

@@ -70,7 +70,7 @@ pub fn check(locks: &TestLocks, key: &str, expected: bool, context: fmt::Argumen
     let state = if expected {
         "is not held"
     } else {
-        "is held, and should not be"
+        "is held, but should not be"
     };
     let context = match context.to_string() {
         context if context.is_empty() => context,

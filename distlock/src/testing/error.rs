@@ -206,7 +206,7 @@ pub fn not_installed() -> Error {
 ///
 /// ```
 /// let error = distlock::testing::error::already_installed();
-/// assert!(error.to_string().contains("once per process"));
+/// assert!(error.to_string().contains("cannot be replaced"));
 /// ```
 #[must_use]
 pub fn already_installed() -> Error {
@@ -244,8 +244,14 @@ pub fn all(key: &str) -> Vec<Error> {
         lost(key, token, BodyState::Stopped, LossReason::Gone),
         max_hold_exceeded(key, token, waited, BodyState::Stopped),
         released(key, token),
-        invalid_key(key, "it is not as it should be"),
-        key_conflict(key, "something that is not a lock of distlock stands there"),
+        invalid_key(
+            key,
+            "it is empty; name what the lock protects, like `inventory:42`",
+        ),
+        key_conflict(
+            key,
+            "a value that distlock did not write is stored at its keys",
+        ),
         config("an option is wrong"),
         not_installed(),
         already_installed(),

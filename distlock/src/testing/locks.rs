@@ -101,10 +101,11 @@ impl TestLocks {
         });
         let manager = made.unwrap_or_else(|error| {
             panic!(
-                "the test kit needs a tokio runtime and settings that can work: make it inside of a `#[tokio::test]`: {error}"
+                "`TestLocks` could not be created ({error}); create it inside of a `#[tokio::test]`, with valid \
+                 settings"
             )
         });
-        let store = store.expect("a manager is made with its store");
+        let store = store.expect("a manager has a store");
         store.attach(manager.core());
         TestLocks { manager, store }
     }
@@ -223,7 +224,7 @@ impl TestLocks {
     pub fn lose(&self, key: &str, how: InjectedLoss) {
         let Some(hold) = self.hold(key) else {
             panic!(
-                "lock `{key}` cannot be lost, for it is not held; {}",
+                "lock `{key}` cannot be lost because it is not held; {}",
                 self.account()
             );
         };
@@ -246,7 +247,7 @@ impl TestLocks {
     /// # async fn main() {
     /// # let locks = TestLocks::new();
     /// let lock = locks.manager().lock("report");
-    /// let work = tokio::spawn(async move { lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await });
+    /// let work = tokio::spawn(async move { lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await });
     /// locks.wait_until_held("report").await;
     /// assert!(!work.is_finished());
     /// # }

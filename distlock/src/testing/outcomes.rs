@@ -52,7 +52,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "it sets nothing before it is told what: `busy`, `unavailable`, `lost_after`, ..."]
+#[must_use = "no outcome is set until one is chosen: `busy`, `unavailable`, `lost_after`, ..."]
 pub struct Outcomes<'a> {
     store: &'a TestStore,
     target: Target,
@@ -196,7 +196,7 @@ impl Outcomes<'_> {
     /// # let locks = TestLocks::new();
     /// locks.on("report").lost_after(Duration::from_secs(2), InjectedLoss::Gone);
     /// let lock = locks.manager().lock("report");
-    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
+    /// let error = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await.unwrap_err();
     /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, body: BodyState::Stopped, .. }));
     /// # }
     /// ```
@@ -215,7 +215,7 @@ impl Outcomes<'_> {
     /// # let locks = TestLocks::new();
     /// locks.on("report").max_hold_exceeded_after(Duration::from_secs(2));
     /// let lock = locks.manager().lock("report").max_hold(Duration::from_secs(3_600));
-    /// let error = lock.run(async |_| Ok::<_, distlock::Error>(std::future::pending::<()>().await)).await.unwrap_err();
+    /// let error = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await.unwrap_err();
     /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # }
     /// ```

@@ -76,7 +76,7 @@ impl TestStore {
         let opened = OpenedStore {
             store: Box::new(store.clone()),
             identity,
-            address: Some("the test kit".into()),
+            address: Some("test store".into()),
             // Allows `min_replicas`, because services set it in their tests, too.
             limits: Limits::default(),
             eviction: None,
@@ -376,7 +376,7 @@ impl LockStore for Arc<TestStore> {
 
 /// Returns the error of a store that a rule makes unavailable.
 fn trouble(outage: Outage) -> StoreError {
-    StoreError::new(outage, "this test has the store answer so")
+    StoreError::new(outage, "outage set by this test")
 }
 
 /// Returns a rule's holder as a store reports it.

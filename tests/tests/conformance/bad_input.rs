@@ -13,7 +13,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 async fn refusals(lock: &Lock) -> [Error; 3] {
     let ran = AtomicBool::new(false);
     let run = lock
-        .run(async |_| Ok::<_, Error>(ran.store(true, Ordering::SeqCst)))
+        .run(async |_| {
+            ran.store(true, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        })
         .await;
     assert!(!ran.load(Ordering::SeqCst), "it ran unlocked");
     [
@@ -160,9 +163,9 @@ for_each_store! {
             (store.builder().client_name("a\nb"), "client name"),
             (store.builder().client_name(long), "client name"),
             (store.builder().connect_timeout(Duration::ZERO), "timeout"),
-            (store.builder().fence_ttl(ms(59_999)), "fence ttl is 59.999s"),
-            (store.builder().fence_ttl(Duration::from_secs(366 * 86_400 + 1)), "fence ttl"),
-            (store.builder().fence_ttl(Duration::MAX), "fence ttl"),
+            (store.builder().fence_ttl(ms(59_999)), "fence TTL is 59.999s"),
+            (store.builder().fence_ttl(Duration::from_secs(366 * 86_400 + 1)), "fence TTL"),
+            (store.builder().fence_ttl(Duration::MAX), "fence TTL"),
         ];
         // `tests/inside/urls.rs` tests all other invalid URLs.
         let nowhere = [("memory", store.builder(), "redis://")];

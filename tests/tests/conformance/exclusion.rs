@@ -52,8 +52,8 @@ for_each_store! {
                         expected.fetch_add(1, Ordering::SeqCst);
                     };
                     for _ in 0..turns {
-                        match kind {
-                            0 => lock.run(async |_| Ok::<_, Error>(visit().await)).await.unwrap_or_default(),
+                        match way {
+                            0 => lock.run(async |_| { visit().await; Ok::<_, Error>(()) }).await.unwrap_or_default(),
                             1 => {
                                 let _guard = lock.acquire().await.unwrap();
                                 visit().await;
@@ -69,7 +69,7 @@ for_each_store! {
                             },
                             _ => {
                                 let hasty = lock.clone().wait(ms(3));
-                                let _ = hasty.run(async |_| Ok::<_, Error>(visit().await)).await;
+                                let _ = hasty.run(async |_| { visit().await; Ok::<_, Error>(()) }).await;
                             }
                         }
                         tokio::task::yield_now().await;

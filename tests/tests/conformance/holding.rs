@@ -129,7 +129,7 @@ for_each_store! {
     /// A body that does not await cannot be stopped. Its result is not returned.
     async fn a_body_that_ends_after_its_max_hold_returns_an_error(store) {
         let lock = store.manager().await.lock("k").max_hold(ms(100));
-        let result = lock.run(async |_| Ok::<_, Error>(std::thread::sleep(ms(250)))).await;
+        let result = lock.run(async |_| { std::thread::sleep(ms(250)); Ok::<_, Error>(()) }).await;
         assert!(
             matches!(result, Err(Error::MaxHoldExceeded { body: BodyState::Completed, .. })),
             "{result:?}"
@@ -187,7 +187,7 @@ for_each_store! {
         assert!(task.await.unwrap_err().is_panic());
         store.until_free("k", SOON).await;
         let limited = lock.clone().max_hold(ms(50));
-        let stopped = limited.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
+        let stopped = limited.run(async |_| std::future::pending::<Result<(), Error>>().await);
         assert!(stopped.await.is_err());
         store.until_free("k", SOON).await;
         assert_eq!(lock.run(async |_| Ok::<_, Error>(1)).await.unwrap(), 1);

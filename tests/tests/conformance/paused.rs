@@ -104,7 +104,7 @@ async fn a_max_hold_ends_to_the_millisecond() {
     let lock = manager().lock("k").max_hold(HOUR);
     let started = Instant::now();
     let result = lock
-        .run(async |_| Ok::<_, Error>(std::future::pending::<()>().await))
+        .run(async |_| std::future::pending::<Result<(), Error>>().await)
         .await;
     assert!(
         matches!(result, Err(Error::MaxHoldExceeded { .. })),

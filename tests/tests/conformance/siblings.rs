@@ -15,7 +15,7 @@ for_each_store! {
         let branch = async || {
             let lock = manager.lock("k").wait(PATIENCE);
             for _ in 0..20 {
-                lock.run(async |_| Ok::<_, Error>(room.visit().await)).await.unwrap();
+                lock.run(async |_| { room.visit().await; Ok::<_, Error>(()) }).await.unwrap();
             }
         };
         let body = run(manager.lock("k"), async |_| {
@@ -103,7 +103,7 @@ for_each_store! {
                 room.visit().await;
                 let inside = turn.scope(async {
                     let lock = manager.lock("k").wait(PATIENCE);
-                    lock.run(async |_| Ok::<_, Error>(room.visit().await)).await
+                    lock.run(async |_| { room.visit().await; Ok::<_, Error>(()) }).await
                 });
                 inside.await.unwrap();
                 turn.release().await.unwrap();

@@ -196,7 +196,7 @@ async fn settings_that_contradict_each_other_are_refused() {
     let alone = LockManager::builder();
     for (url, builder, part) in [
         (open.url(), vault.builder(), "requirepass"),
-        (guarded.url(), vault.builder(), "out of the URL"),
+        (guarded.url(), vault.builder(), "from the URL"),
         (
             open.url(),
             vault.builder().credentials_refresh_interval(ms(10)),

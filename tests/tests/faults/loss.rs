@@ -18,7 +18,7 @@ async fn locks_of_a_frozen_server_are_lost_before_they_expire() {
     let mut this = Contended::start(lease).await;
     let lock = this.holder.lock("body").lease(lease);
     let body = tokio::spawn(async move {
-        let result = lock.run(async |_| Ok::<_, Error>(std::future::pending::<()>().await));
+        let result = lock.run(async |_| std::future::pending::<Result<(), Error>>().await);
         (result.await, Instant::now())
     });
     eventually_async(LONG, async || this.raw.exists(&lock_key("body"))).await;

@@ -17,7 +17,7 @@ async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
         if url.starts_with("rediss") {
             builder = builder.tls(Tls::new());
         }
-        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect(&url).await;
+        let connected = builder.connect_timeout(CONNECT_TIMEOUT).connect(url).await;
         let error = connected.err();
         let error = error.unwrap_or_else(|| panic!("{state}: {url} was connected to"));
         println!("{state}: {error}");
@@ -124,7 +124,7 @@ async fn a_server_of_another_kind() {
         (
             "no sentinel",
             single.url().replace("redis://", "redis+sentinel://") + "/service",
-            &["it is no sentinel", "write redis://"],
+            &["not a sentinel", "write redis://"],
         ),
         (
             "no such database",
@@ -149,7 +149,7 @@ async fn credentials_and_rights() {
     let at = |user: &str| format!("redis://{user}127.0.0.1:{port}");
     let (wrong, unasked): (&[&str], &[&str]) = (
         &["correct user and password in the URL", &port.to_string()],
-        &["requirepass", "take the password away"],
+        &["requirepass", "remove the password"],
     );
     assert_misconfigured(&[
         ("no password", at(""), &["write the password into the URL"]),

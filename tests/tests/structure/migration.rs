@@ -1,11 +1,14 @@
-//! The code of other crates in docs/migration.md compiles: each block is a file of tests/migration,
-//! word for word.
+//! The code of other crates in the pages on migration compiles: each block is a file of
+//! tests/migration, word for word.
 
 use std::collections::BTreeSet;
 
 use distlock_tests::documents::{blocks, document};
 
 use crate::files::rust_files;
+
+/// The pages on migration.
+const PAGES: [&str; 2] = ["docs/migration.md", "docs/migration-databases.md"];
 
 /// The block that is not compiled, because that crate needs protoc.
 const NOT_COMPILED: &str = "// etcd-client 0.21\n";
@@ -30,7 +33,8 @@ fn differences(document: &str, files: &[(String, String)]) -> Vec<String> {
 fn code_of_other_crates_is_compiled() {
     let mut files = rust_files("tests/migration");
     files.retain(|(file, _)| file != "lib.rs");
-    assert_eq!(differences(&document("docs/migration.md"), &files), [""; 0]);
+    let pages = PAGES.map(document).concat();
+    assert_eq!(differences(&pages, &files), [""; 0]);
 }
 
 #[test]

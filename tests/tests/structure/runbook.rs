@@ -43,7 +43,7 @@ fn string(token: TokenTree) -> Option<String> {
 
 /// Returns the anchor that GitHub and mdBook give a heading.
 fn anchor(heading: &str) -> String {
-    let is_kept = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-';
+    let is_kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
     let kept: String = heading.to_lowercase().chars().filter(is_kept).collect();
     kept.replace(' ', "-")
 }

@@ -50,7 +50,7 @@ async fn constructed_errors_equal_those_of_locks() {
     let given = lock.acquire().await.unwrap_err();
     assert_same(&given, &error::busy("k", Duration::ZERO, [other]));
 
-    let forever = async |_| Ok::<(), Error>(std::future::pending().await);
+    let forever = async |_| std::future::pending::<Result<(), Error>>().await;
     locks.on("k").once().lost_after(ms(5), InjectedLoss::Gone);
     let given = lock.run(forever).await.unwrap_err();
     let token = |place: usize| locks.acquisitions()[place].fencing_token;

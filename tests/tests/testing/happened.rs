@@ -111,6 +111,6 @@ async fn a_failed_assertion_lists_the_held_locks() {
     );
     assert_eq!(
         text(&|| assert_not_locked!(locks, "a", "in the end")),
-        "lock `a` is held, and should not be: in the end (held: `a`, `b`; it was acquired once)"
+        "lock `a` is held, but should not be: in the end (held: `a`, `b`; it was acquired once)"
     );
 }

@@ -214,7 +214,7 @@ async fn foreign_keys_are_reported() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(
-    expected = "lock `inventory:7` cannot be lost, for it is not held; held: `inventory:8`"
+    expected = "lock `inventory:7` cannot be lost because it is not held; held: `inventory:8`"
 )]
 async fn a_lock_without_a_holder_cannot_be_lost() {
     let shop = Inventory::new();

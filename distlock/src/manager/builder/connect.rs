@@ -156,9 +156,9 @@ impl LockManagerBuilder {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().client_name("checkout-3"); let locks =
-    /// builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet let error =
-    /// locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+    /// let builder = LockManager::builder().client_name("checkout-3");
+    /// let locks = builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet
+    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
     /// assert!(error.is_unavailable(), "it tried for so long");
     /// # Ok(()) }
     /// ```
@@ -239,8 +239,8 @@ impl LockManagerBuilder {
         let refuse = |detail: &str| Err(Error::config(detail));
         if !is_namespace(&self.namespace) {
             return refuse(
-                "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
-                 its parts behind a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
+                "the namespace must have 1 to 64 bytes, without white space, braces and control characters; after a \
+                 `:`, avoid `lock`, `queue`, `entry`, `fence` and `client`",
             );
         }
         if let Some(name) = &self.client_name
@@ -253,8 +253,8 @@ impl LockManagerBuilder {
         }
         if !FENCE_TTL_RANGE.contains(&self.settings.fence_ttl) {
             return refuse(&format!(
-                "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
-                 be kept that nobody uses",
+                "the fence TTL is {:?}: tokens could fall again too soon, or unused keys would be kept; set it to \
+                 between a minute and 366 days",
                 self.settings.fence_ttl
             ));
         }
@@ -359,11 +359,12 @@ impl LockManagerBuilder {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_refresh_interval) {
             (None, None) => Ok(None),
-            (None, Some(_)) => {
-                refuse("`credentials_refresh_interval` was set, but no `credentials_provider`")
-            }
+            (None, Some(_)) => refuse(
+                "`credentials_refresh_interval` was set, but no `credentials_provider`; set the provider, or \
+                    remove the interval",
+            ),
             (Some(_), _) if config.has_credentials() => refuse(
-                "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
+                "`credentials` was set, but the URL has a user or a password too; remove them from the URL",
             ),
             (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
                 refuse("`credentials_refresh_interval` must be at least a second")
@@ -445,7 +446,7 @@ fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
         (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(Error::config(format!(
-            "{prefix}USERNAME is set, and {prefix}PASSWORD is not"
+            "{prefix}USERNAME is set, but {prefix}PASSWORD is not; set both, or neither"
         ))),
     }
 }
@@ -455,7 +456,7 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
         Ok(value) => Ok(Some(value)),
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(Error::config(format!(
-            "the environment variable {name} is not UTF-8"
+            "the environment variable {name} is not UTF-8; correct or unset it"
         ))),
     }
 }

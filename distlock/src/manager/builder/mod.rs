@@ -318,7 +318,7 @@ impl LockManagerBuilder {
     /// // The operators check the clocks once a day.
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let locks = LockManager::builder().fence_ttl(2 * day).in_memory()?;
-    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).in_memory().is_err(), "keys would be kept that nobody uses");
+    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).in_memory().is_err(), "unused keys would be kept");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {

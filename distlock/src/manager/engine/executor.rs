@@ -107,7 +107,10 @@ impl IoThread {
         F: Future<Output = ()> + Send + 'static,
     {
         let failed = |error: std::io::Error| Error::Config {
-            detail: format!("the lock manager's I/O thread could not be started: {error}"),
+            detail: format!(
+                "the lock manager's I/O thread could not be started ({error}); check the limits of \
+                threads and open files"
+            ),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -67,8 +67,9 @@ impl HeldLock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
-    /// let key = locks.lock("report").run(async |held| Ok::<_,
-    /// distlock::Error>(held.key().to_owned())).await?; assert_eq!(key, "report");
+    /// let locked = locks.lock("report");
+    /// let key = locked.run(async |held| Ok::<_, distlock::Error>(held.key().to_owned())).await?;
+    /// assert_eq!(key, "report");
     /// # Ok(()) }
     /// ```
     #[must_use]

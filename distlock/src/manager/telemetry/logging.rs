@@ -60,9 +60,11 @@ pub(crate) fn long_wait(
     outage: Option<StoreError>,
 ) {
     let text = if outage.is_some() {
-        "a call waits for long: the lock store cannot be used, and the call fails when its `wait` ends before the store is back"
+        "still waiting for the lock: the lock store is unavailable, and the call fails after `wait_ms` unless the \
+         store is back; see `detail`"
     } else {
-        "a call waits for long: it is one of `waiters` here for this key, and fails as busy when its `wait` ends before its turn"
+        "still waiting for the lock: the call is one of `waiters` here, and fails as busy after `wait_ms` unless it \
+         acquires the lock; inspect the key"
     };
     let holder = holder.filter(|_| outage.is_none());
     tracing::info!(
@@ -111,8 +113,8 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             reason,
             fencing_token,
             detail = cause(error),
-            "the lock was taken away from its holder, as somebody asked for: a body is stopped at its next await, and nobody else has \
-             the lock before it was released, or its lease is over; see that its work may be repeated"
+            "lock revoked: its body stops at the next await, and no other client can acquire the lock until it is \
+             released or expires; check that the work can be repeated"
         ),
         // Requested, by a shutdown or by the lock's own `max_hold`.
         Error::Lost {
@@ -127,8 +129,8 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             reason,
             fencing_token,
             detail = cause(error),
-            "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
-             has ended before `shutdown`"
+            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`, \
+             and let the work finish before `shutdown`"
         ),
         Error::Lost {
             body: BodyState::Completed,
@@ -144,8 +146,8 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             new_holder = new_holder.unwrap_or("unknown"),
             fencing_token,
             detail = cause(error),
-            "the lock was gone when its work had ended: another holder may have run at the same time; check what both have \
-             written, and whether the store lost its data"
+            "lock gone after its work finished: another holder may have run at the same time; check what both wrote, \
+             and whether the store lost its data"
         ),
         _ => tracing::error!(
             target: TARGET,
@@ -158,8 +160,8 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             fencing_token,
             noticed_after = ?hold.overdue(),
             detail = cause(error),
-            "the lock was lost while it was held: another holder may have run at the same time; check what both have \
-             written, and have it refuse lower fencing tokens"
+            "lock lost while held: another holder may have run at the same time; check what both wrote, and make the \
+             resource reject lower fencing tokens"
         ),
     }
 }
@@ -169,7 +171,7 @@ fn cause(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => reason.to_string(),
         Error::MaxHoldExceeded { max_hold, .. } => {
-            format!("it was held for its max_hold of {max_hold:?}")
+            format!("held for its max_hold of {max_hold:?}")
         }
         other => other.to_string(),
     }
@@ -186,8 +188,8 @@ pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: u
         key,
         store,
         releases,
-        "releases were not answered and are not tried any more (`key` is one of them); what they left is free when its lease has ended: \
-         look at the store, and at the way to it"
+        "gave up releasing locks after no response (`key` is one of them): they expire with their lease; check the \
+         store and the network"
     );
 }
 
@@ -203,7 +205,7 @@ pub(crate) fn store_event(event: &Event, core: Option<&Arc<Core>>) {
             target: TARGET,
             store = &**address,
             downtime_ms = millis(*downtime),
-            "the lock store can be used again"
+            "lock store available again"
         ),
         _ => {}
     }
@@ -227,8 +229,8 @@ fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
         key = first_to_expire.and_then(visible_key),
         lost_in_ms = first_to_expire.map(|hold| millis(hold.remaining())),
         %detail,
-        "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time \
-         (`lock` is the first, in `lost_in_ms`); look at the store, and at the way to it"
+        "lock store unavailable: calls wait or fail, and held locks are lost unless renewed in time (`lock` first, in \
+         `lost_in_ms`); see `detail`"
     );
 }
 
@@ -250,22 +252,22 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             store = &**address,
             connection = connection.as_str(),
             downtime_ms = millis(*downtime),
-            "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
-             again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
+            "reconnected to the lock store: held locks are renewed, and waiting calls repeat their requests; if this \
+             recurs, check the server's log and limits, and the proxies in between"
         ),
         Note::NotAuthenticated(error) => tracing::warn!(
             target: TARGET,
             store = core.and_then(|core| core.address()).unwrap_or_default(),
             detail = %error,
-            "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
-             the server takes them no more; see that source and server have the same user and password"
+            "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
+             them; check that the credentials source and the server have the same user and password"
         ),
         Note::ClockJumped { address, by } => tracing::warn!(
             target: TARGET,
             store = &**address,
             jumped_ms = by / 1_000,
-            "the clock of the lock store jumped (a machine that slept here looks the same): locks may end earlier there than they \
-             were to; have its clock slewed, not set"
+            "clock of the lock store jumped, or this machine was suspended: locks may expire early; configure the \
+             server's clock to be slewed, not stepped"
         ),
     }
 }
@@ -292,8 +294,8 @@ pub(crate) fn renewal_problems(
             key = visible_key(first_to_expire),
             lost_in_ms,
             detail,
-            "renewals fail and are tried again; `lock` is lost in `lost_in_ms` if none succeeds before: look at the store, and at \
-             the way to it"
+            "renewals failed and are being retried: `lock` is lost in `lost_in_ms` unless one succeeds; check the \
+             store and the network"
         );
     } else {
         tracing::warn!(
@@ -304,8 +306,8 @@ pub(crate) fn renewal_problems(
             key = visible_key(first_to_expire),
             slack_ms = millis(problems.slack),
             lost_in_ms,
-            "slow_renewal: locks were renewed with less than a third of their lease left, `lock` with `slack_ms`; see whether \
-             the store, the way to it or this process is overloaded, or raise the lease"
+            "slow_renewal: locks were renewed with less than a third of their lease left (`lock` with `slack_ms`); \
+             check the store, the network and this process for overload, or raise the lease"
         );
     }
 }
@@ -316,7 +318,8 @@ pub(crate) fn template_on_two_servers(lock: &str, installed: &str, other: &str) 
         lock,
         installed,
         other,
-        "this template was locked on the installed manager's server and under another address: unless both name the same server, these locks do not exclude each other; give both calls the same manager, or the templates different names"
+        "template locked at two addresses (`installed` and `other`): unless both are the same server, these locks do \
+         not exclude each other; use one manager for both calls, or give the templates different names"
     );
 }
 
@@ -325,6 +328,6 @@ pub(crate) fn eviction(store: &str, policy: &str) {
         target: TARGET,
         store,
         policy,
-        "this server evicts keys when its memory is full, and locks are the first to go; set maxmemory-policy noeviction"
+        "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
     );
 }

@@ -78,10 +78,10 @@ fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
     match reply.map(|inspection| *inspection) {
         Ok(Inspection {
             foreign: Some(_), ..
-        }) => "nobody: something that distlock did not write stands at its key".into(),
+        }) => "none: a value that distlock did not write is stored at its key".into(),
         Ok(inspection) => match inspection.occupant.as_ref().map(Occupant::holder) {
             Some(holder) => holder.to_string(),
-            None => "nobody".into(),
+            None => "none".into(),
         },
         Err(error) => format!("unknown: {error}"),
     }

@@ -570,6 +570,7 @@ impl Acquisition {
 fn not_accepted() -> StoreError {
     StoreError::new(
         Outage::TimedOut,
-        "what this call had asked for, or was granted, was taken back, because its runtime did not run",
+        "the request or the grant of this call was withdrawn, because its runtime did not run; move blocking work off \
+         the runtime's threads",
     )
 }

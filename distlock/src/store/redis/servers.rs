@@ -168,8 +168,7 @@ impl ServerConnection {
             command.arg(args);
             let reply = self.0.send(command).await;
             let reply = reply.map_err(|error| errors::classify(&error))?;
-            from_redis_value(reply)
-                .map_err(|_| malformed("something that is not what was asked for"))
+            from_redis_value(reply).map_err(|_| malformed("a value of another type"))
         });
         sent.await.map_err(unavailable)
     }

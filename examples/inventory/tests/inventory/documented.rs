@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/operations/topologies.md, run as a reader pastes them, with
-//! this build in place of `cargo run`.
+//! The commands of README.md and of the pages on topologies, run as a reader pastes them, with this
+//! build in place of `cargo run`.
 
 use std::{env, fs};
 
@@ -7,12 +7,15 @@ use distlock_tests::Commands;
 
 use crate::{PROGRAM, TIMEOUT, assert_nothing_was_lost};
 
-/// Runs the commands of a block of docs/operations/topologies.md.
+const OPERATIONS: &str = "docs/operations/topologies.md";
+const INTERNALS: &str = "docs/internals/topologies.md";
+
+/// Runs the commands of a block of `page`.
 #[track_caller]
-fn works(name: &str) {
+fn works(page: &str, name: &str) {
     let server = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     let envoy = env::var("DISTLOCK_ENVOY").unwrap_or_default();
-    let output = Commands::of("docs/operations/topologies.md", name)
+    let said = Commands::of(page, name)
         .instead_of("cargo run --", PROGRAM)
         .instead_of_each("\"$(tests/servers/fetch.sh valkey-9.1)\"", &server)
         .instead_of_each("\"$(tests/servers/fetch.sh envoy-1.40)\"", &envoy)
@@ -22,23 +25,23 @@ fn works(name: &str) {
 
 /// Makes a test of each block. The modules are named after what some servers do not have.
 macro_rules! documented {
-    ($($module:ident: $name:literal),+) => {
+    ($($module:ident: $page:ident $name:literal),+) => {
         $(mod $module {
             #[test]
             fn works_as_documented() {
-                super::works($name);
+                super::works(super::$page, $name);
             }
         })+
     };
 }
 
 documented! {
-    plain: "plain",
-    another: "another",
-    sentinel: "sentinel",
-    cluster: "cluster",
-    replicas: "replicas",
-    quorum: "quorum"
+    plain: OPERATIONS "plain",
+    another: INTERNALS "another",
+    sentinel: OPERATIONS "sentinel",
+    cluster: OPERATIONS "cluster",
+    replicas: OPERATIONS "replicas",
+    quorum: OPERATIONS "quorum"
 }
 
 mod proxies {
@@ -46,7 +49,8 @@ mod proxies {
     #[test]
     fn work_as_documented() {
         let has_envoy = std::env::var_os("DISTLOCK_ENVOY").is_some();
-        super::works(if has_envoy { "envoy" } else { "twemproxy" });
+        let name = if has_envoy { "envoy" } else { "twemproxy" };
+        super::works(super::INTERNALS, name);
     }
 }
 

@@ -86,7 +86,7 @@ async fn connect_as_app(url: &str, file: &str) -> LockManager {
         async move { Ok(Credentials::new("app", password?)) }
     });
     let builder = builder.credentials_refresh_interval(ms(1_000));
-    builder.connect(&url).await.expect("the server is up")
+    builder.connect(url).await.expect("the server is up")
 }
 
 /// A process that logs at INFO, and its server.
@@ -209,7 +209,7 @@ fn a_release_with_a_lost_reply_is_no_loss() {
 /// Live connections go on with the credentials that they have, and the failure is logged once.
 #[test]
 fn a_failed_re_authentication_is_logged_once() {
-    const NOT_REAUTHENTICATED: &str = "the connections that live could not be told the credentials";
+    const NOT_TOLD: &str = "failed to re-authenticate open connections";
     let server = RedisServer::start();
     let mut raw = server.client();
     add_user(&mut raw, "app", "hunter2");

@@ -1,5 +1,4 @@
-//! Keeps `tests/FAULTS.md` and `docs/operations/topologies.md` correct: every row has tests, and
-//! they exist.
+//! Keeps `tests/FAULTS.md` and `docs/internals/topologies.md` correct: every row has tests, and they exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const TABLE: &str = include_str!("../../../FAULTS.md");
 
-const GUIDE: &str = include_str!("../../../../docs/operations/topologies.md");
+const PAGE: &str = include_str!("../../../../docs/internals/topologies.md");
 
 /// The modules that the macros of the conformance suite make, which run one function on several
 /// stores.
@@ -130,7 +129,7 @@ fn every_row_names_tests_that_exist() {
     }
 }
 
-/// The statements of the guide. A filter may name a test, or a module of tests.
+/// The statements of the page on topologies. A filter may name a test, or a module of tests.
 #[test]
 fn every_statement_about_topologies_names_tests_that_exist() {
     let binaries = [
@@ -145,14 +144,14 @@ fn every_statement_about_topologies_names_tests_that_exist() {
         None => words == "conformance",
         Some((binary, _)) => binaries.contains(&binary),
     };
-    let named: Vec<_> = quoted(GUIDE).filter(|words| names_test(words)).collect();
+    let named: Vec<_> = quoted(PAGE).filter(|words| names_test(words)).collect();
     assert!(named.len() > 60, "only {named:?}");
     for test in named.into_iter().filter(|test| test.contains(' ')) {
         let exists = is_test(test) || is_module(test);
         assert!(exists, "there is no test `{test}`");
     }
     let mut is_shown = false;
-    for line in GUIDE.lines() {
+    for line in PAGE.lines() {
         let Some(last) = cells(line).and_then(|cells| cells.last().copied()) else {
             is_shown = false;
             continue;

@@ -164,7 +164,10 @@ async fn connect_to_primary(
         }
     }
     let no_primary = || {
-        let error = StoreError::new(Outage::NotReady, "no node of the cluster has slots");
+        let error = StoreError::new(
+            Outage::NotReady,
+            "no node of the cluster has slots; create the cluster",
+        );
         error.into_error(None, clock.now().since(started))
     };
     Err(last_error.unwrap_or_else(no_primary))

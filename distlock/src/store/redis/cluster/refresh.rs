@@ -159,7 +159,8 @@ pub(in crate::store::redis) async fn query_slots(
     let response = connection.send(cmd).await.map_err(|error| {
         let error = errors::classify(&error);
         if error.code == Code::NoCluster {
-            let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
+            let detail = "it is not a node of a cluster (its `cluster-enabled` is no); write redis:// for a single \
+                server";
             StoreError::new(Outage::Misconfigured, detail)
         } else if error.outage == Outage::Denied {
             errors::with_missing_right(error, "CLUSTER SLOTS")
@@ -169,7 +170,7 @@ pub(in crate::store::redis) async fn query_slots(
     })?;
     let map = SlotMap::parse(response, address)?;
     if map.primaries().is_empty() {
-        let detail = "it knows of no node that has slots: is the cluster created?";
+        let detail = "it knows no node that has slots; create the cluster";
         return Err(StoreError::new(Outage::NotReady, detail));
     }
     Ok(map)

@@ -135,7 +135,7 @@ impl<'a> Route<'a> {
             let detour = self.detour.take();
             let is_detour = detour.is_some();
             let Some(address) = detour.or_else(|| topology.primary_of(self.slot)) else {
-                let detail = "no node is known to have the key's slot";
+                let detail = "no known node serves the key's slot";
                 self.last_error = Some(StoreError::new(Outage::NotReady, detail));
                 topology.request_refresh();
                 // After a timeout, the loop returns the error above.
@@ -239,7 +239,7 @@ impl<'a> Route<'a> {
     fn timeout_error(&mut self) -> StoreError {
         let last_error = self.last_error.take();
         let last_error =
-            last_error.unwrap_or_else(|| StoreError::new(Outage::TimedOut, "no time was left"));
+            last_error.unwrap_or_else(|| StoreError::new(Outage::TimedOut, "no time left"));
         last_error.unsent()
     }
 }

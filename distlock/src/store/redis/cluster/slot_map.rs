@@ -80,9 +80,11 @@ impl SlotMap {
             let mut range = ReplyReader::from_list(range)?;
             let (first, last) = (range.int()?, range.int()?);
             if first > last || last >= u64::from(SLOT_COUNT) {
-                return Err(malformed("slots that there are not"));
+                return Err(malformed("slots that do not exist"));
             }
-            let primary = range.next().ok_or_else(|| malformed("slots of no node"))?;
+            let primary = range
+                .next()
+                .ok_or_else(|| malformed("slots without a node"))?;
             let index = map.index_or_insert(node(primary, queried)?);
             let slots = usize::try_from(first).unwrap_or(0)..=usize::try_from(last).unwrap_or(0);
             map.primary_by_slot[slots].fill(index);
@@ -155,7 +157,7 @@ fn node(value: Value, queried: &Address) -> Result<Address, StoreError> {
         Some(host) => reply::text(host)?,
         None => return Err(malformed("a node without an address")),
     };
-    let port = u16::try_from(fields.int()?).map_err(|_| malformed("a port that there is not"))?;
+    let port = u16::try_from(fields.int()?).map_err(|_| malformed("an invalid port"))?;
     let (_id, metadata) = (fields.next(), fields.next());
     let host = match &*host {
         // The cluster announces host names, and this node has none.

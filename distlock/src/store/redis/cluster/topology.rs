@@ -46,7 +46,7 @@ impl Topology {
             map: Mutex::new(Arc::new(SlotMap::empty())),
             discovery_error: Mutex::new(Some(StoreError::new(
                 Outage::Unreachable,
-                "the nodes of the cluster are being asked for its slots",
+                "the slots of the cluster are not known yet",
             ))),
             waited_slots: Mutex::default(),
             refresh_requested: Notify::new(),

@@ -185,7 +185,10 @@ impl Dialer {
         if session.run_id.is_some() && session.run_id == other.run_id {
             Ok(session)
         } else {
-            Err(StoreError::new(Outage::Unreachable, "it is another server"))
+            Err(StoreError::new(
+                Outage::Unreachable,
+                "the new connection leads to another server",
+            ))
         }
     }
 
@@ -197,14 +200,14 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one"
+                "it does not speak RESP3, which a cluster needs; write redis:// if it is a proxy before a cluster"
             }
             Group::Quorum { .. } => {
-                "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them"
+                "it does not speak RESP3, which a quorum needs; connect to the servers without a proxy"
             }
             Group::Single if self.role == Role::Commands && !shared.start_polling() => {
-                "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
-                 stands there now"
+                "it no longer sends pushes, as it did when this client connected; connect a new manager if there is a \
+                 proxy now"
             }
             Group::Single => return Ok(()),
         };
@@ -297,7 +300,7 @@ impl Dialer {
         if shared.group.is_quorum() && reported("role") == Some("slave") {
             return Err(StoreError::new(
                 Outage::Misconfigured,
-                "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
+                "it is a replica, which has no vote of its own in a quorum; name independent servers",
             ));
         }
         for reply in replies.into_iter().take(probes) {
@@ -444,8 +447,8 @@ async fn check_password(
     match connection.send(auth).await {
         Err(error) if errors::classify(&error).code == Code::NoPassword => Err(StoreError::new(
             Outage::Misconfigured,
-            "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
-                 take the password away",
+            "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
+             remove the password",
         )),
         // The password was accepted before. Any other error recurs with the next command.
         _ => Ok(()),
@@ -488,7 +491,7 @@ async fn subscribe_in_slots(
     Err(if error.code == Code::UnknownCommand {
         StoreError::new(
             Outage::Misconfigured,
-            "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",
+            "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey",
         )
     } else {
         errors::with_missing_right(error, "SSUBSCRIBE on its channels")

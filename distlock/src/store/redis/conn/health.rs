@@ -90,7 +90,7 @@ impl Health {
             let error = error.clone().at(&self.address);
             self.publish(Event::StoreUnavailable {
                 address: self.address.clone(),
-                detail: error.to_string().into(),
+                detail: error.text_with_remedy().into(),
             });
         }
     }

@@ -184,7 +184,7 @@ impl ReconnectingConnection {
             // The semaphore is never closed, so this is the timeout.
             _ => Err(StoreError::new(
                 Outage::TimedOut,
-                format!("{MAX_IN_FLIGHT} commands were under way for {timeout:?}"),
+                format!("{MAX_IN_FLIGHT} commands were in flight for {timeout:?}"),
             )
             .unsent()),
         }

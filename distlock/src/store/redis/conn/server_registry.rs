@@ -42,7 +42,8 @@ impl ServerRegistry {
         if is_quorum && reached.run_id.is_none() {
             return Err(StoreError::new(
                 Outage::Denied,
-                "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
+                "the user needs INFO, by which a quorum detects restarts and second names of a server; grant it with \
+                 `ACL SETUSER`",
             ));
         }
         if is_quorum && reached.is_for_commands {
@@ -62,7 +63,7 @@ impl ServerRegistry {
             if is_other_server && let Some(end) = other.end.upgrade() {
                 ended_others |= end.set(StoreError::new(
                     Outage::NotReady,
-                    "another connection to the same address has just reached another server, or a new one",
+                    "another connection to the same address reached another or a restarted server",
                 ));
             }
         }
@@ -75,7 +76,7 @@ impl ReachedServer {
     fn check_vote(&self, other: &ReachedServer) -> Result<(), StoreError> {
         if other.is_for_commands && other.run_id == self.run_id && other.address != self.address {
             let detail = format!(
-                "it is another name of {}, and has no second vote: name independent servers",
+                "it is another name of {}, which has only one vote; name independent servers",
                 other.address
             );
             return Err(StoreError::new(Outage::Misconfigured, detail));

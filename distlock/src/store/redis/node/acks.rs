@@ -322,7 +322,7 @@ impl Writer {
         let wait = match replies.pop() {
             Some(Ok(response)) => decode::is_acknowledged(self.durability, response),
             Some(Err(error)) => Err(explain_rejection(self.durability, errors::classify(&error))),
-            None => Err(StoreError::new(Outage::Other, "the server did not answer")),
+            None => Err(StoreError::new(Outage::Other, "the server did not reply")),
         };
         Ok((replies, wait))
     }
@@ -343,14 +343,17 @@ fn too_few(durability: Durability, timeout: Duration) -> StoreError {
     let Durability { replicas, fsync } = durability;
     let detail = match (replicas, fsync) {
         (n, false) => {
-            format!("fewer than {n} replicas acknowledged within {timeout:?} (`min_replicas`)")
+            format!(
+                "fewer than {n} replicas acknowledged within {timeout:?}; check `INFO replication` on the server, \
+                or lower `min_replicas`"
+            )
         }
         (0, true) => format!(
-            "it was not on the server's disk within {timeout:?} (`fsync`, which needs `appendfsync always` there)"
+            "not on the server's disk within {timeout:?} (`fsync`); set `appendfsync always` on the server"
         ),
         (n, true) => format!(
-            "it was not on the disks of the server and {n} replicas within {timeout:?} (`fsync`, which needs \
-             `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
+            "not on the disks of the server and {n} replicas within {timeout:?} (`fsync` and `min_replicas`); set \
+             `appendonly yes` and `appendfsync always` on all of them"
         ),
     };
     StoreError::new(Outage::TooFewReplicas, detail)
@@ -367,17 +370,22 @@ fn explain_rejection(durability: Durability, error: StoreError) -> StoreError {
     let (outage, detail) = match (error.outage, &error.code) {
         (Outage::Denied, _) => (
             Outage::Denied,
-            format!("the user needs +{right} for `{setting}`: {server_text}"),
+            format!(
+                "the user needs +{right} for `{setting}` ({server_text}); grant it with `ACL SETUSER`"
+            ),
         ),
         (_, Code::UnknownCommand) => (
             Outage::Unsupported,
             format!(
-                "`{setting}` needs the command {command}{since}, which the server does not know"
+                "`{setting}` needs the command {command}{since}, which the server does not know; use a server that \
+                 has it, or remove `{setting}`"
             ),
         ),
         (_, Code::NoAppendOnly) => (
             Outage::Unsupported,
-            format!("`{setting}` needs `appendonly yes` on the server: {server_text}"),
+            format!(
+                "`{setting}` needs an append-only file on the server ({server_text}); set `appendonly yes` there"
+            ),
         ),
         _ => return error,
     };

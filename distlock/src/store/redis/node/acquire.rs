@@ -19,7 +19,8 @@ impl Node {
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
         if path.session.client.is_polling() && !request.durability.is_none() {
-            let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
+            let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
+                the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).unsent());
         }
         let reply = self.acquire_on(&path, request, timeout).await?;

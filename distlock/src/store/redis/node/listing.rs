@@ -21,7 +21,8 @@ impl Node {
             let session = self.commands.session()?;
             if session.client.is_polling() {
                 // Some proxies close the connection on unknown commands.
-                let detail = "a proxy is before the server, and does not list keys; list at the server itself";
+                let detail = "the connection leads through a proxy, which does not list keys; list at the server \
+                    itself";
                 return Err(StoreError::new(Outage::Unsupported, detail).unsent());
             }
             let scan = |_| encode::scan(scope.names, &cursor);

@@ -271,7 +271,7 @@ impl Node {
     pub(crate) fn end_sessions_except(&self, peer: &str) {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
-                let detail = format!("the sentinels say that {peer} is the master now");
+                let detail = format!("the sentinels report {peer} as the primary now");
                 session.end.set(StoreError::new(Outage::NotReady, detail));
             }
         }

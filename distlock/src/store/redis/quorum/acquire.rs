@@ -92,7 +92,7 @@ impl Quorum {
         proof.map(AcquireReply::Held).ok_or_else(|| {
             StoreError::new(
                 Outage::NotReady,
-                "it was handed on, and expired before that was known",
+                "the hand-off expired before it was confirmed",
             )
         })
     }
@@ -133,8 +133,8 @@ impl Quorum {
                     LockView::NotVoting(remaining) => Err(StoreError::new(
                         Outage::NotReady,
                         format!(
-                            "too few servers vote: they have just started, or lost their data, and may have forgotten a \
-                             lock that is still held; a quorum votes in {:.1} s",
+                            "too few servers vote: they restarted or lost their data, so a forgotten lock may still \
+                             be held; a quorum votes in {:.1} s",
                             remaining.as_secs_f64()
                         ),
                     )),

@@ -54,7 +54,7 @@ impl Quorum {
         if occupant.is_none() && missing.is_empty() {
             return CheckQueueReply::Failed(StoreError::new(
                 Outage::NotReady,
-                "nobody has answered yet",
+                "no server has replied yet",
             ));
         }
         CheckQueueReply::Checked { occupant, missing }

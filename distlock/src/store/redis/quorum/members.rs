@@ -108,7 +108,7 @@ impl Members {
         Some(StoreError::new(
             Outage::Unreachable,
             format!(
-                "{} of {} servers can be used, and a quorum is {}: {}",
+                "{} of {} servers are usable, and a quorum is {}: {}",
                 up,
                 self.nodes.len(),
                 self.quorum,

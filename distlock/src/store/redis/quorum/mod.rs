@@ -2,7 +2,7 @@
 //! it and confirmed the vote.
 //!
 //! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
-//! connections ensures that no server votes twice. A `owner` tracks the votes for one owner,
+//! connections ensures that no server votes twice. A `vote_state` tracks the votes for one owner,
 //! without I/O. Its `acquisition` sends the commands in `node_commands` to the nodes. `acquire`,
 //! `renew`, `release` and `check_queue` combine the commands to all nodes, and `admin` serves
 //! inspection.

@@ -27,7 +27,8 @@ pub(crate) async fn fetch_credentials(
     source: &CredentialSource,
 ) -> Result<Credentials, StoreError> {
     let failed = |reason: String| {
-        let detail = format!("the credentials could not be had from their source: {reason}");
+        let detail =
+            format!("the credentials source failed ({reason}); check the `credentials_provider`");
         StoreError::new(Outage::Unreachable, detail)
     };
     match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.fetch()).await {

@@ -109,8 +109,8 @@ impl Multiplexed {
             Some(reply) if fault.get().is_none() => return Ok(reply),
             Some(_) => {}
             None => {
-                let detail = "the server's reply was to another request, so the connection was closed; is it a Redis \
-                              server, and not a proxy that rewrites?";
+                let detail = "the server's reply was to another request, so the connection was closed; check that the \
+                    URL leads to a Redis server, not to a proxy that rewrites replies";
                 // An earlier fault is kept.
                 let _ = fault.set(StoreError::new(Outage::Unreachable, detail));
                 self.gate.report_end();
@@ -267,11 +267,11 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     if errors::classify(error).code == Code::UnknownCommand {
         return StoreError::new(
             Outage::Misconfigured,
-            "the server does not know HELLO, and so does not speak RESP3; use Redis 6.2 or later",
+            "the server does not know HELLO, so it does not speak RESP3; use Redis 6.2 or later",
         );
     }
     if error.kind() == ErrorKind::Parse {
-        return protocol_mismatch::not_redis("its reply is not one of Redis");
+        return protocol_mismatch::not_redis("its reply is not a Redis reply");
     }
     if db != 0 && error.to_string().contains("refused to switch database") {
         return unknown_database(db, error.detail().unwrap_or_default());

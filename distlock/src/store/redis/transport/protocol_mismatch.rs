@@ -43,7 +43,7 @@ pub(crate) fn not_redis(reason: &str) -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
         format!(
-            "it does not speak the protocol of Redis ({reason}): correct host and port in the URL"
+            "it does not speak the Redis protocol ({reason}); correct host and port in the URL"
         ),
     )
 }
@@ -52,7 +52,7 @@ pub(crate) fn not_redis(reason: &str) -> StoreError {
 pub(crate) fn expects_tls() -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
-        "it expects TLS: write rediss:// instead of redis://, or name the server's plain `port`",
+        "it expects TLS; write rediss:// instead of redis://, or use the server's plain `port`",
     )
 }
 
@@ -60,8 +60,7 @@ pub(crate) fn expects_tls() -> StoreError {
 pub(crate) fn lacks_tls() -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
-        "it does not speak TLS, and answers in plain text: write redis:// instead of rediss://, or name the server's \
-         `tls-port`",
+        "it replies in plain text, not in TLS; write redis:// instead of rediss://, or use the server's `tls-port`",
     )
 }
 

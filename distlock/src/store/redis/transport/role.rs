@@ -20,7 +20,7 @@ pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), Sto
         Ok(role) if role == "master" => Ok(()),
         Ok(_) => Err(StoreError::new(
             Outage::ReadOnly,
-            "the sentinels say that it is the master, and it is a replica: a failover is under way",
+            "the sentinels report it as the primary, but it is a replica: a failover is in progress",
         )),
         // Without permission for ROLE, a rejected write shows it, unless replicas accept writes.
         Err(error) if error.outage == Outage::Denied => Ok(()),
@@ -43,7 +43,7 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Sto
     match (version, major) {
         (Some(version), Some(..=5)) => Err(StoreError::new(
             Outage::Misconfigured,
-            format!("it is Redis {version}, which does not speak RESP3: use Redis 6.2 or later"),
+            format!("it is Redis {version}, which does not speak RESP3; use Redis 6.2 or later"),
         )),
         _ => Ok(()),
     }
@@ -54,7 +54,7 @@ pub(crate) async fn check_not_sentinel(connection: &dyn Connection) -> Result<()
     match role(connection).await.as_deref() {
         Ok("sentinel") => Err(StoreError::new(
             Outage::Misconfigured,
-            "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
+            "it is a sentinel; write redis+sentinel://host,host/service, with the name of the service that it monitors",
         )),
         _ => Ok(()),
     }

@@ -92,13 +92,13 @@ impl Sentinels {
         let service = &self.service;
         let each = votes.iter().map(|(primary, count)| {
             let name = self.address_of(primary);
-            format!("{count} say {name}")
+            format!("{count} report {name}")
         });
         StoreError::new(
             Outage::NotReady,
             format!(
-                "the sentinels of `{service}` do not agree where the master is ({}): a failover is under way, some of them \
-                 are cut off, or they name one server differently (`announce-hostnames`)",
+                "the sentinels of `{service}` disagree about the primary ({}): a failover is in progress, or some \
+                 sentinels are cut off; if this lasts, check their `announce-hostnames`",
                 each.collect::<Vec<_>>().join(", ")
             ),
         )
@@ -110,8 +110,8 @@ impl Sentinels {
             return StoreError::new(
                 Outage::NoSuchService,
                 format!(
-                    "of {} sentinels {unknown} answer, and do not know a service `{service}`: write the name that \
-                     `SENTINEL MASTERS` shows behind their addresses in the URL",
+                    "of {} sentinels {unknown} replied, and do not know a service `{service}`; write the name that \
+                     `SENTINEL MASTERS` shows after their addresses in the URL",
                     self.hosts.len()
                 ),
             );
@@ -126,7 +126,7 @@ impl Sentinels {
         StoreError::new(
             rejection.unwrap_or(Outage::Unreachable),
             format!(
-                "no sentinel of `{service}` says where the master is: {}",
+                "no sentinel of `{service}` reports a primary: {}",
                 details.collect::<Vec<_>>().join("; ")
             ),
         )
@@ -167,7 +167,7 @@ impl Sentinels {
         let reply = connection.send(command).await.map_err(|error| {
             let error = errors::classify(&error);
             if error.code == Code::UnknownCommand {
-                let detail = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
+                let detail = "it is a server, not a sentinel; name sentinels, or write redis:// for a server";
                 StoreError::new(Outage::Misconfigured, detail)
             } else {
                 error
@@ -185,7 +185,9 @@ pub(crate) fn explain_rejection(error: StoreError) -> StoreError {
         Code::NoPermission => "NOPERM",
         _ => return error,
     };
-    let detail =
-        format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
+    let detail = format!(
+        "{code}: the sentinel rejects the user or its rights; set a sentinel's own user and password with \
+            `sentinel_credentials`"
+    );
     StoreError::new(Outage::Denied, detail)
 }

@@ -167,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
-    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     while let Some(attempt) = attempts.next().await {
         match attempt {
             Ok(stream) => return Ok(stream),

@@ -29,7 +29,7 @@ pub(crate) async fn secure(
     let name = tls.expected_server_name(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
         tls_error(format!(
-            "`{name}` is no name that a certificate can have: give the server's with `Tls::server_name`"
+            "`{name}` cannot be a certificate's name; set the server's name with `Tls::server_name`"
         ))
     })?;
     // This reads files, which may be on slow storage.
@@ -42,8 +42,8 @@ pub(crate) async fn secure(
         Err(_) => Err(StoreError::new(
             Outage::TimedOut,
             format!(
-                "the server accepts connections, and says nothing of TLS for {timeout:?}: if this is its plain port, write \
-                 redis:// instead of rediss://, or give the port of `tls-port`"
+                "the server accepts connections, but sent nothing in the TLS handshake for {timeout:?}; if this is its \
+                 plain port, write redis:// instead of rediss://, or use its `tls-port`"
             ),
         )),
     }
@@ -78,7 +78,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
         .with_safe_default_protocol_versions()
         .map_err(|error| {
             tls_error(format!(
-                "the crypto provider offers no TLS 1.2 or 1.3: {error}"
+                "the crypto provider offers no TLS 1.2 or 1.3 ({error}); install another `CryptoProvider`"
             ))
         })?
         .with_root_certificates(roots(tls)?);
@@ -93,7 +93,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
         .with_client_auth_cert(chain, private)
         .map_err(|error| {
             tls_error(format!(
-                "the key in {} does not belong to the certificate in {} ({setting}): {error}",
+                "the key in {} does not belong to the certificate in {} ({error}); correct {setting}",
                 key.display(),
                 certificate.display()
             ))
@@ -122,7 +122,7 @@ fn default_roots() -> Result<RootCertStore, StoreError> {
     }
     let errors: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
     Err(tls_error(format!(
-        "this system has no trusted certificates ({}): install ca-certificates, or name a file with `Tls::ca_file`",
+        "this system has no trusted certificates ({}); install ca-certificates, or name a file with `Tls::ca_file`",
         errors.join("; ")
     )))
 }
@@ -136,8 +136,8 @@ fn default_roots() -> Result<RootCertStore, StoreError> {
 #[cfg(not(any(feature = "tls-webpki-roots", feature = "tls-native-roots")))]
 fn default_roots() -> Result<RootCertStore, StoreError> {
     Err(tls_error(
-        "this build trusts nobody by itself: name the file of the server's CA with `Tls::ca_file`, or give distlock the \
-         feature `tls-native-roots` or `tls-webpki-roots`"
+        "this build trusts no certificates by default; name the file of the server's CA with `Tls::ca_file`, or \
+         enable the feature `tls-native-roots` or `tls-webpki-roots`"
             .into(),
     ))
 }
@@ -146,7 +146,9 @@ fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static
     let found =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
-        Ok(found) if found.is_empty() => Err(unreadable(path, setting, "it has no certificate")),
+        Ok(found) if found.is_empty() => {
+            Err(unreadable(path, setting, "it contains no certificate"))
+        }
         Ok(found) => Ok(found),
         Err(error) => Err(unreadable(path, setting, error)),
     }
@@ -155,7 +157,7 @@ fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static
 fn unreadable(path: &Path, setting: &str, reason: impl std::fmt::Display) -> StoreError {
     let path = path.display();
     tls_error(format!(
-        "{path} cannot be used as a PEM file ({setting}): {reason}"
+        "{path} cannot be used as a PEM file ({reason}); correct the file, or {setting}"
     ))
 }
 
@@ -166,20 +168,26 @@ fn explain(error: &rustls::Error, name: &str) -> String {
     match error {
         Error::InvalidCertificate(bad) => match bad {
             Bad::Expired | Bad::ExpiredContext { .. } => {
-                format!("the server's certificate has expired: renew it there ({error})")
+                format!("the server's certificate has expired ({error}); renew it on the server")
             }
             Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
-                format!("the server's certificate is not valid yet: is this clock right? ({error})")
+                format!(
+                    "the server's certificate is not valid yet ({error}); check this machine's clock"
+                )
             }
             // A CA that was recreated has its old name and a new key.
-            Bad::UnknownIssuer | Bad::BadSignature => "the server's certificate is signed by nobody who is trusted here: name the file of its CA \
-                                   with `Tls::ca_file`"
-                .into(),
+            Bad::UnknownIssuer | Bad::BadSignature => {
+                "the server's certificate is signed by a CA that is not trusted \
+                here; name the file of its CA with `Tls::ca_file`"
+                    .into()
+            }
             Bad::NotValidForName | Bad::NotValidForNameContext { .. } => format!(
-                "the server's certificate is not for {name}: write a name that stands in it into the URL, or give it with \
-                 `Tls::server_name` ({error})"
+                "the server's certificate is not for {name} ({error}); write one of its names into the URL, or set it \
+                 with `Tls::server_name`"
             ),
-            _ => format!("the server's certificate is not accepted: {error}"),
+            _ => format!(
+                "the server's certificate is not accepted ({error}); replace it on the server"
+            ),
         },
         Error::AlertReceived(
             AlertDescription::CertificateRequired
@@ -190,8 +198,8 @@ fn explain(error: &rustls::Error, name: &str) -> String {
             | AlertDescription::DecryptError
             | AlertDescription::HandshakeFailure,
         ) => format!(
-            "the server does not accept the certificate that it was shown, or was shown none: give one that its \
-             `tls-ca-cert-file` has signed with `Tls::client_certificate` ({error})"
+            "the server does not accept the client certificate, or received none ({error}); set one that its \
+             `tls-ca-cert-file` has signed with `Tls::client_certificate`"
         ),
         _ => error.to_string(),
     }

@@ -62,8 +62,8 @@ impl Url {
         let (kind, is_encrypted) = parse_scheme(scheme)?;
         if is_encrypted && !cfg!(feature = "tls") {
             return Err(
-                "the lock store's URL wants TLS, which this build has not: give distlock the feature \
-                 `tls-native-roots` or `tls-webpki-roots`"
+                "the lock store's URL requires TLS, which this build lacks: enable the feature `tls-native-roots` or \
+                 `tls-webpki-roots`"
                     .into(),
             );
         }
@@ -78,7 +78,8 @@ impl Url {
         let (location, settings) = match kind {
             Kind::Unix => single_server(url)?,
             Kind::Tcp if hosts.contains(',') => return Err(
-                "the lock store's URL names several hosts, and not what they are (redis+sentinel:// or redis+cluster://)"
+                "the lock store's URL names several hosts, but not their kind (redis+sentinel://, redis+cluster:// or \
+                 redis+quorum://)"
                     .into(),
             ),
             // Always without TLS, which our own socket adds.
@@ -89,7 +90,7 @@ impl Url {
                 (StoreLocation::Single(ServerLocation::Sentinel { sentinels, service }), settings)
             }
             Kind::Cluster if !matches!(path, "" | "/" | "/0") => {
-                return Err("the lock store's URL names a database, and a cluster has but one".into());
+                return Err("the lock store's URL names a database, but a cluster has only one".into());
             }
             Kind::Cluster => {
                 let (nodes, settings) = parse_hosts(user, hosts, "", None)?;
@@ -99,7 +100,7 @@ impl Url {
                 let (servers, settings) = parse_hosts(user, hosts, path, None)?;
                 if servers.len() < 3 {
                     return Err(
-                        "the lock store's URL names fewer than three servers, and with one of two away there is no quorum"
+                        "the lock store's URL names fewer than three servers: with one of two down there is no quorum"
                             .into(),
                     );
                 }
@@ -120,7 +121,7 @@ impl Url {
 fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let rest = rest
         .strip_prefix("//")
-        .ok_or("the lock store's URL has no `//` behind its scheme")?;
+        .ok_or("the lock store's URL has no `//` after its scheme")?;
     let (authority, path) = match rest.find(['/', '?', '#']) {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
@@ -129,14 +130,14 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     // `user:80`, which would be connected to, and shown.
     if path.contains(['@', '#']) {
         return Err(
-            "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
-             password)"
+            "the lock store's URL has an unexpected `@` or `#` (percent-encode them, `/` and `?` in a password)"
                 .into(),
         );
     }
     if path.contains('?') {
         return Err(
-            "the lock store's URL has a `?`, and takes no settings (they are the builder's)".into(),
+            "the lock store's URL has a `?`, but takes no settings (use the builder's methods)"
+                .into(),
         );
     }
     Ok((authority, path))
@@ -187,7 +188,7 @@ fn parse_service(path: &str) -> Result<(String, &str), String> {
     let is_known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if service.is_empty() || !service.chars().all(is_known) {
         return Err(
-            "the lock store's URL names no service (letters, digits, `.`, `-`, `_`) behind its sentinels"
+            "the lock store's URL names no service (letters, digits, `.`, `-`, `_`) after its sentinels"
                 .into(),
         );
     }
@@ -203,7 +204,7 @@ fn parse_hosts(
 ) -> Result<(Vec<Host>, RedisConnectionInfo), String> {
     if user.matches('@').count() > 1 {
         return Err(
-            "the lock store's URL has several `@` (user and password stand once, before all hosts; percent-encode them)"
+            "the lock store's URL has several `@` (write user and password once, percent-encoded, before all hosts)"
                 .into(),
         );
     }
@@ -278,7 +279,7 @@ mod tests {
             ("redis+sentinel:///s", "host without a name"),
             ("redis+sentinel://a/s/three", "malformed"),
             ("redis+sentinel://a:port/s", "malformed"),
-            ("redis+cluster://a/1", "has but one"),
+            ("redis+cluster://a/1", "has only one"),
             ("redis+quorum://a,b", "fewer than three"),
             ("redis+quorum://a,b,c,a/x", "malformed"),
             ("redis://a,b", "several hosts"),

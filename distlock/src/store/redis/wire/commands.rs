@@ -243,7 +243,7 @@ impl ScriptCall for [CheckQueue] {
         let at = reply.int()?;
         let mut each = |look: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(scope, look, at, entry),
-            None => Err(reply::malformed("a look that is too short")),
+            None => Err(reply::malformed("a queue check that is too short")),
         };
         let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
         Dated::at(at, replies?)

@@ -172,7 +172,7 @@ pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), StoreError> {
     });
     match numbers {
         Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
-        _ => Err(reply::malformed("a text that is no hold")),
+        _ => Err(reply::malformed("a text that is not a hold")),
     }
 }
 

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError, one_line};
 
-pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
+pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write is stored at its keys";
 
 pub(crate) fn classify(error: &RedisError) -> StoreError {
     let outage = match error.kind() {
@@ -72,7 +72,7 @@ pub(crate) fn with_missing_right(error: StoreError, right: &str) -> StoreError {
 }
 
 const GRANT: &str =
-    "grant it to the user with `ACL SETUSER`; docs/internals/storage.md lists the rights";
+    "grant it to the user with `ACL SETUSER` (docs/internals/storage.md lists the rights)";
 
 /// Known texts of errors without a code of their own.
 const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
@@ -178,7 +178,7 @@ pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
 }
 
 pub(crate) fn node_of_cluster() -> StoreError {
-    let detail = "it is a node of a cluster: write redis+cluster://host,host";
+    let detail = "it is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
 }
 

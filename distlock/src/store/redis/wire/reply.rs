@@ -15,7 +15,7 @@ impl ReplyReader {
             // An empty list means that every renewal succeeded, so no other value may pass for a
             // list.
             Value::Array(values) => Ok(ReplyReader(values.into_iter())),
-            _ => Err(malformed("something that is not a list")),
+            _ => Err(malformed("a value that is not a list")),
         }
     }
 
@@ -30,7 +30,7 @@ impl ReplyReader {
     pub(crate) fn signed(&mut self) -> Result<i64, StoreError> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
-            _ => Err(malformed("something that is not a number")),
+            _ => Err(malformed("a value that is not a number")),
         }
     }
 
@@ -60,7 +60,7 @@ pub(crate) fn text(value: Value) -> Result<String, StoreError> {
         Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
         Value::SimpleString(text) => Ok(text),
-        _ => Err(malformed("something that is not a text")),
+        _ => Err(malformed("a value that is not a text")),
     }
 }
 
@@ -80,7 +80,8 @@ pub(crate) fn malformed(what: &str) -> StoreError {
     StoreError::new(
         Outage::Other,
         format!(
-            "the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"
+            "the server replied with {what}; check that the URL leads to a Redis server, not to a proxy that rewrites \
+             replies"
         ),
     )
 }
