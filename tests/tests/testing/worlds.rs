@@ -68,7 +68,7 @@ async fn test_locks_accept_settings() {
 
 #[test]
 #[should_panic(expected = "`TestLocks` could not be created")]
-fn without_a_runtime_it_says_what_it_needs() {
+fn without_a_runtime_the_panic_names_the_remedy() {
     let _locks = TestLocks::new();
 }
 
