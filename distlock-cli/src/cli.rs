@@ -159,8 +159,8 @@ pub(crate) struct Run {
     /// How the command is stopped when the lock is about to be lost
     #[arg(long, value_enum, default_value = "term", value_name = "HOW")]
     pub(crate) on_lost: OnLost,
-    /// How long after SIGTERM the command is killed, and how long before the loss SIGTERM is sent with
-    /// `--on-lost term`; at most half of the lease [default: a third of the lease]
+    /// How long after SIGTERM the command is killed, and how long before the loss SIGTERM is sent
+    /// with `--on-lost term`; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Option<Duration>,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it

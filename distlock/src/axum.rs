@@ -229,12 +229,12 @@ mod tests {
             assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
             assert!(!body.contains(SECRET), "{message}: {body}");
             // A handler may have done work before this call, and under other locks.
-            assert!(!body.contains("nothing was done"), "{told}: {body}");
+            assert!(!body.contains("nothing was done"), "{message}: {body}");
             let is_begun = !body.contains("was not acquired");
-            assert_eq!(is_begun, status == 409, "{told}: {body}");
+            assert_eq!(is_begun, status == 409, "{message}: {body}");
             // After the work has begun, a request must not be repeated without a check.
             let warns = body.contains("check its effects");
-            assert_eq!(warns, is_begun, "{told}: {body}");
+            assert_eq!(warns, is_begun, "{message}: {body}");
         }
     }
 

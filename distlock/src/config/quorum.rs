@@ -88,9 +88,9 @@ impl Quorum {
     }
 
     /// Sets whether to assume that a restarted server has forgotten no write that it acknowledged,
-    /// so that it votes as soon as it is back; default `false`. Every server then needs
-    /// `appendonly yes`, `appendfsync always` and a disk that keeps all data that was flushed to
-    /// it. The client detects only a server that comes back without any data. If another server has forgotten a
+    /// so that it votes as soon as it is back; default `false`. Every server then needs `appendonly
+    /// yes`, `appendfsync always` and a disk that keeps all data that was flushed to it. The client
+    /// detects only a server that comes back without any data. If another server has forgotten a
     /// lock, two clients may hold that lock.
     ///
     /// ```

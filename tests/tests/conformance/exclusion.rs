@@ -52,7 +52,7 @@ for_each_store! {
                         expected.fetch_add(1, Ordering::SeqCst);
                     };
                     for _ in 0..turns {
-                        match way {
+                        match kind {
                             0 => lock.run(async |_| { visit().await; Ok::<_, Error>(()) }).await.unwrap_or_default(),
                             1 => {
                                 let _guard = lock.acquire().await.unwrap();

@@ -154,7 +154,7 @@ impl Observer for Clumsy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_an_observer_is_logged_once_and_stops_no_other() {
     const PANICKED: &str = "observer panicked";
-    heard();
+    captured();
     let store = Store::memory("panics");
     let notes = Arc::new(Notes::default());
     let builder = store

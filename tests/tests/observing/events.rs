@@ -160,10 +160,10 @@ async fn a_long_wait_is_reported_once() {
         assert!(waited >= ms(2_000), "half of its wait: {waited:?}");
         assert_eq!(holder.unwrap().client, "holder");
 
-        let told = lines(&label, Level::INFO, 1).await;
-        assert_eq!(told.len(), 1, "{told:?}");
-        let line = &told[0];
-        assert!(line.says("still waiting for the lock"), "{line:?}");
+        let logged = lines(&label, Level::INFO, 1).await;
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        let line = &logged[0];
+        assert!(line.contains("still waiting for the lock"), "{line:?}");
         assert!(line.fields["holder"].contains("holder"), "{line:?}");
         assert!(
             !line.fields.contains_key("key"),

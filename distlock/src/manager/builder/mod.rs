@@ -283,8 +283,8 @@ impl LockManagerBuilder {
     }
 
     /// Sets how many calls may wait for one key; default 10,000. Further calls fail with
-    /// [`Error::QueueFull`] at once. Waiters whose process has ended or whose `wait` has expired do
-    /// not count for long: every further call checks another hundred places of the queue.
+    /// [`Error::QueueFull`] at once. Waiters of ended processes and waiters with an expired `wait`
+    /// do not count for long: every further call checks another hundred places of the queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};

@@ -15,7 +15,7 @@ const INTERNALS: &str = "docs/internals/topologies.md";
 fn works(page: &str, name: &str) {
     let server = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     let envoy = env::var("DISTLOCK_ENVOY").unwrap_or_default();
-    let said = Commands::of(page, name)
+    let output = Commands::of(page, name)
         .instead_of("cargo run --", PROGRAM)
         .instead_of_each("\"$(tests/servers/fetch.sh valkey-9.1)\"", &server)
         .instead_of_each("\"$(tests/servers/fetch.sh envoy-1.40)\"", &envoy)

@@ -20,8 +20,9 @@ pub(super) async fn is_refused(url: &str, part: &str) {
 pub(crate) async fn until_logged(manager: &LockManager, parts: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
-        let told = tried.unwrap_err().to_string();
-        told.contains("1 of 3 servers are usable") && says.iter().all(|says| told.contains(says))
+        let message = tried.unwrap_err().to_string();
+        message.contains("1 of 3 servers are usable")
+            && parts.iter().all(|part| message.contains(part))
     })
     .await;
 }

@@ -209,7 +209,7 @@ fn a_release_with_a_lost_reply_is_no_loss() {
 /// Live connections go on with the credentials that they have, and the failure is logged once.
 #[test]
 fn a_failed_re_authentication_is_logged_once() {
-    const NOT_TOLD: &str = "failed to re-authenticate open connections";
+    const NOT_REAUTHENTICATED: &str = "failed to re-authenticate open connections";
     let server = RedisServer::start();
     let mut raw = server.client();
     add_user(&mut raw, "app", "hunter2");

@@ -138,8 +138,8 @@ fn a_restarted_server() {
     for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"gone\""), "{line}");
         // The connection for commands may come up after the one for renewals.
-        let who = ["new_holder=\"none", "new_holder=\"unknown"];
-        assert!(who.iter().any(|who| line.contains(who)), "{line}");
+        let allowed = ["new_holder=\"none", "new_holder=\"unknown"];
+        assert!(allowed.iter().any(|text| line.contains(text)), "{line}");
     }
 }
 

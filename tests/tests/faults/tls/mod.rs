@@ -138,7 +138,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
         (&self_signed, self_signed.trust.tls(), &["Tls::ca_file"]),
         (
             &strange,
-            nobodys.trust.tls(),
+            self_signed.trust.tls(),
             &["signed by a CA that is not trusted here", "Tls::ca_file"],
         ),
         // Not signed by a root of the system either, if it has some.
