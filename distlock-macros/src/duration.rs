@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_in_words_is_answered_with_its_short_form() {
+    fn a_duration_in_words_is_rejected_with_its_short_form() {
         for (meant, spellings) in [
             (
                 "15s",

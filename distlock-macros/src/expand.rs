@@ -453,7 +453,7 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn impl_trait_is_erased_wherever_it_may_stand() {
+    fn impl_trait_is_erased_wherever_it_is_allowed() {
         let mut ty: Type = parse_quote! {
             Result<(impl A, [impl B; 2], &impl C), Box<dyn Iterator<Item = impl D>>>
         };

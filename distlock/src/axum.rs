@@ -221,25 +221,25 @@ mod tests {
             (Error::NotInstalled, 500, false, "lock-misconfigured"),
             (Error::AlreadyInstalled, 500, false, "lock-misconfigured"),
         ] {
-            let told = error.to_string();
+            let message = error.to_string();
             let (actual, retry_after, body) = answer(error);
-            assert_eq!(actual, status, "{told}");
-            assert_eq!(retry_after, again.then(|| "1".to_owned()), "{told}");
+            assert_eq!(actual, status, "{message}");
+            assert_eq!(retry_after, again.then(|| "1".to_owned()), "{message}");
             assert!(body.contains(&format!(r#""code":"{code}""#)), "{body}");
             assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
-            assert!(!body.contains(SECRET), "{told}: {body}");
+            assert!(!body.contains(SECRET), "{message}: {body}");
             // A handler may have done work before this call, and under other locks.
-            assert!(!body.contains("nothing was done"), "{told}: {body}");
+            assert!(!body.contains("nothing was done"), "{message}: {body}");
             let is_begun = !body.contains("was not acquired");
-            assert_eq!(is_begun, status == 409, "{told}: {body}");
+            assert_eq!(is_begun, status == 409, "{message}: {body}");
             // After the work has begun, a request must not be repeated without a check.
             let warns = body.contains("check its effects");
-            assert_eq!(warns, is_begun, "{told}: {body}");
+            assert_eq!(warns, is_begun, "{message}: {body}");
         }
     }
 
     #[test]
-    fn the_error_is_kept_for_a_log() {
+    fn the_error_is_attached_for_logging() {
         let response = lost(BodyState::Completed).into_response();
         let error = response.extensions().get::<Error>().unwrap();
         assert!(error.to_string().contains(SECRET), "{error}");

@@ -33,7 +33,7 @@
 //!
 //! | you have | use | when the lock is lost |
 //! |---|---|---|
-//! | a function whose calls must exclude each other | [`distributed_lock`] | the body is stopped |
+//! | a function with calls that must exclude each other | [`distributed_lock`] | the body is stopped |
 //! | a block, or a key that is computed at run time | [`Lock::run`] | the body is stopped |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
 //! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |

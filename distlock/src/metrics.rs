@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_grow_by_about_as_much_each() {
+    fn buckets_grow_by_a_similar_factor() {
         for pair in BUCKETS.windows(2) {
             let factor = pair[1] / pair[0];
             assert!((2.9..=3.4).contains(&factor), "{pair:?}");

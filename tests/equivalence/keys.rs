@@ -7,7 +7,7 @@ use distlock_tests::{Reply, Resp};
 
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::store::memory::hooks::{SeenEntry, SeenHold, Snapshot};
+use crate::store::memory::hooks::{EntrySnapshot, HoldSnapshot, Snapshot};
 
 /// Reads all keys at one instant.
 const READ: &str = "
@@ -109,7 +109,7 @@ impl Keys {
             let [deadline, lease, ttl, name] = words(entries[owner], 4)[..] else {
                 panic!("the entry of {owner}: {:?}", entries[owner]);
             };
-            SeenEntry {
+            EntrySnapshot {
                 owner: owner.to_owned(),
                 marked: order.starts_with('-'),
                 lease: millis(lease),
@@ -119,7 +119,11 @@ impl Keys {
             }
         };
         let queue: Vec<_> = pairs(&reply[3]).map(entry).collect();
-        assert_eq!(queue.len(), entries.len(), "entries of nobody: {entries:?}");
+        assert_eq!(
+            queue.len(),
+            entries.len(),
+            "entries without a place: {entries:?}"
+        );
         // A client that finds no mark does not check the queue.
         let fence = text(7);
         assert!(
@@ -128,7 +132,7 @@ impl Keys {
         );
         Snapshot {
             hold: match lock[..] {
-                [owner, token, limit, since, name] => Some(SeenHold {
+                [owner, token, limit, since, name] => Some(HoldSnapshot {
                     owner: owner.to_owned(),
                     token: FencingToken::new(number(token)),
                     limit: millis(limit),

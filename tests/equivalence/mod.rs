@@ -20,7 +20,7 @@ mod side;
 mod step;
 
 use op::Op;
-use reply::{Reply, Seen};
+use reply::{Observed, Reply};
 use side::{InMemory, InRedis};
 use step::Step;
 
@@ -113,14 +113,14 @@ impl Bench {
             keys: keys.map(|key| LockKey::new(&key).unwrap()),
             memory: InMemory::new(redis.clients()),
             redis,
-            seen_in_memory: Seen::default(),
-            seen_in_redis: Seen::default(),
+            observed_in_memory: Observed::default(),
+            observed_in_redis: Observed::default(),
         };
         let mut kinds = Vec::new();
         for (number, op) in ops.iter().enumerate() {
             let step = Step::resolve(op, number, &both.keys, &both.memory);
-            let said = both.step(&step).await;
-            kinds.extend(said.map_err(|why| format!("operation {number}, {step:?}\n{why}"))?);
+            let result = both.step(&step).await;
+            kinds.extend(result.map_err(|why| format!("operation {number}, {step:?}\n{why}"))?);
         }
         both.end()
             .await
@@ -138,8 +138,8 @@ struct Both<'a> {
     keys: [LockKey; KEYS],
     memory: InMemory,
     redis: &'a mut InRedis,
-    seen_in_memory: Seen,
-    seen_in_redis: Seen,
+    observed_in_memory: Observed,
+    observed_in_redis: Observed,
 }
 
 impl Both<'_> {
@@ -149,11 +149,11 @@ impl Both<'_> {
         self.memory.meddle(keys, step);
         let full = self.memory.finds_full(keys, step);
         let in_memory = step
-            .reply(&self.memory.stores, keys, &mut self.seen_in_memory)
+            .reply(&self.memory.stores, keys, &mut self.observed_in_memory)
             .await;
         self.redis.meddle(keys, step);
         let in_redis = step
-            .reply(&self.redis.stores, keys, &mut self.seen_in_redis)
+            .reply(&self.redis.stores, keys, &mut self.observed_in_redis)
             .await;
         same(&in_memory, &in_redis)?;
         let mut kinds = in_memory.kinds();
@@ -167,7 +167,7 @@ impl Both<'_> {
             if !messages.is_empty() {
                 kinds.extend(messages.iter().map(|message| match message {
                     StoreEvent::Granted(_) => "granted",
-                    _ => "told to stop",
+                    _ => "revocation received",
                 }));
                 self.messages(client, messages).await?;
             }
@@ -177,15 +177,15 @@ impl Both<'_> {
 
     async fn messages(&mut self, client: usize, in_memory: Vec<StoreEvent>) -> Result<(), String> {
         let in_redis = self.redis.messages(client).await;
-        let rank = |seen: &mut Seen, messages: Vec<StoreEvent>| -> Vec<_> {
+        let rank = |observed: &mut Observed, messages: Vec<StoreEvent>| -> Vec<_> {
             let messages = messages.into_iter();
             messages
-                .map(|message| seen.message(client, &self.keys, message))
+                .map(|message| observed.message(client, &self.keys, message))
                 .collect()
         };
         same(
-            &rank(&mut self.seen_in_memory, in_memory),
-            &rank(&mut self.seen_in_redis, in_redis),
+            &rank(&mut self.observed_in_memory, in_memory),
+            &rank(&mut self.observed_in_redis, in_redis),
         )
     }
 
@@ -197,8 +197,8 @@ impl Both<'_> {
         for (at, key) in self.keys.iter().enumerate() {
             let (mut in_memory, mut in_redis) =
                 (self.memory.snapshot(key), self.redis.snapshot(key));
-            let left_in_memory = self.seen_in_memory.snapshot(at, &mut in_memory);
-            let left_in_redis = self.seen_in_redis.snapshot(at, &mut in_redis);
+            let left_in_memory = self.observed_in_memory.snapshot(at, &mut in_memory);
+            let left_in_redis = self.observed_in_redis.snapshot(at, &mut in_redis);
             same(&in_memory, &in_redis)?;
             let mut left = left_in_memory.iter().zip(&left_in_redis);
             if !left.all(|(a, b)| a.abs_diff(*b) <= TOLERANCE) {

@@ -65,7 +65,7 @@ pub(super) enum Op {
     },
     /// Adds entries at the end of a queue, of one of our clients or of an absent one.
     Enter {
-        whose: Option<usize>,
+        client: Option<usize>,
         key: usize,
         count: Owner,
     },
@@ -116,7 +116,7 @@ pub(super) fn sequences() -> impl Strategy<Value = Vec<Op>> {
 fn crowd() -> impl Strategy<Value = Vec<Op>> {
     (0..CLIENTS, 1..CLIENTS, prop::bool::ANY).prop_map(|(client, next, dead)| {
         let key = 0;
-        let enter = |whose, count| Op::Enter { whose, key, count };
+        let enter = |client, count| Op::Enter { client, key, count };
         let (other, look) = ((client + next) % CLIENTS, |client| Op::Look { client });
         if dead {
             vec![enter(None, VERY_MANY), enter(Some(client), 1), look(other)]
@@ -155,7 +155,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => key().prop_map(|key| Op::DeleteHold { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
         2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
-            .prop_map(|(whose, key, count)| Op::Enter { whose, key, count }),
+            .prop_map(|(client, key, count)| Op::Enter { client, key, count }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
         1 => key().prop_map(|key| Op::Ahead { key }),
     ]

@@ -50,7 +50,7 @@ pub(super) const KINDS: [&str; 23] = [
     "connected",
     "not held",
     "revoked",
-    "told to stop",
+    "revocation received",
     "granted",
     "unfinished",
     "purging",
@@ -98,33 +98,38 @@ impl Reply {
     }
 }
 
-/// The values seen in one store in one sequence.
+/// The values observed in one store in one sequence.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
     /// The last token that each owner of a client received.
-    told: HashMap<(usize, usize, Owner), FencingToken>,
+    received: HashMap<(usize, usize, Owner), FencingToken>,
     /// The last owner of each key that received a token, with its client.
     last: [Option<((usize, Owner), FencingToken)>; KEYS],
     behind: [bool; KEYS],
 }
 
-fn rank(seen: &mut Vec<u64>, value: u64) -> u64 {
-    let rank = seen.iter().position(|seen| *seen == value);
+fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
+    let rank = observed.iter().position(|observed| *observed == value);
     rank.unwrap_or_else(|| {
-        seen.push(value);
-        seen.len() - 1
+        observed.push(value);
+        observed.len() - 1
     }) as u64
 }
 
-impl Seen {
-    pub(super) fn told(&self, client: usize, key: usize, owner: Owner) -> Option<FencingToken> {
-        self.told.get(&(client, key, owner)).copied()
+impl Observed {
+    pub(super) fn received_token(
+        &self,
+        client: usize,
+        key: usize,
+        owner: Owner,
+    ) -> Option<FencingToken> {
+        self.received.get(&(client, key, owner)).copied()
     }
 
     /// Records a hold. Its token is above the last one, or equal if the holder is the same.
-    fn tell(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
+    fn record(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
         let holder = (client, owner);
         if let Some((last, known)) = self.last[key] {
             let rises = token > known || (token == known && holder == last);
@@ -134,7 +139,7 @@ impl Seen {
             );
         }
         self.last[key] = Some((holder, token));
-        self.told.insert((client, key, owner), token);
+        self.received.insert((client, key, owner), token);
     }
 
     /// Records that the clock is now an hour behind the last token.
@@ -201,7 +206,7 @@ impl Seen {
     ) -> Reply {
         match &mut reply {
             AcquireReply::Held(proof) => {
-                self.tell(client, key, owner, proof.token);
+                self.record(client, key, owner, proof.token);
                 self.proof(key, proof);
             }
             AcquireReply::Queued(occupant)
@@ -222,7 +227,7 @@ impl Seen {
         mut reply: Option<Proof>,
     ) -> Reply {
         if let Some(proof) = &mut reply {
-            self.tell(client, key, owner, proof.token);
+            self.record(client, key, owner, proof.token);
             self.proof(key, proof);
         }
         Reply::Confirm(reply)
@@ -278,7 +283,7 @@ impl Seen {
         match message {
             StoreEvent::Granted(grant) => {
                 let (key, owner, mut token) = (place(&grant.key), grant.owner, grant.token);
-                self.tell(client, key, owner, token);
+                self.record(client, key, owner, token);
                 self.token(key, &mut token);
                 let lease = grant.lease;
                 format!("{client}:{owner} is granted key {key} with token {token} for {lease:?}")
@@ -287,7 +292,7 @@ impl Seen {
                 let (key, mut token) = (place(&revocation.key), revocation.token);
                 self.token(key, &mut token);
                 let by = revocation.by;
-                format!("{client} is told to stop by {by}: key {key}, token {token}")
+                format!("{client} is revoked by {by}: key {key}, token {token}")
             }
             other => panic!("the server is well, and yet: {other:?}"),
         }

@@ -108,7 +108,7 @@ impl InMemory {
     }
 
     /// Returns a pick of the same owner by number.
-    pub(super) fn who(&self, pick: Pick, key: &LockKey) -> Pick {
+    pub(super) fn by_number(&self, pick: Pick, key: &LockKey) -> Pick {
         let found = match pick.by {
             By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
             By::Waiting(nth) => self.waiting(nth, key),
@@ -149,16 +149,16 @@ impl InMemory {
         }
     }
 
-    /// Returns true if a newcomer asks while the queue is full.
+    /// Returns true if a newcomer acquires while the queue is full.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
         let Step::Op(Op::Act { pick, key, act }) = *step else {
             return false;
         };
         let queue = self.snapshot(&keys[key]).queue;
-        let who = owner_text(&self.clients[pick.client], pick.owner);
+        let owner = owner_text(&self.clients[pick.client], pick.owner);
         matches!(act, Act::Ask { .. })
             && queue.len() >= MAX_WAITERS[pick.client] as usize
-            && queue.iter().all(|entry| entry.owner != who)
+            && queue.iter().all(|entry| entry.owner != owner)
     }
 
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.
@@ -166,8 +166,8 @@ impl InMemory {
         let mut kinds = Vec::new();
         if matches!(step, Step::Op(Op::Look { .. })) {
             for key in keys {
-                let seen = self.snapshot(key);
-                if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
+                let observed = self.snapshot(key);
+                if let (None, [head, ..]) = (observed.hold, &observed.queue[..]) {
                     kinds.push(if head.marked { "purging" } else { "unfinished" });
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::KEYS;
 use super::op::{Act, FIRST, OWNERS, Op, Pick};
-use super::reply::{Reply, Seen};
+use super::reply::{Observed, Reply};
 use super::side::InMemory;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
@@ -49,17 +49,17 @@ impl Step {
     ) -> Self {
         let mut op = *op;
         match &mut op {
-            Op::Act { pick, key, .. } => *pick = memory.who(*pick, &keys[*key]),
+            Op::Act { pick, key, .. } => *pick = memory.by_number(*pick, &keys[*key]),
             Op::Renew { picks, .. } => {
                 for (pick, key) in picks.iter_mut().zip(keys) {
-                    *pick = memory.who(*pick, key);
+                    *pick = memory.by_number(*pick, key);
                 }
             }
-            Op::Enter { whose, key, count } => {
+            Op::Enter { client, key, count } => {
                 // Numbers that the clients' own owners do not use.
                 let first = 1_000 * (number as Owner + 1);
                 return Step::Enter {
-                    client: memory.client(*whose),
+                    client: memory.client(*client),
                     key: *key,
                     owners: first..first + *count,
                 };
@@ -80,9 +80,9 @@ impl Step {
         &self,
         stores: &[Box<dyn LockStore>],
         keys: &[LockKey; KEYS],
-        seen: &mut Seen,
+        observed: &mut Observed,
     ) -> Reply {
-        match self.try_reply(stores, keys, seen).await {
+        match self.try_reply(stores, keys, observed).await {
             Ok(reply) => reply,
             Err(trouble) => Reply::Failed(trouble),
         }
@@ -92,7 +92,7 @@ impl Step {
         &self,
         stores: &[Box<dyn LockStore>],
         keys: &[LockKey; KEYS],
-        seen: &mut Seen,
+        observed: &mut Observed,
     ) -> Result<Reply, StoreError> {
         let Step::Op(op) = *self else {
             return Ok(Reply::None);
@@ -110,7 +110,7 @@ impl Step {
                             durability: Durability::NONE,
                             wait,
                         };
-                        seen.ask(client, key, owner, run(store, ask, LIMIT).await?)
+                        observed.ask(client, key, owner, run(store, ask, LIMIT).await?)
                     }
                     Act::Confirm { timing } => {
                         let confirm = Confirm {
@@ -119,7 +119,7 @@ impl Step {
                             timing,
                             durability: Durability::NONE,
                         };
-                        seen.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
+                        observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
                     Act::Release { keep } => {
                         let release = Release {
@@ -140,8 +140,8 @@ impl Step {
                 let client = picks[0].client;
                 let renewal = |key: usize| {
                     let owner = picks[key].owner;
-                    let told = seen.told(client, key, owner);
-                    let token = told.map_or(1, FencingToken::get) + u64::from(!right[key]);
+                    let received = observed.received_token(client, key, owner);
+                    let token = received.map_or(1, FencingToken::get) + u64::from(!right[key]);
                     Renewal {
                         key: keys[key].clone(),
                         owner,
@@ -151,21 +151,21 @@ impl Step {
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
-                seen.renew(run(&*stores[client], &*batch, LIMIT).await?)
+                observed.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
             Op::Look { client } => {
                 let looks = keys.each_ref().map(|key| CheckQueue {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
-                seen.look(run(&*stores[client], &looks[..], LIMIT).await?)
+                observed.look(run(&*stores[client], &looks[..], LIMIT).await?)
             }
             Op::Inspect { client, key } => {
                 let inspect = Inspect {
                     key: &keys[key],
                     waiters: NAMED,
                 };
-                seen.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
+                observed.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
             }
             Op::Revoke {
                 client,
@@ -186,10 +186,10 @@ impl Step {
                     token,
                     delete,
                 };
-                seen.revoke(key, run(store, revoke, LIMIT).await?)
+                observed.revoke(key, run(store, revoke, LIMIT).await?)
             }
-            Op::DeleteAll { key } => seen.flushed(key),
-            Op::Ahead { key } => seen.behind(key),
+            Op::DeleteAll { key } => observed.flushed(key),
+            Op::Ahead { key } => observed.behind(key),
             Op::DeleteHold { .. } | Op::Enter { .. } | Op::Lapse { .. } => Reply::None,
         })
     }

@@ -18,7 +18,7 @@ proptest! {
     }
 
     #[test]
-    fn no_duration_is_too_long(duration in any::<Duration>()) {
+    fn conversions_of_any_duration_are_exact_or_saturate(duration in any::<Duration>()) {
         let exact = duration.as_nanos().div_ceil(1_000_000);
         prop_assert_eq!(u128::from(millis(duration)), exact.min(u128::from(u64::MAX)));
         prop_assert!(Duration::from_micros(as_micros(duration)) <= duration);

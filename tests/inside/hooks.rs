@@ -48,15 +48,15 @@ impl Clock for HandClock {
 /// The state on which a lock's future depends, as Redis also exposes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    pub(crate) hold: Option<SeenHold>,
-    pub(crate) queue: Vec<SeenEntry>,
+    pub(crate) hold: Option<HoldSnapshot>,
+    pub(crate) queue: Vec<EntrySnapshot>,
     pub(crate) queue_left: Duration,
     pub(crate) fence: Option<FencingToken>,
     pub(crate) fence_left: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SeenHold {
+pub(crate) struct HoldSnapshot {
     pub(crate) owner: String,
     pub(crate) token: FencingToken,
     pub(crate) limit: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct SeenHold {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SeenEntry {
+pub(crate) struct EntrySnapshot {
     pub(crate) owner: String,
     pub(crate) marked: bool,
     pub(crate) lease: Duration,
@@ -97,7 +97,7 @@ impl MemoryServer {
     pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
         let now = self.now();
         self.state().locks.with(key, now, |lock| Snapshot {
-            hold: lock.hold.as_ref().map(|hold| SeenHold {
+            hold: lock.hold.as_ref().map(|hold| HoldSnapshot {
                 owner: text(&hold.owner_id),
                 token: hold.token,
                 limit: hold.max_ttl,
@@ -106,7 +106,7 @@ impl MemoryServer {
                 left: hold.expires_at.since(now),
             }),
             queue: (lock.queue.entries.iter())
-                .map(|(order, entry)| SeenEntry {
+                .map(|(order, entry)| EntrySnapshot {
                     owner: text(&entry.owner_id),
                     marked: *order < 0,
                     lease: entry.timing.lease,

@@ -17,7 +17,7 @@ use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 /// # Panics
 ///
 /// If `DISTLOCK_RUNTIME_CONNECTIONS` is not a number.
-pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
+pub fn runtime_connections_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
     builder.parts.runtime_connection_after = 1;
     match std::env::var("DISTLOCK_RUNTIME_CONNECTIONS") {
         Ok(many) => builder.max_runtime_connections(

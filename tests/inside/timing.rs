@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn no_lease_at_all_breaks_the_arithmetic(lease in duration()) {
+    fn arithmetic_holds_for_any_lease(lease in duration()) {
         // A message of the store may contain any lease.
         let t = Timing::new(lease);
         let all = [t.lease, t.ttl(), t.command_timeout(), t.renew_interval(), t.grant().lease, t.confirm_delay()];

@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_is_a_host_behind_the_last_at(url in with_password()) {
+    fn the_host_of_an_accepted_url_follows_the_last_at(url in with_password()) {
         let Ok(config) = parse(&url) else { return Ok(()) };
         let StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Tcp(host, port))) = &config.location else { return Ok(()) };
         let behind = url.rsplit_once('@').map(|(_, behind)| behind.trim_start_matches('['));
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_right_goes_where_it_says(
+    fn a_valid_url_is_parsed_into_its_parts(
         scheme in select(vec!["redis", "valkey", "rediss", "valkeys"]),
         user in prop::option::of(any::<String>()), pass in prop::option::of(any::<String>()),
         host in select(vec![("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1"), ("a.b-c", "a.b-c")]),

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_passage_is_found_where_it_is_looked_for() {
+    fn every_passage_is_found_in_its_file() {
         for edit in EDITS {
             let edited = Arc::new(Mutex::new(Vec::new()));
             let names = edited.clone();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
-use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op, Told};
+use crate::__inside::simulation::faulty::{Answer, Applied, Fault, GrantReceiver, Millis, Op};
 use crate::protocol::messages::{AcquireReply, Owner};
 
 /// Upper limit of the rest of a handshake and a following acquire.
@@ -45,7 +45,7 @@ impl Connections {
         *epoch = (epoch.0 + 1, now);
     }
 
-    pub(super) fn befell(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
+    pub(super) fn record_fault(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
         if fault.hinders() {
             self.hindered.push((client, now));
         }
@@ -73,10 +73,10 @@ impl Connections {
     /// Checks that an acquire comes from a client that listens, and counts repeated acquires.
     fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
         let client = applied.client;
-        if applied.told == Told::Another {
-            trace.count("asks: on a lane");
+        if applied.grant_receiver == GrantReceiver::OtherConnection {
+            trace.count("asks: on a runtime connection");
         }
-        if applied.told == Told::Nobody {
+        if applied.grant_receiver == GrantReceiver::None {
             let text = format!("c{client} #{owner} asks on a connection that does not listen");
             trace.violated(now, format_args!("{text}"));
         }
@@ -89,15 +89,15 @@ impl Connections {
 
     /// Checks that a released owner stays released. If old connections live on, an acquire of one
     /// may be applied later, but must be undone.
-    fn is_not_revived(&mut self, now: Millis, who: (usize, Owner), trace: &mut Trace) {
-        if !self.released.contains(&who) {
+    fn is_not_revived(&mut self, now: Millis, owner: (usize, Owner), trace: &mut Trace) {
+        if !self.released.contains(&owner) {
             return;
         }
         if self.old_ones_live {
             trace.count("asked after the release");
-            self.revived.insert(who, now);
+            self.revived.insert(owner, now);
         } else {
-            let (client, owner) = who;
+            let (client, owner) = owner;
             let text = format!("an ask of c{client} #{owner} is applied after its release");
             trace.violated(now, format_args!("{text}"));
         }
@@ -107,8 +107,9 @@ impl Connections {
     pub(super) fn end(&mut self, now: Millis, trace: &mut Trace) {
         for ((client, owner), when) in std::mem::take(&mut self.revived) {
             let since = when.saturating_sub(LONGEST_FAULT);
-            let hindered = (self.hindered.iter())
-                .any(|(whom, at)| whom.is_none_or(|whom| whom == client) && *at >= since);
+            let hindered = (self.hindered.iter()).any(|(affected, at)| {
+                affected.is_none_or(|affected| affected == client) && *at >= since
+            });
             if hindered {
                 trace.count("excused: not released again");
             } else {

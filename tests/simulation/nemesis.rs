@@ -54,7 +54,12 @@ pub(crate) fn plan(
         let (at, client) = (world.clone(), random.pick(clients).clone());
         let everybody = clients.to_vec();
         let lasts = *random.pick(&[5, 30, 120, 400, 900]);
-        let role = *random.pick(&[Role::Commands, Role::Commands, Role::Renewals, Role::Lane]);
+        let role = *random.pick(&[
+            Role::Commands,
+            Role::Commands,
+            Role::Renewals,
+            Role::RuntimeConnection,
+        ]);
         let server_knows = random.chance(500);
         world.network.at(now + when, move || {
             let strike = Strike {
@@ -102,10 +107,10 @@ impl Strike {
         if of_client && (client.host.is_killed() || client.host.stopped_until().is_some()) {
             return;
         }
-        let whom = of_client.then_some(client.index);
+        let affected = of_client.then_some(client.index);
         world
             .oracle
-            .fault(fault, whom, format_args!("{lasts} ms, {role:?}"));
+            .fault(fault, affected, format_args!("{lasts} ms, {role:?}"));
         let step = i64::try_from(lasts).unwrap();
         match fault {
             Fault::Reset => client.site.lose(role, self.server_knows, "reset"),

@@ -22,7 +22,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("asked again on a new connection", 200),
     ("asked with a new id", 25),
     ("asks: late", 500),
-    ("asks: on a lane", 500),
+    ("asks: on a runtime connection", 500),
     ("beliefs compared", 15_000),
     ("calls: busy", 400),
     ("calls: dropped", 250),

@@ -15,7 +15,7 @@ use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::Timing;
 
 /// The delay after its timeout until a command on a runtime connection is found to be late.
-const ON_LANE: Duration = Duration::from_millis(26);
+const LATE_REPLY_DELAY: Duration = Duration::from_millis(26);
 
 /// Runs one task of a client until the fault phase ends.
 pub(crate) async fn work(world: Arc<World>, client: Arc<Client>, random: SeededRandom) {
@@ -120,7 +120,7 @@ impl User {
         let call = oracle.call(index);
         oracle.count("calls");
         let result = order.lock.acquire().await;
-        let limit = order.wait + order.timing.command_timeout() + ON_LANE;
+        let limit = order.wait + order.timing.command_timeout() + LATE_REPLY_DELAY;
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         let guard = result.ok()?;
         oracle.acquired(&self.world.server, index, &guard.held);
@@ -134,7 +134,7 @@ impl User {
         oracle.count("calls");
         let result = order.lock.try_acquire().await;
         // The acquire is retried at once if the server's time was not known.
-        let limit = 2 * (order.timing.command_timeout() + ON_LANE);
+        let limit = 2 * (order.timing.command_timeout() + LATE_REPLY_DELAY);
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         if let Ok(Some(guard)) = result {
             oracle.acquired(&self.world.server, index, &guard.held);
@@ -257,7 +257,7 @@ impl User {
                     Some(index),
                     format_args!("unseen by the server"),
                 );
-                for role in [Role::Commands, Role::Lane] {
+                for role in [Role::Commands, Role::RuntimeConnection] {
                     self.client.site.lose(role, false, "reset");
                 }
             }

@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) leases: Vec<u64>,
     pub(crate) min_hold: Duration,
     /// Upper limit of a client's runtime connections.
-    lanes: usize,
+    max_runtime_connections: usize,
     over: AtomicBool,
     ended: Notify,
 }
@@ -85,7 +85,7 @@ impl World {
             keys,
             leases,
             min_hold: Duration::from_millis(*random.pick(&[0, 0, 0, 100, 300])),
-            lanes: *random.pick(&[0, 1]),
+            max_runtime_connections: *random.pick(&[0, 1]),
             over: AtomicBool::new(false),
             ended: Notify::new(),
         })
@@ -132,15 +132,15 @@ impl World {
             group: Group::Single,
             transport_factory: |sockets| Arc::new(sockets),
         };
-        let way = Arc::new(ToServer(site.clone()));
+        let transport = Arc::new(ToServer(site.clone()));
         let config = RedisConfig {
-            max_runtime_connections: self.lanes,
+            max_runtime_connections: self.max_runtime_connections,
             ..CONFIG.clone()
         };
         let opened = if random.chance(200) {
-            RedisStore::connect_lazy_over(way, None, &config, user)
+            RedisStore::connect_lazy_over(transport, None, &config, user)
         } else {
-            let connected = RedisStore::connect_over(way, None, &config, user);
+            let connected = RedisStore::connect_over(transport, None, &config, user);
             connected.await.expect("nothing went wrong yet")
         };
         Arc::new(Client {

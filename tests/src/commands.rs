@@ -29,7 +29,7 @@ pub struct Commands {
 
 /// The output and exit status of a run.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// The stdout of all commands together.
     pub stdout: String,
     /// The stderr of all commands, with every command before its output.
@@ -39,7 +39,7 @@ pub struct Said {
     dir: TempDir,
 }
 
-impl Said {
+impl CommandOutput {
     /// Returns the folder in which the commands ran, with the files that they left there.
     pub fn dir(&self) -> &Path {
         self.dir.path()
@@ -153,11 +153,11 @@ impl Commands {
     ///
     /// Panics if a command fails, or the commands run longer than `too_long`.
     #[track_caller]
-    pub fn run(self, too_long: Duration) -> Said {
+    pub fn run(self, too_long: Duration) -> CommandOutput {
         let name = self.name.clone();
-        let said = self.end(too_long);
-        assert!(said.status.success(), "{name}: {}", said.status);
-        said
+        let output = self.end(too_long);
+        assert!(output.status.success(), "{name}: {}", output.status);
+        output
     }
 
     /// Like [`run`](Commands::run), but the commands may fail.
@@ -166,7 +166,7 @@ impl Commands {
     ///
     /// Panics if the commands run longer than `too_long`.
     #[track_caller]
-    pub fn end(self, too_long: Duration) -> Said {
+    pub fn end(self, too_long: Duration) -> CommandOutput {
         let logs = tempfile::tempdir().expect("a folder");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| logs.path().join(name));
         let into = |path: &Path| File::create(path).expect("a file");
@@ -189,11 +189,11 @@ impl Commands {
         });
         drop(shell);
         let [stdout, stderr] = [stdout, stderr].map(|path| {
-            let bytes = fs::read(path).expect("what they said");
+            let bytes = fs::read(path).expect("the output");
             String::from_utf8_lossy(&bytes).into_owned()
         });
         println!("{stdout}{stderr}");
-        Said {
+        CommandOutput {
             stdout,
             stderr,
             status: ended.expect("an end"),

@@ -101,8 +101,8 @@ impl Middleman {
     /// Returns true if the proxy runs scripts on its server.
     fn answers(&self) -> bool {
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, self.port).into();
-        let asked = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
-        matches!(asked(), Ok(Reply::Int(7)))
+        let reply = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
+        matches!(reply(), Ok(Reply::Int(7)))
     }
 }
 
@@ -115,7 +115,7 @@ fn spawn(mut command: Command) -> (std::io::Result<Process>, Sender<()>) {
         let _ = started.send(Process::spawn(&mut command));
         let _ = is_needed.recv();
     });
-    (process.recv().expect("the thread says so"), parent)
+    (process.recv().expect("the thread sends the result"), parent)
 }
 
 fn as_twemproxy(dir: &Path, port: u16, servers: &[&RedisServer]) -> Command {

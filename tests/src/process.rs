@@ -97,7 +97,7 @@ impl Worker {
         match self.lines.recv_timeout(within) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("process {} said nothing within {within:?}", self.pid())
+                panic!("process {} printed nothing within {within:?}", self.pid())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 panic!("process {} has closed its stdout", self.pid())

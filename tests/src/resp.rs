@@ -164,7 +164,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_value_ends_where_it_ends_and_not_a_byte_earlier() {
+    fn each_value_ends_exactly_at_its_last_byte() {
         for value in VALUES {
             let bytes = value.as_bytes();
             let with_follower = [bytes, b"+NEXT\r\n"].concat();

@@ -227,10 +227,10 @@ fn trusts_replicas(sentinel: &RedisServer) -> bool {
 
 /// Returns a section of `INFO`; empty without a reply, as while a sentinel closes connections.
 pub fn info(server: &RedisServer, section: &str) -> String {
-    let said = server
+    let reply = server
         .try_client()
         .and_then(|mut client| client.try_cmd(&["INFO", section]));
-    match said {
+    match reply {
         Ok(Reply::Bulk(info)) => info,
         _ => String::new(),
     }

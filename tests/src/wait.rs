@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "last: 7, expected: 8")]
-    fn the_message_contains_what_was_measured_and_expected() {
+    fn the_message_contains_the_measured_and_the_expected_value() {
         eventually(Duration::from_millis(20), || equal(7, 8));
     }
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "wait.rs")]
-    async fn an_async_condition_that_hangs_panics_and_says_where() {
+    async fn an_async_condition_that_hangs_panics_with_its_location() {
         eventually_async(Duration::from_secs(60), async || {
             std::future::pending::<bool>().await
         })

@@ -1,6 +1,6 @@
 //! The process-wide default manager, with each scenario in its own process.
 
-// A test says what it expects by unwrapping it.
+// A test states its expectations by unwrapping them.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -176,7 +176,7 @@ fn the_environment_names_a_store() {
     scenario("set", &[url, name("default"), password]);
     scenario("refused", &[url]);
     scenario("refused", &[url, name("default")]);
-    scenario("refused", &[url, name("nobody"), password]);
+    scenario("refused", &[url, name("absent"), password]);
 
     scenario("unset", &[]);
     scenario("refused", &[("DISTLOCK_URL", "")]);
@@ -232,8 +232,8 @@ fn one_template_on_two_servers_is_logged_once() {
     command.env("OTHER_URL", second.url());
     let mut child = Worker::spawn(&mut command);
     let lines = std::iter::from_fn(|| Some(child.next_line(PATIENCE)));
-    let said = lines.take_while(|line| line != "done");
-    let warnings: Vec<_> = said.filter(|line| line.contains("WARN")).collect();
+    let output = lines.take_while(|line| line != "done");
+    let warnings: Vec<_> = output.filter(|line| line.contains("WARN")).collect();
     assert!(child.wait(PATIENCE).success());
     let [warning] = &warnings[..] else {
         panic!("{warnings:#?}");

@@ -44,7 +44,7 @@ fn alerts() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_exporter_of_the_manual_has_what_the_alerts_ask_for_and_is_brief() {
+async fn the_documented_exporter_has_the_metrics_of_the_alerts() {
     let exporter = builder().install_recorder().expect("the first exporter");
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url())

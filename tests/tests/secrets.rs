@@ -1,6 +1,6 @@
 //! No error, no `Debug` output, and no log line of any crate contains a password, whatever fails.
 
-// A test says what it expects by unwrapping it.
+// A test states its expectations by unwrapping them.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{self, Write};
@@ -20,9 +20,9 @@ const GIVE_AWAY: [&str; 2] = ["hunter2", "secret"];
 
 /// Everything that was logged or shown.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<u8>>>);
+struct Output(Arc<Mutex<Vec<u8>>>);
 
-impl Seen {
+impl Output {
     fn show(&self, what: impl std::fmt::Debug) {
         writeln!(self.clone(), "{what:?} {what:#?}").unwrap();
     }
@@ -37,7 +37,7 @@ impl Seen {
     }
 }
 
-impl Write for Seen {
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -48,10 +48,10 @@ impl Write for Seen {
     }
 }
 
-impl<'a> MakeWriter<'a> for Seen {
-    type Writer = Seen;
+impl<'a> MakeWriter<'a> for Output {
+    type Writer = Output;
 
-    fn make_writer(&'a self) -> Seen {
+    fn make_writer(&'a self) -> Output {
         self.clone()
     }
 }
@@ -62,12 +62,12 @@ async fn annotated() -> Result<(), distlock::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_is_seen_nowhere() {
-    let seen = Seen::default();
+async fn a_password_appears_nowhere() {
+    let output = Output::default();
     let logging = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_ansi(false)
-        .with_writer(seen.clone());
+        .with_writer(output.clone());
     logging.init();
 
     let server = RedisServer::builder()
@@ -75,14 +75,14 @@ async fn a_password_is_seen_nowhere() {
         .unix_socket()
         .start();
     let port = server.port();
-    wrong_credentials(&seen, port).await;
+    wrong_credentials(&output, port).await;
 
     let unix = format!(
         "redis+unix://{}?pass={IN_URLS}",
         server.unix_path().display()
     );
     for url in [format!("redis://:{IN_URLS}@127.0.0.1:{port}"), unix] {
-        work(&seen, &server, &url, LockManager::builder()).await;
+        work(&output, &server, &url, LockManager::builder()).await;
     }
     let watcher = RedisServer::builder().sentinel().requirepass(PASSWORD);
     let watcher = watcher.start();
@@ -92,15 +92,15 @@ async fn a_password_is_seen_nowhere() {
         watcher.port()
     );
     let builder = LockManager::builder();
-    seen.error(builder.clone().connect(&url).await.unwrap_err());
+    output.error(builder.clone().connect(&url).await.unwrap_err());
     let wrong = builder
         .clone()
         .sentinel_credentials(Credentials::from_password("hunter2-wrong"));
-    seen.error(wrong.connect(&url).await.unwrap_err());
+    output.error(wrong.connect(&url).await.unwrap_err());
     let builder = builder.sentinel_credentials(Credentials::from_password(PASSWORD));
-    work(&seen, &server, &url, builder).await;
+    work(&output, &server, &url, builder).await;
 
-    let text = seen.text();
+    let text = output.text();
     // The log and the errors were recorded.
     for expected in [
         "acquired",
@@ -109,7 +109,10 @@ async fn a_password_is_seen_nowhere() {
         "Config",
         "LockManager",
     ] {
-        assert!(text.contains(expected), "no {expected:?} in what was seen");
+        assert!(
+            text.contains(expected),
+            "no {expected:?} in what was output"
+        );
     }
     for line in text.lines() {
         for word in GIVE_AWAY {
@@ -118,40 +121,42 @@ async fn a_password_is_seen_nowhere() {
     }
 }
 
-async fn wrong_credentials(seen: &Seen, port: u16) {
+async fn wrong_credentials(output: &Output, port: u16) {
     for credentials in ["user:hunter2-wrong", ":hunter2-wrong", "default:secret%20"] {
         let url = format!("redis://{credentials}@127.0.0.1:{port}");
-        seen.error(LockManager::connect(&url).await.unwrap_err());
+        output.error(LockManager::connect(&url).await.unwrap_err());
     }
     // A password for a server that does not run.
     let url = format!("redis://:{IN_URLS}@127.0.0.1:1/3");
-    seen.error(LockManager::connect(&url).await.unwrap_err());
+    output.error(LockManager::connect(&url).await.unwrap_err());
 }
 
 /// Shows everything that is logged during the life of a manager.
-async fn work(seen: &Seen, server: &RedisServer, url: &str, builder: LockManagerBuilder) {
-    seen.show(&builder);
+async fn work(output: &Output, server: &RedisServer, url: &str, builder: LockManagerBuilder) {
+    output.show(&builder);
     let manager = builder.connect(url).await.unwrap();
-    seen.show(&manager);
+    output.show(&manager);
     let lock = manager.lock("k").lease(Duration::from_millis(600));
     let short = lock.clone().wait(Duration::from_millis(100));
-    seen.show(&lock);
+    output.show(&lock);
     let guard = lock.acquire().await.unwrap();
-    seen.show(&guard);
-    seen.show(manager.inspect("k").await.unwrap());
-    seen.error(short.acquire().await.unwrap_err());
-    guard.scope(async { seen.show(distlock::current()) }).await;
+    output.show(&guard);
+    output.show(manager.inspect("k").await.unwrap());
+    output.error(short.acquire().await.unwrap_err());
+    guard
+        .scope(async { output.show(distlock::current()) })
+        .await;
     server.client().cmd(&["DEL", "distlock:lock:{k}"]);
-    seen.error(guard.lost().await);
-    seen.error(guard.release().await.unwrap_err());
+    output.error(guard.lost().await);
+    output.error(guard.release().await.unwrap_err());
     distlock::with_manager(manager.clone(), annotated())
         .await
         .unwrap();
-    seen.error(manager.lock("").acquire().await.unwrap_err());
+    output.error(manager.lock("").acquire().await.unwrap_err());
     server
         .client()
         .cmd(&["SET", "distlock:lock:{foreign}", "value"]);
-    seen.error(manager.lock("foreign").acquire().await.unwrap_err());
+    output.error(manager.lock("foreign").acquire().await.unwrap_err());
 
     // The connection is lost and reopened. The password is wrong in between.
     let guard = lock.acquire().await.unwrap();
@@ -159,13 +164,13 @@ async fn work(seen: &Seen, server: &RedisServer, url: &str, builder: LockManager
     raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);
     raw.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    seen.error(guard.lost().await);
+    output.error(guard.lost().await);
     drop(guard);
-    seen.error(short.acquire().await.unwrap_err());
+    output.error(short.acquire().await.unwrap_err());
     raw.cmd(&["CONFIG", "SET", "requirepass", PASSWORD]);
     let again = async || lock.acquire().await.is_ok_and(|guard| guard.is_held());
     eventually_async(PATIENCE, again).await;
     manager.shutdown().await;
-    seen.error(lock.acquire().await.unwrap_err());
-    seen.show(&manager);
+    output.error(lock.acquire().await.unwrap_err());
+    output.show(&manager);
 }

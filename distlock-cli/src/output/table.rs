@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn short_cells_are_left_as_they_are() {
+    fn short_cells_are_unchanged() {
         let text = table(COLUMNS, &rows(&[["a", "host:7", "12"], ["long", "h", "3"]]));
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_text_gives_way_before_a_narrow_one() {
+    fn wide_cells_are_shortened_before_narrow_ones() {
         let text = table(
             COLUMNS,
             &rows(&[[&"k".repeat(200), "a-host.example:12345", "1"]]),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_say_does_not_control_the_terminal() {
+    fn server_text_does_not_control_the_terminal() {
         let text = table(COLUMNS, &rows(&[["a\u{1b}[2J", "b\nc\u{202e}d", "1"]]));
         assert!(text.contains("a?[2J") && text.contains("b?c?d"), "{text}");
         assert_eq!(text.lines().count(), 2);

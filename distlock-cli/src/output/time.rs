@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_may_say_anything() {
+    fn any_clock_time_is_displayed() {
         let zero = SystemTime::UNIX_EPOCH;
         assert_eq!(
             rfc3339(zero + Duration::from_secs(1)),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_what_was_seen_to_change() {
+    fn rates_count_observed_changes() {
         let mut model = Model::default();
         model.record(vec![seen("k", "a:1", 1, 0)], SECOND);
         assert_eq!(model.rate(), 0.0);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_news_once_and_keeps_what_was_seen() {
+    fn an_outage_is_reported_once_and_keeps_the_last_view() {
         let mut model = Model::default();
         model.record(vec![seen("k", "a:1", 1, 0)], SECOND);
         assert!(model.record_failure("away".into()));

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_mean_what_they_mean_elsewhere() {
+    fn keys_have_their_usual_meaning() {
         let none = KeyModifiers::NONE;
         let pressed = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
         let letter = |letter, modifiers| pressed(KeyCode::Char(letter), modifiers);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_shown_beside_what_was_seen() {
+    fn an_outage_is_shown_next_to_the_last_view() {
         let mut model = Model::default();
         model.record(vec![seen("shop:1", "host:7", 1, 0)], Duration::from_secs(1));
         model.record_failure("no answer".into());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_scrolled_to() {
+    fn rows_beyond_the_screen_are_scrolled_to() {
         let mut model = Model::default();
         let locks = (0..50).map(|number| seen(&format!("k{number:02}"), "h", number, 0));
         model.record(locks.collect(), Duration::from_secs(1));

@@ -38,7 +38,7 @@ fn ran(url: &str, clocks: &str, command: &[&str]) -> (Option<i32>, String, Strin
 }
 
 #[test]
-fn one_machine_does_the_job_and_the_other_says_busy() {
+fn one_machine_runs_the_job_and_the_other_reports_busy() {
     let server = RedisServer::start();
     let dir = tempfile::tempdir().expect("a directory");
     let go = dir.path().join("go");
@@ -82,8 +82,8 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
     // The job counts as done nevertheless.
     assert_eq!(first.wait(SOON).code(), Some(0));
     let mail = std::fs::read_to_string(mails).expect("a text");
-    let told = "jobs:report: done, but not kept from others for 3600 s after it";
-    assert!(mail.contains(told), "{mail}");
+    let message = "jobs:report: done, but not kept from others for 3600 s after it";
+    assert!(mail.contains(message), "{mail}");
     assert!(mail.contains("(code 118): distlock: "), "{mail}");
     assert_eq!(mail.lines().count(), 1, "{mail}");
 
@@ -100,7 +100,7 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
 }
 
 #[test]
-fn what_keeps_the_job_from_being_done_is_mailed() {
+fn failures_of_the_job_are_mailed() {
     let server = RedisServer::start();
     let url = server.url();
     // The output of the command stays on its own streams.

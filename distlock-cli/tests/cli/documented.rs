@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use distlock::LockManager;
-use distlock_tests::{Commands, RedisServer, Said};
+use distlock_tests::{CommandOutput, Commands, RedisServer};
 use tokio::task::JoinHandle;
 
 use crate::kit::{SOON, named, until_waiting};
@@ -24,7 +24,7 @@ fn commands(server: &RedisServer, document: &str, name: &str) -> Commands {
 }
 
 /// Runs the commands without blocking the holders' tasks.
-async fn said(commands: Commands) -> Said {
+async fn output_of(commands: Commands) -> CommandOutput {
     let run = tokio::task::spawn_blocking(|| commands.run(SOON));
     run.await.expect("commands that work")
 }
@@ -36,8 +36,8 @@ fn program(folder: &Path, name: &str, script: &str) {
 }
 
 /// Returns the output with `#` for each word that is a number or a time.
-fn shape(said: &str) -> String {
-    let words = said.split_whitespace().map(|word| {
+fn shape(output: &str) -> String {
+    let words = output.split_whitespace().map(|word| {
         let bare = word.trim_start_matches('(');
         let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
         if is_number { "#" } else { word }
@@ -83,13 +83,13 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn what_is_held_is_shown_and_taken_away_as_documented() {
+async fn held_locks_are_shown_and_revoked_as_documented() {
     let shop = Shop::open().await;
     for name in ["list", "inspect", "unlock"] {
         let commands = commands(&shop.server, MANUAL, name);
         let documented = shape(commands.output());
-        let said = said(commands).await;
-        assert_eq!(shape(&said.stdout), documented, "{name}");
+        let output = output_of(commands).await;
+        assert_eq!(shape(&output.stdout), documented, "{name}");
     }
     drop(shop.web_2);
     shop.calls.iter().for_each(JoinHandle::abort);
@@ -108,9 +108,9 @@ async fn the_overviews_work() {
                 "timeout 1 distlock watch || [ $? = 124 ]; :",
             );
         program(commands.dir(), "report.sh", "echo reported");
-        let said = said(commands).await;
-        assert!(said.stdout.contains("reported"), "{said:?}");
-        assert!(said.stdout.contains("web-2:812"), "{said:?}");
+        let output = output_of(commands).await;
+        assert!(output.stdout.contains("reported"), "{output:?}");
+        assert!(output.stdout.contains("web-2:812"), "{output:?}");
         shop.calls.iter().for_each(JoinHandle::abort);
     }
 }
@@ -124,8 +124,8 @@ mod tls {
             "cargo run -p distlock-cli --",
             env!("CARGO_BIN_EXE_distlock"),
         );
-        let said = said(commands).await;
-        assert_eq!(said.stdout, "done\n", "{said:?}");
+        let output = output_of(commands).await;
+        assert_eq!(output.stdout, "done\n", "{output:?}");
     }
 }
 
@@ -136,8 +136,8 @@ async fn a_command_finds_its_token() {
     // The program under the lock is the reader's own.
     program(commands.dir(), "psql", r#"echo "$*""#);
     let psql = commands.dir().join("psql");
-    let said = said(commands.with_program(psql.to_str().expect("a path"))).await;
-    let token = said.stdout.strip_prefix("-v token=").expect("a token");
+    let output = output_of(commands.with_program(psql.to_str().expect("a path"))).await;
+    let token = output.stdout.strip_prefix("-v token=").expect("a token");
     let token = token.strip_suffix(" -f report.sql\n").expect("a token");
     assert!(token.parse::<u64>().is_ok_and(|token| token > 0), "{token}");
 }
@@ -149,13 +149,13 @@ async fn completions_are_written() {
         .instead_of("/etc/bash_completion.d/distlock", "bash")
         .instead_of("${fpath[1]}/_distlock", "zsh")
         .instead_of("~/.config/fish/completions/distlock.fish", "fish");
-    let said = said(commands).await;
+    let output = output_of(commands).await;
     for (shell, part) in [
         ("bash", "complete -F"),
         ("zsh", "#compdef distlock"),
         ("fish", "complete -c distlock"),
     ] {
-        let script = fs::read_to_string(said.dir().join(shell)).expect("a script");
+        let script = fs::read_to_string(output.dir().join(shell)).expect("a script");
         for part in [part, "inspect", "assume-holder-dead", "on-lost"] {
             assert!(script.contains(part), "{part} is not in that of {shell}");
         }

@@ -68,29 +68,35 @@ fn the_first_chapter_can_be_typed() {
         .with("CARGO_NET_OFFLINE", "true")
         .with("CARGO_TARGET_DIR", &target().display().to_string());
     fs::write(commands.dir().join("main.rs"), program()).expect("a program");
-    let said = commands.run(TOO_LONG).stdout;
+    let stdout = commands.run(TOO_LONG).stdout;
 
     // The calls in one process, in two, during the inspection, and before and after the kill.
-    let calls = |said: &str| Call::all(said);
-    let (before, after) = said.split_once("killed\n").expect("a kill");
+    let calls = |stdout: &str| Call::all(stdout);
+    let (before, after) = stdout.split_once("killed\n").expect("a kill");
     let ended: Vec<_> = calls(before);
-    assert_eq!(ended.len(), 2 + 4 + 2 + 1, "{said}");
-    assert_eq!(ended.iter().filter(|call| call.ended).count(), 8, "{said}");
-    assert!(ended[..2].is_sorted_by_key(|call| call.token), "{said}");
-    assert!(ended[2..].is_sorted_by_key(|call| call.token), "{said}");
+    assert_eq!(ended.len(), 2 + 4 + 2 + 1, "{stdout}");
+    assert_eq!(
+        ended.iter().filter(|call| call.ended).count(),
+        8,
+        "{stdout}"
+    );
+    assert!(ended[..2].is_sorted_by_key(|call| call.token), "{stdout}");
+    assert!(ended[2..].is_sorted_by_key(|call| call.token), "{stdout}");
     let after = calls(after);
     assert!(
         after.len() == 2 && after.iter().all(|call| call.ended),
-        "{said}"
+        "{stdout}"
     );
-    assert!(after[0].token > ended[8].token, "{said}");
+    assert!(after[0].token > ended[8].token, "{stdout}");
 
-    let listed = said.lines().find(|line| line.starts_with("stock:apples "));
+    let listed = stdout
+        .lines()
+        .find(|line| line.starts_with("stock:apples "));
     let listed: Vec<_> = listed.expect("a lock").split_whitespace().collect();
-    assert_eq!((listed.len(), listed[4]), (5, "1"), "{said}");
+    assert_eq!((listed.len(), listed[4]), (5, "1"), "{stdout}");
     for kind in ["lock", "queue", "entry", "fence"] {
         assert!(
-            said.contains(&format!("distlock:{kind}:{{stock:apples}}\n")),
+            stdout.contains(&format!("distlock:{kind}:{{stock:apples}}\n")),
             "{kind}"
         );
     }
@@ -104,10 +110,10 @@ struct Call {
 }
 
 impl Call {
-    fn all(said: &str) -> Vec<Call> {
+    fn all(stdout: &str) -> Vec<Call> {
         let mut calls = Vec::new();
         let mut running: Option<String> = None;
-        for line in said.lines() {
+        for line in stdout.lines() {
             if let Some((caller, token)) = line.split_once(": begins, with token ") {
                 running = Some(caller.to_owned());
                 let token = token.parse().expect("a token");
@@ -117,7 +123,7 @@ impl Call {
                 });
             } else if let Some(caller) = line.strip_suffix(": ends") {
                 let is_alone = running.take().is_some_and(|running| running == caller);
-                assert!(is_alone, "{line}, while another had begun, in\n{said}");
+                assert!(is_alone, "{line}, while another had begun, in\n{stdout}");
                 calls.last_mut().expect("it has begun").ended = true;
             }
         }

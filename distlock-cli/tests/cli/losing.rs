@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use distlock_tests::{RedisServer, Way, Worker, eventually};
+use distlock_tests::{Directions, RedisServer, Worker, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -68,17 +68,17 @@ impl Scene {
 }
 
 /// Returns a script that beats until SIGTERM, and records the signal.
-fn that_hears(beats: &Path, told: &Path) -> String {
+fn script_that_handles_sigterm(beats: &Path, signalled: &Path) -> String {
     format!(
         "trap 'echo > \"{}\"; exit 0' TERM; {}",
-        told.display(),
+        signalled.display(),
         heartbeat(beats)
     )
 }
 
 /// Returns a script that beats and ignores SIGTERM. It leaves our pipes, because a test that waits
 /// for their end would wait for a surviving process.
-fn that_is_deaf(beats: &Path) -> String {
+fn script_that_ignores_sigterm(beats: &Path) -> String {
     format!("exec > /dev/null 2>&1; trap '' TERM; {}", heartbeat(beats))
 }
 
@@ -86,36 +86,42 @@ fn that_is_deaf(beats: &Path) -> String {
 async fn was_signalled(how: &str, script: fn(&Path, &Path) -> String) -> bool {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
-    let told = scene.file("told");
-    let script = script(&scene.file("beats"), &told);
+    let signalled = scene.file("signalled");
+    let script = script(&scene.file("beats"), &signalled);
     let mut worker = scene.start(&proxy.url(), how, &script);
     proxy.black_hole(true);
     scene
         .no_process_lives_when_another_client_has_the_lock()
         .await;
     assert_eq!(worker.wait(SOON).code(), Some(118));
-    told.exists()
+    signalled.exists()
 }
 
 #[tokio::test]
 async fn a_command_that_handles_sigterm_gets_it_in_time() {
-    assert!(was_signalled("term", that_hears).await, "it was not told");
+    assert!(
+        was_signalled("term", script_that_handles_sigterm).await,
+        "it got no SIGTERM"
+    );
 }
 
 #[tokio::test]
 async fn a_command_that_ignores_sigterm_is_killed_in_time() {
-    assert!(!was_signalled("term", |beats, _| that_is_deaf(beats)).await);
+    assert!(!was_signalled("term", |beats, _| script_that_ignores_sigterm(beats)).await);
 }
 
 #[tokio::test]
 async fn on_lost_kill_sends_no_other_signal() {
-    assert!(!was_signalled("kill", that_hears).await, "it was told");
+    assert!(
+        !was_signalled("kill", script_that_handles_sigterm).await,
+        "it got SIGTERM"
+    );
 }
 
 #[tokio::test]
 async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     scene.server.client().cmd(&["DEL", "distlock:lock:{k}"]);
     assert_eq!(worker.wait(SOON).code(), Some(118));
@@ -123,9 +129,9 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
 
 /// After SIGSTOP, `distlock` renews nothing and kills nothing. Its keeper kills the command.
 #[tokio::test]
-async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
+async fn the_command_does_not_outlive_the_lock_when_distlock_is_suspended() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     worker.stop_process();
     scene
@@ -135,17 +141,17 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// The command goes on after its SIGTERM, and overlaps with another holder while `distlock` and its
+/// The command continues after its SIGTERM, and overlaps with another holder while distlock and its
 /// keeper are stopped.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
-    let (beats_file, told) = (scene.file("beats"), scene.file("told"));
+    let (beats_file, signalled) = (scene.file("beats"), scene.file("signalled"));
     let script = format!(
         "trap 'echo > \"{}\"' TERM; {}",
-        told.display(),
+        signalled.display(),
         heartbeat(&beats_file)
     );
     let stderr = scene.file("stderr");
@@ -154,7 +160,7 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     let mut worker = Worker::spawn(&mut command);
     eventually(SOON, || !beats(&beats_file).is_empty());
     proxy.black_hole(true);
-    eventually(SOON, || told.exists());
+    eventually(SOON, || signalled.exists());
     worker.stop_process();
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     signal(keeper, Signal::SIGSTOP);
@@ -186,7 +192,7 @@ async fn a_lock_that_is_not_confirmed_runs_no_command() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().expect("a process");
     until_waiting(&locks, "k", 1).await;
-    proxy.stop_reading(Way::ToServer, true);
+    proxy.stop_reading(Directions::ToServer, true);
     guard.release().await.expect("a release");
     let ended = run.wait_with_output().expect("an end");
     assert_eq!(ended.status.code(), Some(118), "{ended:?}");
@@ -204,7 +210,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     // The shell waits for another one, which beats.
     let script = format!(
         "sh -c '{}'; true",
-        that_is_deaf(&scene.file("beats")).replace('\'', "'\\''")
+        script_that_ignores_sigterm(&scene.file("beats")).replace('\'', "'\\''")
     );
     let worker = scene.start(&scene.server.url(), "term", &script);
     worker.kill();
@@ -217,7 +223,7 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
 #[tokio::test]
 async fn a_keeper_that_was_killed_is_replaced() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     let parent = worker.pid();
     let first = keeper_of(parent).expect("a keeper");
@@ -236,9 +242,9 @@ async fn a_keeper_that_was_killed_is_replaced() {
 /// If both are killed at once, the kernel kills the command.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_command_does_not_outlive_both() {
+async fn a_command_does_not_outlive_distlock_and_its_supervisor() {
     let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
+    let script = script_that_ignores_sigterm(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "term", &script);
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     // A stopped `distlock` starts no other keeper.
@@ -257,7 +263,7 @@ fn signal(process: u32, signal: Signal) {
 /// The command ends and leaves a process that ignores SIGTERM. The lock is free only after that
 /// process has ended.
 #[tokio::test]
-async fn what_a_command_leaves_does_not_outlive_the_lock() {
+async fn background_processes_of_a_command_do_not_outlive_the_lock() {
     let scene = Scene::new();
     let file = scene.file("beats");
     let left = format!("(trap '' TERM; {})", heartbeat(&file));

@@ -62,12 +62,12 @@ async fn every_failure_has_its_code() {
 /// With default options, the grace period is longer than the grant of a lock that was handed off.
 #[tokio::test]
 async fn the_command_runs_however_the_lock_was_acquired() {
-    for way in ["free", "handed over", "queue check", "server restarted"] {
+    for path in ["free", "handed over", "queue check", "server restarted"] {
         let server = RedisServer::builder().append_only().start();
         let locks = manager(&server.url()).await;
         let guard = locks.lock("k").acquire().await.expect("a free lock");
         let line = "run --wait 1m k -- echo hi";
-        if way == "free" {
+        if path == "free" {
             guard.release().await.expect("a release");
             let ended = output(&mut distlock(&server.url(), line));
             assert_eq!(text(&ended.stdout), "hi\n", "{ended:?}");
@@ -75,7 +75,7 @@ async fn the_command_runs_however_the_lock_was_acquired() {
         }
         let mut worker = Worker::spawn(&mut distlock(&server.url(), line));
         until_waiting(&locks, "k", 1).await;
-        match way {
+        match path {
             "handed over" => guard.release().await.expect("a release"),
             "queue check" => {
                 // No push notifies the waiter that the lock is free.
@@ -88,8 +88,8 @@ async fn the_command_runs_however_the_lock_was_acquired() {
                 let _ = guard.release().await;
             }
         }
-        assert_eq!(worker.wait(SOON).code(), Some(0), "{way}");
-        assert_eq!(worker.next_line(SOON), "hi", "{way}");
+        assert_eq!(worker.wait(SOON).code(), Some(0), "{path}");
+        assert_eq!(worker.next_line(SOON), "hi", "{path}");
     }
 }
 
@@ -98,8 +98,8 @@ fn the_command_knows_its_key_and_its_token() {
     let server = RedisServer::start();
     let script = "echo $DISTLOCK_KEY $DISTLOCK_FENCING_TOKEN";
     let token = || {
-        let said = text(&output(&mut shell(&server.url(), "run shop:1", script)).stdout);
-        let token = said.trim().strip_prefix("shop:1 ").expect("the key");
+        let stdout = text(&output(&mut shell(&server.url(), "run shop:1", script)).stdout);
+        let token = stdout.trim().strip_prefix("shop:1 ").expect("the key");
         token.parse::<u64>().expect("a token")
     };
     let (first, second) = (token(), token());
@@ -135,7 +135,7 @@ fn signals_reach_the_command_and_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_wait_and_leaves_no_place_in_the_queue() {
+async fn a_signal_ends_the_wait_and_removes_the_queue_entry() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
     let guard = locks.lock("k").acquire().await.expect("a free lock");
@@ -144,10 +144,7 @@ async fn a_signal_ends_the_wait_and_leaves_no_place_in_the_queue() {
     let mut client = server.client();
     eventually(SOON, || client.exists("distlock:queue:{k}"));
     assert_eq!(worker.terminate(SOON).code(), Some(128 + 15));
-    assert!(
-        !client.exists("distlock:queue:{k}"),
-        "it stands in the queue"
-    );
+    assert!(!client.exists("distlock:queue:{k}"), "it is queued");
     guard.release().await.expect("a release");
 }
 
@@ -164,10 +161,10 @@ fn stdin_and_stdout_are_the_command_s() {
 fn the_result_of_a_run_is_json() {
     let server = RedisServer::start();
     let (code_, stderr) = code(&mut shell(&server.url(), "--json run k", "exit 4"));
-    let told = json(&stderr);
-    assert_eq!((code_, &told["run"]["code"]), (4, &4.into()));
-    assert_eq!(told["run"]["key"], "k");
-    assert_eq!(told["run"]["failure"], serde_json::Value::Null);
+    let result = json(&stderr);
+    assert_eq!((code_, &result["run"]["code"]), (4, &4.into()));
+    assert_eq!(result["run"]["key"], "k");
+    assert_eq!(result["run"]["failure"], serde_json::Value::Null);
     server.kill();
     let line = "--json --connect-timeout 200ms run k -- true";
     let (_, stderr) = code(&mut distlock(&server.url(), line));

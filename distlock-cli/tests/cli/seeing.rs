@@ -55,7 +55,7 @@ async fn long_keys_fit_80_columns_and_are_whole_in_json() {
 }
 
 #[tokio::test]
-async fn a_namespace_has_its_own() {
+async fn only_locks_of_the_namespace_are_listed() {
     let server = RedisServer::start();
     let builder = LockManager::builder().namespace("shop");
     let locks = builder.connect(&server.url()).await.expect("a manager");
@@ -103,7 +103,7 @@ async fn waiters_are_listed_in_order() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_only_kept_is_shown_as_such() {
+async fn a_key_in_its_min_hold_is_shown_as_such() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "nightly-1").await;
     let job = locks.lock("job").min_hold(Duration::from_secs(3_600));
@@ -123,8 +123,8 @@ async fn a_key_that_is_only_kept_is_shown_as_such() {
         );
     }
     let busy = output(&mut distlock(&server.url(), "run --wait 0s job -- true"));
-    let said = text(&busy.stderr);
-    assert!(said.contains(&kept), "{kept} is not in {said}");
+    let message = text(&busy.stderr);
+    assert!(message.contains(&kept), "{kept} is not in {message}");
 }
 
 #[tokio::test]

@@ -56,8 +56,8 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
     assert!(stdout.matches(shown).count() >= 2, "{stdout}{stderr}");
     assert!(stderr.contains(shown), "{stderr}");
-    for said in [stdout, stderr] {
-        assert!(!said.contains(['\u{202e}', '\u{2066}']), "{said:?}");
+    for output in [stdout, stderr] {
+        assert!(!output.contains(['\u{202e}', '\u{2066}']), "{output:?}");
     }
 }
 

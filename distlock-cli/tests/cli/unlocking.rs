@@ -14,7 +14,7 @@ use crate::kit::{
 const FORCED: &str = "--json unlock --wait-until-free --assume-holder-dead k";
 
 #[tokio::test]
-async fn a_holder_that_listens_stops_and_releases() {
+async fn a_notified_holder_stops_and_releases() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
     let guard = locks.lock("k").acquire().await.expect("a free lock");
@@ -43,7 +43,7 @@ async fn a_holder_that_listens_stops_and_releases() {
 }
 
 #[tokio::test]
-async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
+async fn a_holder_that_does_not_stop_keeps_the_lock_for_its_ttl() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
     let lock = locks.lock("k").lease(Duration::from_secs(6));
@@ -60,7 +60,7 @@ async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
 }
 
 #[test]
-fn what_is_free_is_free() {
+fn unlocking_a_free_lock_reports_not_held() {
     let server = RedisServer::start();
     let unlocked = object(&mut distlock(&server.url(), "--json unlock k"));
     assert_eq!(unlocked["outcome"], "not_held");
@@ -69,7 +69,7 @@ fn what_is_free_is_free() {
 }
 
 #[test]
-fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
+fn assume_holder_dead_deletes_the_lock_of_a_dead_process() {
     let server = RedisServer::start();
     let script = "echo ready; exec sleep 600";
     let worker = Worker::spawn(&mut shell(&server.url(), "run --lease 1h k", script));
@@ -95,9 +95,9 @@ async fn a_command_is_stopped_before_its_revoked_lock_is_free() {
     for listens in [true, false] {
         let server = RedisServer::start();
         let dir = tempfile::tempdir().expect("a directory");
-        let (file, told) = (dir.path().join("beats"), dir.path().join("told"));
+        let (file, signalled) = (dir.path().join("beats"), dir.path().join("signalled"));
         let trap = match listens {
-            true => format!("echo > {}; exit 0", told.display()),
+            true => format!("echo > {}; exit 0", signalled.display()),
             false => String::new(),
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
@@ -115,6 +115,6 @@ async fn a_command_is_stopped_before_its_revoked_lock_is_free() {
             "it lived longer"
         );
         assert_eq!(worker.wait(SOON).code(), Some(118));
-        assert_eq!(told.exists(), listens);
+        assert_eq!(signalled.exists(), listens);
     }
 }

@@ -45,7 +45,7 @@ async fn changes_are_objects_and_an_outage_is_reported_once() {
 }
 
 #[test]
-fn a_reader_that_goes_ends_it() {
+fn a_closed_pipe_ends_the_watch() {
     let server = RedisServer::start();
     let mut command = distlock(&server.url(), "watch --plain --interval 50ms");
     let mut child = command

@@ -116,12 +116,12 @@ proptest! {
     }
 
     #[test]
-    fn what_is_nearly_a_duration_is_judged_like_the_documentation(text in soup()) {
+    fn near_durations_are_judged_as_documented(text in soup()) {
         agree(&text)?;
     }
 
     #[test]
-    fn what_is_printed_is_read_again(millis in any::<u64>(), shift in 0..64u32) {
+    fn printed_durations_parse_to_the_same_value(millis in any::<u64>(), shift in 0..64u32) {
         let millis = millis >> shift;
         prop_assert_eq!(total(&print(millis)), Ok(millis));
     }

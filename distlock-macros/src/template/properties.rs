@@ -329,12 +329,12 @@ proptest! {
     }
 
     #[test]
-    fn what_is_nearly_a_template_is_judged_like_the_documentation(text in soup()) {
+    fn near_templates_are_judged_as_documented(text in soup()) {
         agree(&text)?;
     }
 
     #[test]
-    fn what_is_right_is_read_as_it_was_meant(parts in right()) {
+    fn valid_templates_parse_to_their_parts(parts in right()) {
         prop_assume!(is_legal(&parts) && values_have_ends(&parts));
         prop_assert_eq!(parse(&print(&parts)), Ok(parts));
     }

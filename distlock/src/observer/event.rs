@@ -164,8 +164,7 @@ pub enum Event {
         /// no hold was renewed.
         slack: Option<Duration>,
     },
-    /// A command to the store has finished or failed. A command whose call was dropped causes no
-    /// event.
+    /// A command to the store has finished or failed. A command of a dropped call causes no event.
     #[non_exhaustive]
     CommandFinished {
         /// The command.

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_over_at_its_safe_deadline_and_stays_over() {
+    fn a_hold_ends_at_its_safe_deadline_and_is_not_revived() {
         let safe_deadline = begun(None);
         assert!(safe_deadline.check_valid(at(1_299)));
         assert!(!safe_deadline.check_valid(at(1_300)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_whether_it_was_believed() {
+    fn an_end_reports_whether_the_hold_was_valid() {
         assert_eq!(begun(None).close(at(1_299)), Some(at(1_300)));
         assert_eq!(begun(None).close(at(1_300)), None);
         let safe_deadline = begun(None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_believed_for_its_age_and_while_half_of_it_is_left() {
+    fn a_grant_is_valid_by_its_age_while_half_of_it_remains() {
         let grant = |granted_at| Grant {
             key: crate::key::LockKey::new("k").unwrap(),
             owner: 1,

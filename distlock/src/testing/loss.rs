@@ -39,7 +39,7 @@ pub enum InjectedLoss {
     Revoked,
     /// Renewals are no longer answered. The body is stopped with
     /// [`LossReason::NotRenewed`](crate::LossReason::NotRenewed) at the safe deadline, a little
-    /// less than a lease after the last renewal. A hold whose `max_hold` is not longer than its
-    /// lease needs no renewal, so it is not lost this way.
+    /// less than a lease after the last renewal. A hold with a `max_hold` that is not longer than
+    /// its lease needs no renewal, so it is not lost this way.
     NotRenewed,
 }

@@ -38,7 +38,7 @@
 //! # const _: &str = stringify!(
 //! #[tokio::test(start_paused = true)]
 //! # );
-//! async fn what_the_handler_answers() {
+//! async fn the_handler_reports_lock_errors() {
 //!     let locks = TestLocks::new();
 //!     let answer = |item_id| with_manager(locks.manager(), handler(item_id));
 //!
@@ -59,7 +59,7 @@
 //! # const _: &str = stringify!(
 //! #[tokio::test(start_paused = true)]
 //! # );
-//! async fn it_works_under_its_lock() {
+//! async fn the_handler_holds_its_lock() {
 //!     let locks = TestLocks::new();
 //!     let work = tokio::spawn(with_manager(locks.manager(), handler(7)));
 //!     locks.wait_until_held("inventory:7").await;
@@ -68,7 +68,7 @@
 //!     assert_eq!(work.await.unwrap(), 409);
 //! }
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() { what_the_handler_answers().await; it_works_under_its_lock().await; }
+//! # async fn main() { the_handler_reports_lock_errors().await; the_handler_holds_its_lock().await; }
 //! ```
 //!
 //! | the test sets | the call |

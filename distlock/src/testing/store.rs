@@ -49,7 +49,7 @@ pub(crate) struct TestStore {
 pub(crate) struct State {
     script: Script,
     pub(crate) acquisitions: Vec<AcquireRecord>,
-    /// The holds that have not been released, including those whose acquisition has ended.
+    /// The holds that have not been released, including those of acquisitions that have ended.
     holds: HashMap<Owner, Arc<Entry>>,
     /// The holds that are not renewed while their rule is set.
     not_renewed: HashMap<Owner, RuleId>,

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_saturate() {
+    fn instants_saturate() {
         assert_eq!(BootInstant(5) - Duration::from_secs(1), BootInstant(0));
         assert_eq!(
             BootInstant(u64::MAX) + Duration::from_secs(1),

@@ -85,7 +85,7 @@ impl IntoResponse for ShopError {
                 // The texts of these errors are only for the log.
                 ShopError::Refused(_) => "the database refuses this order".to_owned(),
                 ShopError::Database(_) => "the database cannot be used".to_owned(),
-                told => told.to_string(),
+                error => error.to_string(),
             },
         };
         let mut response = (status, Json(problem)).into_response();

@@ -65,7 +65,7 @@ async fn a_leader_that_loses_its_lock_leads_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_another_leads_or_the_store_is_unavailable_it_tries_again() {
+async fn a_candidate_retries_while_another_leads_or_the_store_is_unavailable() {
     let locks = TestLocks::new();
     locks.on(KEY).times(2).busy(holder("other"));
     let terms = Terms::default();
@@ -80,7 +80,7 @@ async fn while_another_leads_or_the_store_is_unavailable_it_tries_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_a_retry_cannot_fix_ends_it() {
+async fn an_error_that_a_retry_cannot_fix_ends_the_loop() {
     let locks = TestLocks::new();
     locks.on(KEY).unavailable(Outage::Denied);
     let terms = Terms::default();

@@ -33,7 +33,7 @@ fn reports(client: &mut Resp) -> Vec<String> {
 }
 
 #[test]
-fn the_period_of_a_killed_replica_is_done_by_another_one() {
+fn another_replica_completes_the_period_of_a_killed_replica() {
     let server = RedisServer::start();
     let mut arguments = typed(
         "examples/README.md",

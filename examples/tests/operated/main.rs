@@ -78,7 +78,7 @@ fn family(metric: &str) -> &str {
 }
 
 #[test]
-fn dashboard_and_alerts_use_what_is_exported_and_all_of_it() {
+fn dashboard_and_alerts_use_all_exported_metrics_and_no_others() {
     let server = RedisServer::start();
     let service = Service::start(&server);
     let deleted = server.client().cmd(&["DEL", "operated:lock:{import}"]);

@@ -80,8 +80,8 @@ async fn a_trace_shows_the_wait_and_its_lock() {
     for acquire in &acquired {
         assert_eq!(acquire.span_kind, SpanKind::Client);
         assert_eq!(text(acquire, "db.system.name").as_deref(), Some("redis"));
-        let asked = text(acquire, "server.address").unwrap();
-        assert!(asked.contains(&address), "{asked}, not {address}");
+        let server = text(acquire, "server.address").unwrap();
+        assert!(server.contains(&address), "{server}, not {address}");
         assert_eq!(text(acquire, "outcome").as_deref(), Some("acquired"));
     }
     // No key: spans do not contain it, and lines that do are left out.

@@ -97,7 +97,7 @@ fn errors(answer: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_compiler_answers_as_pinned() {
+fn compiler_output_equals_the_expected_files() {
     let tests = trybuild::TestCases::new();
     tests.compile_fail("ui/*/*.rs");
     tests.compile_fail("ui_plain/*.rs");

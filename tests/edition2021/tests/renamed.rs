@@ -54,7 +54,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
+async fn the_crate_is_found_at_the_path_in_the_attribute() -> Result<(), Error> {
     let shop = Shop {
         name: "shop".to_owned(),
         locks: LockManager::in_memory(),
@@ -63,7 +63,7 @@ async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
     assert_eq!(first, "7 renamed:shop:7 another");
     let again = shop.with_all_arguments(7).await;
     assert!(again.is_err_and(|error| error.is_busy()), "not held");
-    assert!(shop.with_little().await?, "somebody else got the lock");
+    assert!(shop.with_little().await?, "another client got the lock");
     assert!(shop.with_on_error().await);
     shop.locks.shutdown().await;
     assert!(!shop.with_on_error().await);

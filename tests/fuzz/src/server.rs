@@ -39,7 +39,7 @@ impl Dice {
 /// The kind of replies that a server sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
-    /// Every lock is free, and every hold goes on.
+    /// Every lock is free, and every hold continues.
     Honest,
     /// Another client has every lock forever, and releases may never end. Only the callers' own
     /// deadlines end anything.
@@ -293,7 +293,7 @@ impl Record {
             .extend(token.map(|_| proof(&call.keys[0], token)));
     }
 
-    /// Draws a grant for an owner that has asked, or for a similar one.
+    /// Draws a grant for an owner that has sent an acquire, or for a similar one.
     fn push(&mut self, dice: &mut Dice) -> Frame {
         let push = dice.draw(push(&self.names));
         let granted = oracle::granted(&self.names.client, &push);

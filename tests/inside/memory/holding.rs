@@ -14,7 +14,7 @@ fn a_confirmed_grant_lasts_for_the_full_lease() {
     assert_eq!(a.confirm("k", 1), None, "it is not this client's");
     world.clock.advance(GRANT - ms(1));
     assert_eq!(b.confirm("k", 1), Some(token));
-    assert_eq!(b.inspect("k").waiters, 1, "it stands in the queue no more");
+    assert_eq!(b.inspect("k").waiters, 1, "it is no longer queued");
     world.clock.advance(Timing::new(LEASE).ttl() - ms(1));
     assert_eq!(b.confirm("k", 1), Some(token));
     world.clock.advance(Timing::new(LEASE).ttl());
@@ -22,7 +22,7 @@ fn a_confirmed_grant_lasts_for_the_full_lease() {
 }
 
 #[test]
-fn nothing_is_kept_for_ever() {
+fn every_key_expires() {
     let world = World::new();
     let a = world.client();
     for n in 0..1_000 {

@@ -62,7 +62,7 @@ fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
 }
 
 #[test]
-fn the_dead_and_the_overdue_make_room() {
+fn dead_and_overdue_waiters_make_room() {
     let world = World::new();
     let (a, dead) = (world.client(), world.client());
     let narrow = world.client_with(3);
@@ -94,7 +94,7 @@ fn the_dead_and_the_overdue_make_room() {
 }
 
 #[test]
-fn all_owners_find_room_among_the_dead() {
+fn all_owners_find_room_among_dead_waiters() {
     for owner in 200..400 {
         let world = World::new();
         let (a, dead, live) = (world.client(), world.client(), world.client_with(251));
@@ -109,7 +109,7 @@ fn all_owners_find_room_among_the_dead() {
 }
 
 #[test]
-fn entries_beyond_their_deadline_are_not_served() {
+fn entries_beyond_their_deadline_are_not_granted() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
     a.take("k", 1);

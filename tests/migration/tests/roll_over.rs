@@ -83,7 +83,7 @@ async fn a_holder_of_both_waits_for_the_new_release() {
     eventually_async(LIMIT, waits).await;
     assert!(
         !old_is_held(&server),
-        "it is taken by who has the new one, so that nobody waits in a circle"
+        "the holder of the new lock takes it, so that no deadlock occurs"
     );
 
     next_release.release().await.expect("the server is up");

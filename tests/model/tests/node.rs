@@ -385,7 +385,7 @@ fn command(client: usize, script: Script) -> Command {
 
 /// Shows that a restarted server does not hand on, because its old data may lack a hold.
 #[test]
-fn a_server_that_may_have_forgotten_hands_nothing_on() {
+fn a_restarted_server_hands_off_only_its_vote() {
     let server = RedisServer::start();
     for (case, has_restarted) in [(0, false), (1, true)] {
         let mut real = RealNode::new(&server, case);
@@ -405,7 +405,7 @@ fn a_server_that_may_have_forgotten_hands_nothing_on() {
 
 /// Shows that late commands are not applied, because their owner may have been released meanwhile.
 #[test]
-fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
+fn a_late_acquire_or_repair_leaves_nothing() {
     let server = RedisServer::start();
     for (case, script) in (0..).zip([Script::Ask(None), Script::Repair(1)]) {
         let mut real = RealNode::new(&server, case);
@@ -420,7 +420,7 @@ fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
 }
 
 #[test]
-fn a_repair_takes_only_what_is_free() {
+fn a_repair_takes_only_free_locks() {
     let server = RedisServer::start();
     let mut real = RealNode::new(&server, 0);
     let (lock, token) = (real.keys[0].clone(), real.ahead());

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::fault::Fault;
 use super::network::Millis;
 use super::site::{Role, Site};
-use super::wire::{self, Request, Run, Said};
+use super::wire::{self, Reply, Request, Run};
 use crate::protocol::messages::{Grant, Owner};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
@@ -19,8 +19,8 @@ use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEven
 use crate::util::mutex::lock;
 
 /// The caller that waits for the replies to requests sent together.
-type Caller = oneshot::Sender<RedisResult<Vec<Said>>>;
-type Answers = oneshot::Receiver<RedisResult<Vec<Said>>>;
+type Caller = oneshot::Sender<RedisResult<Vec<Reply>>>;
+type Answers = oneshot::Receiver<RedisResult<Vec<Reply>>>;
 
 /// A connection, from its acceptance until nothing of it is in flight.
 pub(super) struct Wire {
@@ -80,7 +80,7 @@ impl Sent {
     fn role(&self) -> Role {
         match &self.0[..] {
             [Request::Run { .. }, ..] => Role::Renewals,
-            [Request::WhoAmI] => Role::Lane,
+            [Request::WhoAmI] => Role::RuntimeConnection,
             _ => Role::Commands,
         }
     }
@@ -124,8 +124,8 @@ impl Wire {
     }
 
     /// Returns true for a runtime connection, even after the client has closed it.
-    pub(super) fn is_lane(&self) -> bool {
-        lock(&self.state).role == Some(Role::Lane)
+    pub(super) fn is_runtime_connection(&self) -> bool {
+        lock(&self.state).role == Some(Role::RuntimeConnection)
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -173,7 +173,7 @@ impl Wire {
         drop(unanswered);
     }
 
-    /// Sends requests. They stay sent even if the caller goes away.
+    /// Sends requests. They stay sent even if the caller is dropped.
     fn send(self: &Arc<Self>, sent: Vec<Request>) -> Answers {
         let sent = Sent(sent);
         let (caller, answer) = oneshot::channel();
@@ -215,13 +215,13 @@ impl Wire {
         let Some(site) = self.site.upgrade() else {
             return;
         };
-        let serve = || -> Vec<Said> {
+        let serve = || -> Vec<Reply> {
             let requests = sent.0.iter();
             requests.map(|request| site.serve(self, request)).collect()
         };
-        let mut said = serve();
+        let mut replies = serve();
         if fate.request == Some(Fault::Duplicate) {
-            said = serve();
+            replies = serve();
         }
         // The fault phase may have ended since the request was sent.
         let fate = match fate.reply {
@@ -240,10 +240,10 @@ impl Wire {
         }
         let arrives = lock(&self.state).reply_arrives(site.after(fate.reply_takes));
         let wire = self.clone();
-        site.deliver(arrives, move || wire.answered(call, said));
+        site.deliver(arrives, move || wire.answered(call, replies));
     }
 
-    fn answered(&self, call: u64, said: Vec<Said>) {
+    fn answered(&self, call: u64, replies: Vec<Reply>) {
         let caller = {
             let mut state = lock(&self.state);
             if !state.here || state.silent {
@@ -254,7 +254,7 @@ impl Wire {
         };
         if let Some(caller) = caller {
             // Fails only if the caller no longer waits.
-            let _ = caller.send(Ok(said));
+            let _ = caller.send(Ok(replies));
         }
     }
 
@@ -351,14 +351,14 @@ impl Drop for ClientEnd {
 }
 
 impl ClientEnd {
-    async fn ask(&self, requests: Vec<Request>) -> RedisResult<Vec<Said>> {
+    async fn ask(&self, requests: Vec<Request>) -> RedisResult<Vec<Reply>> {
         let answers = self.0.send(requests).await;
         answers.unwrap_or_else(|_| Err(gone("closed")))
     }
 
     async fn ask_one(&self, request: Request) -> RedisResult<Value> {
         let mut answers = self.ask(vec![request]).await?;
-        wire::heard(answers.remove(0))
+        wire::into_redis_result(answers.remove(0))
     }
 }
 
@@ -373,7 +373,7 @@ impl Connection for ClientEnd {
     ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
         Box::pin(async move {
             let answers = self.ask(commands.iter().map(wire::read).collect()).await?;
-            Ok(answers.into_iter().map(wire::heard).collect())
+            Ok(answers.into_iter().map(wire::into_redis_result).collect())
         })
     }
 

@@ -22,6 +22,6 @@ pub(crate) use fault::{ALL, Conditions, Fault};
 pub(crate) use host::Host;
 pub(crate) use network::{Millis, Network};
 pub(crate) use op::{Answer, Op};
-pub(crate) use server::{Applied, FaultyServer, Told};
+pub(crate) use server::{Applied, FaultyServer, GrantReceiver};
 pub(crate) use site::{Role, Site, ToServer};
 pub(crate) use wire::{CONFIG, SCRIPTS};

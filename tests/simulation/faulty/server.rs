@@ -9,7 +9,7 @@ use redis::Value;
 use super::connection::Wire;
 use super::fault::Conditions;
 use super::op::{Answer, Op};
-use super::wire::{self, REFUSAL, Request, Said};
+use super::wire::{self, REFUSAL, Reply, Request};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
@@ -29,7 +29,7 @@ pub(crate) struct Applied<'a> {
     /// The id under which the client sent it.
     pub(crate) id: &'a ClientId,
     /// The receiver of grants to that id.
-    pub(crate) told: Told,
+    pub(crate) grant_receiver: GrantReceiver,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
     /// The state of each key of the operation, before and after.
@@ -38,12 +38,12 @@ pub(crate) struct Applied<'a> {
 
 /// The receiver of grants to the id under which a command was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum GrantReceiver {
     /// The connection on which the command was sent.
-    Itself,
+    SameConnection,
     /// Perhaps another connection; the command was sent on a runtime connection.
-    Another,
-    Nobody,
+    OtherConnection,
+    None,
 }
 
 /// The only server of a simulation.
@@ -141,9 +141,9 @@ impl FaultyServer {
         &self,
         client: usize,
         (id, op): (&ClientId, &Op),
-        told: Told,
+        grant_receiver: GrantReceiver,
         store: &MemoryStore,
-    ) -> Said {
+    ) -> Reply {
         let keys = op.keys();
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
@@ -158,7 +158,7 @@ impl FaultyServer {
         let applied = Applied {
             client,
             id,
-            told,
+            grant_receiver,
             op,
             answer: &answer,
             effects,
@@ -169,11 +169,11 @@ impl FaultyServer {
 }
 
 /// Returns the server's reply about itself or about a connection.
-pub(super) fn about(asked: &Wire, request: &Request) -> Value {
+pub(super) fn about(wire: &Wire, request: &Request) -> Value {
     match request {
         Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
         Request::Server => wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n"),
-        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", asked.id, asked.address())),
+        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", wire.id, wire.address())),
         _ => Value::SimpleString("PONG".into()),
     }
 }

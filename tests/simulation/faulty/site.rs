@@ -11,8 +11,8 @@ use super::connection::{ClientEnd, Fate, Sent, Wire};
 use super::fault::Fault;
 use super::host::Host;
 use super::network::{Millis, Network};
-use super::server::{FaultyServer, Told};
-use super::wire::{Request, Run, Said};
+use super::server::{FaultyServer, GrantReceiver};
+use super::wire::{Reply, Request, Run};
 use crate::__inside::seeded::SeededRandom;
 use crate::error::Outage;
 use crate::protocol::messages::Grant;
@@ -28,7 +28,7 @@ use crate::util::mutex::lock;
 pub(crate) enum Role {
     Commands,
     Renewals,
-    Lane,
+    RuntimeConnection,
 }
 
 pub(crate) struct Site {
@@ -165,7 +165,7 @@ impl Site {
             let _ = accepted.send(());
         });
         if accepts.await.is_err() {
-            return Err(StoreError::new(Outage::Unreachable, "nobody is there"));
+            return Err(StoreError::new(Outage::Unreachable, "no server is there"));
         }
         let (id, number) = self.server.accepts();
         let wire = Wire::new(&self, id, number, on_event);
@@ -176,7 +176,7 @@ impl Site {
     }
 
     /// Returns the server's reply to a request of this client.
-    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Said {
+    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Reply {
         match request {
             Request::Subscribe(client) => {
                 self.listens(wire, client);
@@ -209,12 +209,13 @@ impl Site {
                     Run::Nothing => Ok(redis::Value::Int(0)),
                     Run::Probe => Ok(self.server.probed()),
                     Run::Op(client, op) => {
-                        let (listening, told) = self.listening(client, wire);
+                        let (listening, receiver) = self.listening(client, wire);
                         // The connection for renewals does not depend on a subscribed one.
                         let store = listening.unwrap_or_else(|| {
                             Arc::new(self.server.subscribe(client, Arc::new(|_| {})))
                         });
-                        self.server.apply(self.index, (client, op), told, &store)
+                        self.server
+                            .apply(self.index, (client, op), receiver, &store)
                     }
                 }
             }
@@ -223,23 +224,27 @@ impl Site {
     }
 
     /// Returns the client registered under that id, and the receiver of its grants.
-    fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, Told) {
-        let unless_told = if wire.is_lane() {
-            Told::Another
+    fn listening(
+        &self,
+        client: &ClientId,
+        wire: &Arc<Wire>,
+    ) -> (Option<Arc<MemoryStore>>, GrantReceiver) {
+        let unless_subscribed = if wire.is_runtime_connection() {
+            GrantReceiver::OtherConnection
         } else {
-            Told::Nobody
+            GrantReceiver::None
         };
         let listeners = lock(&self.listeners);
         let Some(listener) = listeners.get(client.as_str()) else {
-            return (None, unless_told);
+            return (None, unless_subscribed);
         };
         let mut wires = listener.wires.iter();
-        let told = if wires.any(|other| Arc::ptr_eq(other, wire)) {
-            Told::Itself
+        let receiver = if wires.any(|other| Arc::ptr_eq(other, wire)) {
+            GrantReceiver::SameConnection
         } else {
-            unless_told
+            unless_subscribed
         };
-        (Some(listener.store.clone()), told)
+        (Some(listener.store.clone()), receiver)
     }
 
     /// Registers a connection of this client that listens from now on.
@@ -252,10 +257,10 @@ impl Site {
             listener.wires.push(wire.clone());
             return;
         }
-        let (site, whose) = (Arc::downgrade(self), client.clone());
+        let (site, listener_id) = (Arc::downgrade(self), client.clone());
         let sink: EventSink = Arc::new(move |event| {
             if let (Some(site), StoreEvent::Granted(grant)) = (Weak::upgrade(&site), event) {
-                site.granted(&whose, &grant);
+                site.granted(&listener_id, &grant);
             }
         });
         let listener = Listener {

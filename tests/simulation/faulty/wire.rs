@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, Owner, Renewal};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
@@ -188,7 +188,7 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
                 &script.source
             }
     });
-    let script = known.unwrap_or_else(|| panic!("nobody sends this: {named}"));
+    let script = known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
         (0, _) => Run::Nothing,
@@ -244,11 +244,11 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
         }
         ScriptId::Renew => {
             let keys: Vec<_> = (0..keys).map(|_| words.lock(&["lock"])).collect();
-            let mut whose = None;
+            let mut sender = None;
             let renewals = keys.into_iter().map(|key| {
                 let (of, token) = words.next().split_once(' ').unwrap();
                 let (client, owner) = owner(of);
-                assert_eq!(*whose.get_or_insert(client.clone()), client);
+                assert_eq!(*sender.get_or_insert(client.clone()), client);
                 Renewal {
                     key,
                     owner,
@@ -258,7 +258,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                 }
             });
             let renewals = renewals.collect();
-            (whose.unwrap(), Op::Renew(renewals))
+            (sender.unwrap(), Op::Renew(renewals))
         }
         ScriptId::Release => {
             assert_eq!(keys, 4);
@@ -275,8 +275,8 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             words.expect(FENCE_TTL);
             let look = |key| {
                 let owners = (0..words.number()).map(|_| {
-                    let (whose, owner) = words.owner();
-                    assert_eq!(whose, client);
+                    let (owner_client, owner) = words.owner();
+                    assert_eq!(owner_client, client);
                     owner
                 });
                 let owners = owners.collect();
@@ -285,16 +285,16 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             let looks = keys.into_iter().map(look).collect();
             (client, Op::Look(looks))
         }
-        other => panic!("nobody does this: {other:?}"),
+        other => panic!("no client runs this: {other:?}"),
     }
 }
 
 /// The reply of a server: a value, or the text of an error.
-pub(super) type Said = Result<Value, String>;
+pub(super) type Reply = Result<Value, String>;
 
 /// Converts a reply to the type of the client library.
-pub(super) fn heard(said: Said) -> Result<Value, RedisError> {
-    said.or_else(|error| {
+pub(super) fn into_redis_result(reply: Reply) -> Result<Value, RedisError> {
+    reply.or_else(|error| {
         redis::parse_redis_value(format!("-{error}\r\n").as_bytes())?.extract_error()
     })
 }
@@ -308,9 +308,9 @@ fn number(number: impl TryInto<i64>) -> Value {
 }
 
 /// Encodes the value of a lock.
-fn value(hold: Option<&SeenHold>) -> Value {
+fn value(hold: Option<&HoldSnapshot>) -> Value {
     text(hold.map_or(String::new(), |hold| {
-        let SeenHold {
+        let HoldSnapshot {
             owner,
             token,
             limit,
@@ -328,7 +328,7 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
 }
 
 /// Encodes the reply to an operation that was just applied.
-pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
+pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
     use crate::protocol::messages::AcquireReply;
     let first = applied.effects.first();
     let occupied = |verdict| {

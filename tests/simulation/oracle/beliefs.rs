@@ -7,7 +7,7 @@ use crate::__inside::simulation::faulty::FaultyServer;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::Timing;
-use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 use crate::util::mutex::lock;
 
 /// How long a pair of local and server time is used.
@@ -125,7 +125,7 @@ impl Oracle {
     }
 
     /// Compares the lock in the server with the belief of its holder.
-    pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
+    pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &HoldSnapshot) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
             hold.lock_key().same_lock(key)
                 && hold.fencing_token() == there.token

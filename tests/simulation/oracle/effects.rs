@@ -4,10 +4,10 @@ use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
 use crate::key::LockKey;
 use crate::protocol::messages::Owner;
-use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 
 impl State {
-    pub(super) fn check_tokens(&mut self, now: Millis, key: &LockKey, hold: &SeenHold) {
+    pub(super) fn check_tokens(&mut self, now: Millis, key: &LockKey, hold: &HoldSnapshot) {
         let token = hold.token.get();
         if let Some((last, forgotten)) = self.tokens.get(key)
             && token <= *last
@@ -43,11 +43,11 @@ impl State {
         now: Millis,
         applied: &Applied<'_>,
         key: &LockKey,
-        before: Option<&SeenHold>,
-        after: Option<&SeenHold>,
+        before: Option<&HoldSnapshot>,
+        after: Option<&HoldSnapshot>,
     ) {
-        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(applied.id, owner);
-        let same = |a: &SeenHold, b: &SeenHold| a.owner == b.owner && a.token == b.token;
+        let is = |hold: &HoldSnapshot, owner: Owner| hold.owner == owner_text(applied.id, owner);
+        let same = |a: &HoldSnapshot, b: &HoldSnapshot| a.owner == b.owner && a.token == b.token;
         let allowed = match (applied.op, before) {
             (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),
             (Op::Renew(batch), Some(before)) => {

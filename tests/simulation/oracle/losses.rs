@@ -21,10 +21,11 @@ impl Oracle {
         (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
         let until = hold.safe_until();
         let late = state.clients[client].clock.now().since(until);
-        // Only the first notice must be in time; a caller may ask again at any later time.
-        let first = state.told.insert(owner);
+        // Only the first notice must be in time; a caller may check again at any later time.
+        let first = state.notified.insert(owner);
         if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
-            let text = format_args!("c{client} is told {late:?} too late of the loss of #{owner}");
+            let text =
+                format_args!("c{client} is notified {late:?} too late of the loss of #{owner}");
             state.trace.violated(now, text);
         }
     }
@@ -55,7 +56,7 @@ impl State {
             .map(|(client, hold)| (*client, hold.entry.owner))
             .collect();
         for (client, owner) in late {
-            let text = format_args!("nobody told c{client} of the loss of #{owner}");
+            let text = format_args!("c{client} is not notified of the loss of #{owner}");
             self.trace.violated(now, text);
         }
     }

@@ -51,7 +51,7 @@ struct State {
     /// How each owner's hold was proven.
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Owners with a reported end of their hold.
-    told: BTreeSet<Owner>,
+    notified: BTreeSet<Owner>,
     connections: Connections,
     /// When the server last forgot its scripts.
     flushed: Option<Millis>,
@@ -90,7 +90,7 @@ impl Oracle {
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
                 owners: BTreeSet::new(),
-                told: BTreeSet::new(),
+                notified: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
@@ -248,12 +248,12 @@ impl Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
-        state.connections.befell(now, client, fault);
+        state.connections.record_fault(now, client, fault);
         if fault == Fault::ScriptFlush {
             state.flushed = Some(now);
         }
-        let whom = client.map_or(String::new(), |client| format!(" c{client}"));
-        (state.trace).line(now, format_args!("! {fault:?}{whom}: {detail}"));
+        let affected = client.map_or(String::new(), |client| format!(" c{client}"));
+        (state.trace).line(now, format_args!("! {fault:?}{affected}: {detail}"));
     }
 
     /// Records that the server did not know the hash of a script.

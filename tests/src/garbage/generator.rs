@@ -131,7 +131,7 @@ pub static NONSENSE: LazyLock<Vec<Reaction>> = LazyLock::new(|| {
 pub struct Names {
     /// The name of the client.
     pub client: String,
-    /// Its owner ids that sent an ask, `client:number`, each with the lock of that ask.
+    /// Its owner ids that sent an acquire, `client:number`, each with its lock.
     pub asks: Vec<(String, String)>,
 }
 
@@ -338,7 +338,7 @@ pub fn reply(verb: Verb, locks: usize, names: &Names) -> BoxedStrategy<Frame> {
     prop_oneof![6 => nearly(right.boxed(), names), 1 => junk(names)].boxed()
 }
 
-/// Generates a message on the client's channel: a grant of a lock that it asked for, or nearly one.
+/// Generates a message on the client's channel: a grant of a lock that it waits for, or nearly one.
 pub fn push(names: &Names) -> BoxedStrategy<Frame> {
     let kinds = vec!["message", "message", "message", "smessage", "pmessage"];
     let channel = format!("distlock:client:{}", names.client);

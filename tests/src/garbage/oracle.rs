@@ -16,7 +16,7 @@ pub fn confirmed(reply: &Frame) -> Option<u64> {
     u64::try_from(token.as_int()?).ok().filter(|_| is_held)
 }
 
-/// Returns the token in `held token` or `held token now`, the reply to an ask.
+/// Returns the token in `held token` or `held token now`, the reply to an acquire.
 pub fn held(reply: &Frame) -> Option<u64> {
     let numbers = reply.as_text()?.strip_prefix("held ")?;
     let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));

@@ -77,11 +77,12 @@ pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
 }
 
 impl Connection {
-    /// Serves one socket: sends its data `way`, and writes the data of the other direction to it.
+    /// Serves one socket: sends its data in `direction`, and writes the data of the other direction
+    /// to it.
     async fn side(
         &self,
         mut socket: TcpStream,
-        way: Direction,
+        direction: Direction,
         outgoing: mpsc::Sender<Chunk>,
         incoming: mpsc::Receiver<Chunk>,
     ) {
@@ -89,13 +90,13 @@ impl Connection {
         let (reader, writer) = socket.split();
         let pumps = async {
             tokio::join!(
-                self.read(reader, way, outgoing),
-                self.write(writer, way.opposite(), incoming),
+                self.read(reader, direction, outgoing),
+                self.write(writer, direction.opposite(), incoming),
             )
         };
         let reset = tokio::select! {
             biased;
-            () = until(&mut control, |control| is_reset(control, way)) => true,
+            () = until(&mut control, |control| is_reset(control, direction)) => true,
             _ = pumps => false,
         };
         if reset {
@@ -104,20 +105,31 @@ impl Connection {
     }
 
     /// Reads values and queues those that pass, until the end of the stream.
-    async fn read(&self, mut socket: ReadHalf<'_>, way: Direction, outgoing: mpsc::Sender<Chunk>) {
+    async fn read(
+        &self,
+        mut socket: ReadHalf<'_>,
+        direction: Direction,
+        outgoing: mpsc::Sender<Chunk>,
+    ) {
         let mut rules = self.shared.rules.subscribe();
         let mut buffer = Vec::new();
         loop {
             // Checked before and after the read: data in flight when the rule is set must not pass.
-            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
+            until(&mut rules, |rules| {
+                !rules.switches(self.id, direction).stalled
+            })
+            .await;
             let read = socket.read_buf(&mut buffer).await.unwrap_or(0);
-            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
+            until(&mut rules, |rules| {
+                !rules.switches(self.id, direction).stalled
+            })
+            .await;
             if read == 0 {
                 // While data is dropped, the end of the stream is withheld too.
-                until(&mut rules, |rules| !rules.lane(self.id, way).drop).await;
+                until(&mut rules, |rules| !rules.switches(self.id, direction).drop).await;
                 return;
             }
-            let Ok(bytes) = self.sieve(&mut buffer, way) else {
+            let Ok(bytes) = self.sieve(&mut buffer, direction) else {
                 self.control.send_modify(|control| {
                     control.reset_client = true;
                     control.reset_server = true;
@@ -127,20 +139,20 @@ impl Connection {
             if bytes.is_empty() {
                 continue;
             }
-            let due = Instant::now() + self.delay(way);
+            let due = Instant::now() + self.delay(direction);
             let gone = outgoing.send(Chunk { due, bytes }).await.is_err();
             // Without the server there is nothing left to do. Without the client, the server must
             // still be read, because closing would discard requests that it has not processed.
-            if gone && way == Direction::ToServer {
+            if gone && direction == Direction::ToServer {
                 return;
             }
         }
     }
 
-    fn delay(&self, way: Direction) -> Duration {
+    fn delay(&self, direction: Direction) -> Duration {
         let rules = self.shared.rules.borrow();
-        let delay = rules.lane(self.id, way).delay;
-        if way == Direction::ToServer && !self.filter().subscribed {
+        let delay = rules.switches(self.id, direction).delay;
+        if direction == Direction::ToServer && !self.filter().subscribed {
             return delay + rules.unsubscribed_delay;
         }
         delay
@@ -151,12 +163,12 @@ impl Connection {
     }
 
     /// Takes the complete values out of `buffer` and returns those that pass, or `Err` to reset.
-    fn sieve(&self, buffer: &mut Vec<u8>, way: Direction) -> Result<Vec<u8>, ()> {
+    fn sieve(&self, buffer: &mut Vec<u8>, direction: Direction) -> Result<Vec<u8>, ()> {
         let mut passed = Vec::new();
         let mut at = 0;
         let result = loop {
             let rest = &buffer[at..];
-            let len = match way {
+            let len = match direction {
                 _ if rest.is_empty() => break Ok(()),
                 _ if self.shared.sealed => Ok(Some(rest.len())),
                 Direction::ToServer => request_len(rest),
@@ -171,7 +183,7 @@ impl Connection {
                 }
             };
             at += value.len();
-            match self.judge(way, value) {
+            match self.judge(direction, value) {
                 Verdict::Forward => passed.extend_from_slice(value),
                 Verdict::ForwardBehind(reply) => {
                     passed.extend_from_slice(reply.as_bytes());
@@ -189,9 +201,9 @@ impl Connection {
         result.map(|()| passed)
     }
 
-    fn judge(&self, way: Direction, value: &[u8]) -> Verdict {
+    fn judge(&self, direction: Direction, value: &[u8]) -> Verdict {
         let mut filter = self.filter();
-        if way == Direction::ToClient {
+        if direction == Direction::ToClient {
             return filter.reply(&self.shared, value);
         }
         let verdict = filter.request(&self.shared, value);
@@ -205,34 +217,37 @@ impl Connection {
     async fn write(
         &self,
         mut socket: WriteHalf<'_>,
-        way: Direction,
+        direction: Direction,
         mut incoming: mpsc::Receiver<Chunk>,
     ) {
         while let Some(chunk) = incoming.recv().await {
             sleep_until(chunk.due).await;
-            self.gate(way).await;
+            self.gate(direction).await;
             if self
-                .write_chunk(&mut socket, way, &chunk.bytes)
+                .write_chunk(&mut socket, direction, &chunk.bytes)
                 .await
                 .is_err()
             {
                 return;
             }
         }
-        self.gate(way).await;
+        self.gate(direction).await;
         // The other side may know of a reset of both first; then the stream has no orderly end.
-        if is_reset(&self.control.borrow(), way.opposite()) {
+        if is_reset(&self.control.borrow(), direction.opposite()) {
             return std::future::pending().await;
         }
         let _ = socket.shutdown().await;
     }
 
     /// Waits while writing is suspended.
-    async fn gate(&self, way: Direction) {
+    async fn gate(&self, direction: Direction) {
         let mut rules = self.shared.rules.subscribe();
         let mut control = self.control.subscribe();
-        until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
-        if way == Direction::ToServer {
+        until(&mut rules, |rules| {
+            !rules.switches(self.id, direction).stalled
+        })
+        .await;
+        if direction == Direction::ToServer {
             until(&mut control, |control| !control.held).await;
         }
     }
@@ -240,17 +255,17 @@ impl Connection {
     async fn write_chunk(
         &self,
         socket: &mut WriteHalf<'_>,
-        way: Direction,
+        direction: Direction,
         bytes: &[u8],
     ) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
             // Read for every piece, so that a drip can end in the middle of a chunk.
-            let drip = self.shared.rules.borrow().lane(self.id, way).drip;
+            let drip = self.shared.rules.borrow().switches(self.id, direction).drip;
             let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
             let (piece, later) = rest.split_at(size.min(rest.len()));
             socket.write_all(piece).await?;
-            self.shared.stats().count_forwarded(way, piece.len());
+            self.shared.stats().count_forwarded(direction, piece.len());
             rest = later;
             if !pause.is_zero() {
                 sleep(pause).await;
@@ -260,9 +275,9 @@ impl Connection {
     }
 }
 
-/// Returns true if the socket on which data for `way` arrives must be reset.
-fn is_reset(control: &Control, way: Direction) -> bool {
-    match way {
+/// Returns true if the socket on which data in `direction` arrives must be reset.
+fn is_reset(control: &Control, direction: Direction) -> bool {
+    match direction {
         Direction::ToServer => control.reset_client,
         Direction::ToClient => control.reset_server,
     }

@@ -56,8 +56,8 @@ impl Filter {
         shared.stats().requests += 1;
         let (dropping, concerned) = {
             let rules = shared.rules.borrow();
-            let lane = rules.lane(self.connection, Direction::ToServer);
-            (lane.drop, rules.concern(self.connection))
+            let switches = rules.switches(self.connection, Direction::ToServer);
+            (switches.drop, rules.concern(self.connection))
         };
         if dropping {
             self.hole_to_server = true;
@@ -92,9 +92,9 @@ impl Filter {
         };
         let (dropping, concerned, drop_pushes) = {
             let rules = shared.rules.borrow();
-            let lane = rules.lane(self.connection, Direction::ToClient);
+            let switches = rules.switches(self.connection, Direction::ToClient);
             let concerned = rules.concern(self.connection);
-            (lane.drop, concerned, concerned && rules.drop_pushes)
+            (switches.drop, concerned, concerned && rules.drop_pushes)
         };
         if dropping {
             self.hole_to_client = true;

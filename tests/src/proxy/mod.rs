@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use connection::{Control, serve};
 use filter::Swallow;
 use rules::Rules;
-pub use rules::{After, ProxyStats, Way};
+pub use rules::{After, Directions, ProxyStats};
 
 /// Upper limit of the time until the proxy's thread opens or closes its port on a loaded machine.
 const PORT_DEADLINE: Duration = Duration::from_secs(10);
@@ -197,8 +197,8 @@ impl ProxyHandle {
     }
 
     /// Delays everything by `delay` and keeps the order. Zero ends it.
-    pub fn delay(&self, way: Way, delay: Duration) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
+    pub fn delay(&self, directions: Directions, delay: Duration) {
+        self.rules(|rules| rules.change_switches(directions, |switches| switches.delay = delay));
     }
 
     /// Delays requests by `delay` on connections that have not subscribed to anything. Other
@@ -210,25 +210,25 @@ impl ProxyHandle {
     /// Swallows everything. The connections stay open, and neither end notices, not even a close.
     ///
     /// A TCP stream cannot have a gap: after a loss, it is reset once data would flow on it again.
-    pub fn drop_data(&self, way: Way, on: bool) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.drop = on));
+    pub fn drop_data(&self, directions: Directions, on: bool) {
+        self.rules(|rules| rules.change_switches(directions, |switches| switches.drop = on));
     }
 
     /// Applies [`ProxyHandle::drop_data`] to both directions.
     pub fn black_hole(&self, on: bool) {
-        self.drop_data(Way::Both, on);
+        self.drop_data(Directions::Both, on);
     }
 
     /// Stops reading (half-open), so that data waits in the sender's socket buffers. No data is
     /// lost: it arrives once reading resumes.
-    pub fn stop_reading(&self, way: Way, on: bool) {
-        self.rules(|rules| rules.lanes(way, |lane| lane.stalled = on));
+    pub fn stop_reading(&self, directions: Directions, on: bool) {
+        self.rules(|rules| rules.change_switches(directions, |switches| switches.stalled = on));
     }
 
     /// Forwards `bytes` at a time with pauses of `every` between them. Zero bytes end it.
-    pub fn drip(&self, way: Way, bytes: usize, every: Duration) {
+    pub fn drip(&self, directions: Directions, bytes: usize, every: Duration) {
         let drip = (bytes > 0).then_some((bytes, every));
-        self.rules(|rules| rules.lanes(way, |lane| lane.drip = drip));
+        self.rules(|rules| rules.change_switches(directions, |switches| switches.drip = drip));
     }
 
     /// Refuses new connections, as a server that is down does. Open connections continue.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The direction, or both directions, to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Directions {
     /// Requests.
     ToServer,
     /// Replies and pushes.
@@ -68,8 +68,8 @@ impl ProxyStats {
 pub(super) struct Rules {
     /// The connections to which the faults apply; all connections if `None`.
     pub(super) scope: Option<BTreeSet<u64>>,
-    pub(super) to_server: Lane,
-    pub(super) to_client: Lane,
+    pub(super) to_server: Switches,
+    pub(super) to_client: Switches,
     pub(super) drop_pushes: bool,
     /// Extra delay of requests on connections that have not subscribed.
     pub(super) unsubscribed_delay: Duration,
@@ -95,7 +95,7 @@ impl Direction {
 
 /// The switches of one direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Switches {
     pub(super) delay: Duration,
     pub(super) drop: bool,
     pub(super) stalled: bool,
@@ -109,19 +109,23 @@ impl Rules {
         scope.is_none_or(|scope| scope.contains(&connection))
     }
 
-    pub(super) fn lane(&self, connection: u64, direction: Direction) -> Lane {
+    pub(super) fn switches(&self, connection: u64, direction: Direction) -> Switches {
         match direction {
-            _ if !self.concern(connection) => Lane::default(),
+            _ if !self.concern(connection) => Switches::default(),
             Direction::ToServer => self.to_server,
             Direction::ToClient => self.to_client,
         }
     }
 
-    pub(super) fn lanes(&mut self, way: Way, change: impl Fn(&mut Lane)) {
-        if way != Way::ToClient {
+    pub(super) fn change_switches(
+        &mut self,
+        directions: Directions,
+        change: impl Fn(&mut Switches),
+    ) {
+        if directions != Directions::ToClient {
             change(&mut self.to_server);
         }
-        if way != Way::ToServer {
+        if directions != Directions::ToServer {
             change(&mut self.to_client);
         }
     }

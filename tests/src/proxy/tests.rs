@@ -80,23 +80,27 @@ impl Raw {
 }
 
 #[test]
-fn delays_each_way() {
+fn delays_apply_per_direction() {
     let (_server, proxy, mut client) = setup();
     let delay = Duration::from_millis(80);
-    for (way, least) in [
-        (Way::ToServer, delay),
-        (Way::ToClient, delay),
-        (Way::Both, 2 * delay),
+    for (directions, min) in [
+        (Directions::ToServer, delay),
+        (Directions::ToClient, delay),
+        (Directions::Both, 2 * delay),
     ] {
-        proxy.delay(way, delay);
+        proxy.delay(directions, delay);
         let start = Instant::now();
         // Both requests are delayed at the same time, not one after the other.
         client.send(&["PING"]).unwrap();
         client.send(&["PING"]).unwrap();
         client.read_reply(LONG).unwrap();
         client.read_reply(LONG).unwrap();
-        assert!(start.elapsed() >= least, "{way:?}: {:?}", start.elapsed());
-        proxy.delay(Way::Both, Duration::ZERO);
+        assert!(
+            start.elapsed() >= min,
+            "{directions:?}: {:?}",
+            start.elapsed()
+        );
+        proxy.delay(Directions::Both, Duration::ZERO);
         assert_eq!(client.cmd(&["PING"]), pong());
     }
 }
@@ -205,12 +209,12 @@ fn faults_can_be_limited_to_one_connection() {
     let connections = proxy.connections();
     assert_eq!(connections.len(), 2);
     proxy.limit_to(&connections[..1]);
-    proxy.stop_reading(Way::Both, true);
+    proxy.stop_reading(Directions::Both, true);
     silence(&mut first);
     assert_eq!(second.cmd(&["PING"]), pong());
     // Later connections are not affected either.
     assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
-    proxy.stop_reading(Way::Both, false);
+    proxy.stop_reading(Directions::Both, false);
     proxy.swallow_reply(After::Silence);
     assert_eq!(second.cmd(&["PING"]), pong());
     assert_eq!(proxy.stats().replies_swallowed, 0);

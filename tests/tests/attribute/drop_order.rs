@@ -63,7 +63,7 @@ async fn function(log: &Log, used: Value, _unused: Value, _: Value) -> Result<()
 }
 
 #[test]
-fn what_the_body_uses_goes_before_the_release() {
+fn values_of_the_body_are_dropped_before_the_release() {
     let log = Log::default();
     let call = function(
         &log,
@@ -132,7 +132,7 @@ impl Job {
 }
 
 #[test]
-fn self_goes_field_by_field() {
+fn self_is_dropped_field_by_field() {
     let job = |log: &Log| Job {
         used: log.value("used"),
         unused: log.value("unused"),
@@ -161,7 +161,7 @@ impl Boxed for Job {
 }
 
 #[test]
-fn below_async_trait_all_parameters_go_before_the_release() {
+fn below_async_trait_all_parameters_are_dropped_before_the_release() {
     let log = Log::default();
     let call = <Job as Boxed>::run(&log, log.value("unused"), log.value("wildcard"));
     on_a_store_of_its_own(call).expect("no failure");
@@ -178,7 +178,7 @@ async fn stopped(log: &Log, used: Value) -> Result<(), Error> {
 }
 
 #[test]
-fn a_stopped_body_is_dropped_where_it_stands() {
+fn a_stopped_body_is_dropped_at_its_await() {
     let log = Log::default();
     let outcome = on_a_store_of_its_own(stopped(&log, log.value("used")));
     match outcome.expect_err("a limit") {

@@ -121,7 +121,7 @@ fn the_arguments_can_be_read_back_from_the_key() {
 }
 
 #[test]
-fn what_is_cut_elsewhere_has_another_key() {
+fn differently_split_values_have_different_keys() {
     for case in CASES {
         let between = case.texts[1];
         // The same letters, cut at every occurrence of the text between the values.

@@ -24,7 +24,7 @@ async fn with_default_lease() -> Result<Duration, Error> {
 }
 
 #[test]
-fn lease_is_how_long_the_lock_lasts_without_renewal() {
+fn lease_limits_a_lock_without_renewal() {
     let (given, default) = block_on(distlock::with_manager(LockManager::in_memory(), async {
         (with_lease().await, with_default_lease().await)
     }));
@@ -58,7 +58,7 @@ fn waited(outcome: Result<(), Error>) -> Duration {
 }
 
 #[test]
-fn wait_is_how_long_a_taken_lock_is_waited_for() {
+fn wait_limits_the_time_in_the_queue() {
     block_on(async {
         let (manager, other) = two_clients("options-wait").await;
         let guard = other.lock("options:wait").acquire().await.expect("a lock");
@@ -313,7 +313,7 @@ async fn finished(locks: &LockManager) -> Result<&'static str, Error> {
 }
 
 #[test]
-fn on_lost_says_whether_the_body_goes_on() {
+fn on_lost_decides_whether_the_body_continues() {
     let went_on = AtomicBool::new(false);
     let outcome = block_on(async { cancelled(&LockManager::in_memory(), &went_on).await });
     assert!(was_shut_down(&outcome), "{outcome:?}");
@@ -404,6 +404,6 @@ async fn reexported() -> Result<&'static str, Error> {
 }
 
 #[test]
-fn crate_says_where_distlock_is() {
+fn crate_sets_the_path_of_distlock() {
     assert_eq!(block_on(reexported()).expect("a text"), "reexported");
 }

@@ -185,7 +185,7 @@ async fn deprecated(n: u8) -> Result<u8, Error> {
 }
 
 #[test]
-fn attributes_that_say_something_about_the_function() {
+fn attributes_about_the_function() {
     #[expect(deprecated)]
     let call = deprecated(1);
     returns("other:must-use:1", call, &1);

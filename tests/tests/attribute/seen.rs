@@ -65,11 +65,14 @@ pub(crate) async fn held() {
         watched.observer.clone()
     };
     let state = observer.inspect(&key).await.expect("an inspection");
-    assert!(state.holders.len() == 1, "nobody holds `{key}`: {state:?}");
+    assert!(
+        state.holders.len() == 1,
+        "no client holds `{key}`: {state:?}"
+    );
     // In its own task, because this one holds the lock and would re-enter it.
     let other = tokio::spawn(async move { observer.lock(key).try_acquire().await });
     let other = other.await.expect("no panic").expect("a working store");
-    assert!(other.is_none(), "somebody else got the lock: {other:?}");
+    assert!(other.is_none(), "another client got the lock: {other:?}");
 }
 
 /// Runs a future on a runtime of its own.

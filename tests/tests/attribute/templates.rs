@@ -246,7 +246,7 @@ fn every_placeholder() {
 }
 
 #[test]
-fn text_that_is_meant_stays_text() {
+fn literal_text_is_kept() {
     returns("templates <7> a<b>c {literal}", angle_brackets(7), &7);
     returns("{templates:1}:\"stock\":s", hash_tag(1, "s"), &"s");
     returns("{stock}:1", tag_beside_a_placeholder(1), &1);

@@ -72,7 +72,7 @@ for_each_store! {
         assert_invalid_key(&manager, "{}", "hash tag").await;
         assert_invalid_key(&manager, "{a}{b}", "hash tag").await;
         if store.is_redis() {
-            assert_eq!(store.keys(), Vec::<String>::new(), "something was asked");
+            assert_eq!(store.keys(), Vec::<String>::new(), "a command was sent");
         }
     }
 
@@ -99,7 +99,7 @@ for_each_store! {
         for key in tricky {
             let guard = manager.lock(key).acquire().await.unwrap();
             assert_eq!(guard.key(), key);
-            assert!(store.seen(key).await.holders.len() == 1);
+            assert!(store.inspect(key).await.holders.len() == 1);
             guards.push(guard);
         }
         // A hand-off names such a key correctly too.
@@ -130,7 +130,7 @@ for_each_store! {
             assert!(message.contains("`k`") && message.contains("at most 24h"), "{message}");
         }
         if store.is_redis() {
-            assert_eq!(store.keys(), Vec::<String>::new(), "something was asked");
+            assert_eq!(store.keys(), Vec::<String>::new(), "a command was sent");
         }
     }
 
@@ -178,8 +178,8 @@ for_each_store! {
         // A client name may contain spaces, because it is the last field everywhere.
         let odd = store.named("checkout 3 (blue) %s").await;
         let guard = odd.lock("k").acquire().await.unwrap();
-        let seen = store.seen("k").await;
-        assert_eq!(seen.holders[0].client, "checkout 3 (blue) %s");
+        let state = store.inspect("k").await;
+        assert_eq!(state.holders[0].client, "checkout 3 (blue) %s");
         guard.release().await.unwrap();
     }
 }

@@ -67,7 +67,7 @@ async fn a_unix_socket_is_as_good_as_a_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_starts_later_is_waited_for() {
+async fn connecting_waits_for_a_server_that_starts_later() {
     let server = RedisServer::start();
     server.kill();
     let connecting = LockManager::builder().connect_timeout(PATIENCE);

@@ -75,7 +75,7 @@ async fn drop_after(
         let ended = call.await;
         if let Some(holder) = holder {
             // The queue must become empty although the lock is still held.
-            let gone = async || fixture.seen(&key).await.queue_length == 0;
+            let gone = async || fixture.inspect(&key).await.queue_length == 0;
             eventually_async(CLEAN, gone).await;
             holder.release().await.unwrap();
         }
@@ -94,13 +94,13 @@ async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
         let mut polls = 1;
         while !drop_after(fixture, &manager, obstacle, series, polls).await {
             polls += 1;
-            assert!(polls < 50, "it never came to its end");
+            assert!(polls < 50, "it never finished");
         }
         if polls > 1 {
             return nothing_left(fixture).await;
         }
     }
-    panic!("each call came to its end in its first poll: nothing was tested");
+    panic!("each call finished in its first poll: nothing was tested");
 }
 
 async fn nothing_left(fixture: &Fixture) {
@@ -134,26 +134,26 @@ async fn wants_for_some_time(lock: &Lock, most: Duration) -> bool {
 }
 
 for_each_store! {
-    async fn after_any_number_of_polls_while_it_is_free(store) {
+    async fn dropped_after_any_number_of_polls_while_free(store) {
         drop_after_every_poll(store, Obstacle::Nothing).await;
     }
 
-    async fn after_any_number_of_polls_while_it_is_held(store) {
+    async fn dropped_after_any_number_of_polls_while_held(store) {
         drop_after_every_poll(store, Obstacle::Holder).await;
     }
 
-    async fn after_any_number_of_polls_while_it_is_handed_over(store) {
+    async fn dropped_after_any_number_of_polls_while_handed_off(store) {
         drop_after_every_poll(store, Obstacle::Release).await;
     }
 
-    async fn after_any_time_while_it_is_free(store) {
+    async fn dropped_after_any_time_while_free(store) {
         let manager = store.manager().await;
         let mut came = 0;
         for round in 0..200 {
             let lock = manager.lock(format!("k{round}"));
             came += u32::from(wants_for_some_time(&lock, ms(1)).await);
         }
-        assert!(came < 200, "none was dropped on its way");
+        assert!(came < 200, "none was dropped in flight");
         for round in 0..200 {
             store.until_free(&format!("k{round}"), CLEAN).await;
         }
@@ -161,7 +161,7 @@ for_each_store! {
     }
 
     /// The lock is released at about the time at which the next waiter gives up.
-    async fn after_any_time_while_it_is_handed_over(store) {
+    async fn dropped_after_any_time_while_handed_off(store) {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let (held, wanted) = (holder.lock("k"), waiter.lock("k").wait(PATIENCE));
         let mut came = 0;
@@ -174,13 +174,13 @@ for_each_store! {
             let wanting = wants_for_some_time(&wanted, ms(2));
             came += u32::from(tokio::join!(releasing, wanting).1);
         }
-        assert!(came < 200, "none was dropped on its way");
+        assert!(came < 200, "none was dropped in flight");
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
     }
 
     /// The same with more waiters. Their tasks are aborted.
-    async fn a_crowd_that_leaves_is_gone(store) {
+    async fn aborted_waiters_leave_the_queue(store) {
         let managers = store.managers(3).await;
         let holder = store.hold("k").await;
         let mut waiters = Vec::new();
@@ -191,13 +191,13 @@ for_each_store! {
             waiter.0.abort();
         }
         store.until_waiting("k", 0).await;
-        assert!(store.seen("k").await.holders.len() == 1);
+        assert!(store.inspect("k").await.holders.len() == 1);
         holder.release().await.unwrap();
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
     }
 
-    async fn a_run_that_is_dropped_releases(store) {
+    async fn a_dropped_run_releases(store) {
         let lock = store.manager().await.lock("k");
         let started = tokio::sync::Notify::new();
         let running = lock.run(async |_| {
@@ -214,7 +214,7 @@ for_each_store! {
     }
 
     /// A release continues after its future is dropped.
-    async fn a_release_that_is_dropped_goes_on(store) {
+    async fn a_dropped_release_is_completed(store) {
         let manager = store.manager().await;
         for round in 0..20 {
             let key = format!("k{round}");

@@ -8,7 +8,7 @@ use distlock_tests::eventually_async;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, take, until_renewed_twice};
 
 for_each_store! {
-    async fn on_a_plain_thread_with_a_waiter_behind_it(store) {
+    async fn a_drop_on_a_plain_thread_grants_to_the_waiter(store) {
         let guard = store.hold("k").await;
         let waiter = store.waiter("k").await;
         thread::spawn(move || drop(guard)).join().unwrap();
@@ -20,7 +20,7 @@ for_each_store! {
         let manager = store.manager().await;
         let (lock, running) = (manager.lock("k").wait(PATIENCE), manager.lock("running"));
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let (acquired, told) = std::sync::mpsc::channel();
+        let (acquired, acquired_rx) = std::sync::mpsc::channel();
         let (second, started) = (lock.clone(), acquired.clone());
         runtime.spawn(async move {
             let _guard = lock.acquire().await.unwrap();
@@ -36,7 +36,7 @@ for_each_store! {
             .await
         });
         for _ in 0..2 {
-            told.recv_timeout(PATIENCE).unwrap();
+            acquired_rx.recv_timeout(PATIENCE).unwrap();
         }
         runtime.spawn(async move { second.acquire().await });
         store.until_waiting("k", 1).await;
@@ -58,7 +58,7 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn in_a_panic_of_the_body_which_goes_on(store) {
+    async fn a_panic_of_the_body_is_propagated_and_releases(store) {
         let lock = store.manager().await.lock("k");
         let task = tokio::spawn(async move {
             lock.run(async |_| -> Result<u32, Error> { panic!("a reason of its own") }).await

@@ -22,7 +22,7 @@ async fn is_cancelled(locks: &LockManager) -> Result<bool, Error> {
 }
 
 /// Runs a call, and lets its grant expire before the call is polled again.
-async fn over_before_its_next_poll(
+async fn a_hold_that_ends_before_its_next_poll(
     manager: &LockManager,
     call: impl Future<Output = Result<bool, Error>>,
 ) -> Result<bool, Error> {
@@ -39,12 +39,12 @@ async fn over_before_its_next_poll(
 
 /// The call acquires the lock again.
 #[tokio::test(start_paused = true)]
-async fn a_body_never_starts_after_its_lock_is_over() {
+async fn a_body_never_starts_after_its_lock_has_ended() {
     let manager = LockManager::builder()
         .in_memory_on_current_runtime()
         .unwrap();
-    let finished = over_before_its_next_poll(&manager, finishes(&manager)).await;
-    let cancelled = over_before_its_next_poll(&manager, is_cancelled(&manager)).await;
+    let finished = a_hold_that_ends_before_its_next_poll(&manager, finishes(&manager)).await;
+    let cancelled = a_hold_that_ends_before_its_next_poll(&manager, is_cancelled(&manager)).await;
     assert!(
         finished.unwrap() && cancelled.unwrap(),
         "it ran without a lock"
@@ -58,25 +58,25 @@ for_each_store! {
         let mut scopes = Vec::new();
         for number in 0..5 {
             let guard = manager.lock(format!("k{number}")).lease(lease).acquire().await.unwrap();
-            let (entered, told) = oneshot::channel();
+            let (entered, entered_rx) = oneshot::channel();
             scopes.push(tokio::spawn(async move {
                 guard.scope(async {
                     entered.send(()).unwrap();
                     std::future::pending::<()>().await;
                 }).await;
             }));
-            told.await.unwrap();
+            entered_rx.await.unwrap();
         }
         let plain = manager.lock("plain").lease(lease).acquire().await.unwrap();
         let began = Instant::now();
         let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // A guard without a body does not wait for the bodies of other guards.
-        eventually_async(PATIENCE, async || store.seen("plain").await.holders.is_empty()).await;
+        eventually_async(PATIENCE, async || store.inspect("plain").await.holders.is_empty()).await;
         assert!(began.elapsed() < lease, "{:?}", began.elapsed());
         within(PATIENCE, ending).await.unwrap();
         assert!(began.elapsed() < 3 * lease, "{:?}", began.elapsed());
         for number in 0..5 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
         drop(plain);
         for scope in scopes {
@@ -88,7 +88,7 @@ for_each_store! {
         let manager = store.manager().await;
         let lease = Duration::from_secs(3);
         let ended = Arc::new(AtomicBool::new(false));
-        let (started, told) = oneshot::channel();
+        let (started, started_rx) = oneshot::channel();
         let lock = manager.lock("k").lease(lease);
         let flag = ended.clone();
         let body = std::thread::spawn(move || {
@@ -99,13 +99,13 @@ for_each_store! {
                 Ok::<_, Error>(())
             }))
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // After the watchdog has removed the holds that ended.
         tokio::time::sleep(lease * 2 / 5).await;
         within(PATIENCE, manager.shutdown()).await;
         assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");
-        assert_eq!(store.seen("k").await.holders, []);
+        assert_eq!(store.inspect("k").await.holders, []);
         within(PATIENCE, first).await.unwrap();
         assert!(body.join().unwrap().unwrap_err().is_lost());
     }

@@ -16,11 +16,17 @@ pub(crate) struct Room {
 impl Room {
     /// Reads, yields, and writes, so that an overlap loses an update.
     pub(crate) async fn visit(&self) {
-        assert!(!self.occupied.swap(true, Ordering::SeqCst), "two at once");
+        assert!(
+            !self.occupied.swap(true, Ordering::SeqCst),
+            "two holders at once"
+        );
         let before = self.visits.load(Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.visits.store(before + 1, Ordering::SeqCst);
-        assert!(self.occupied.swap(false, Ordering::SeqCst), "two at once");
+        assert!(
+            self.occupied.swap(false, Ordering::SeqCst),
+            "two holders at once"
+        );
     }
 
     pub(crate) fn visits(&self) -> u64 {
@@ -30,13 +36,13 @@ impl Room {
 
 for_each_store! {
     /// `run`, dropped guards, tries and short waits, concurrently.
-    async fn every_way_in_excludes_every_other(store) {
+    async fn all_kinds_of_acquires_exclude_each_other(store) {
         let turns = store.hand_offs(30, 3);
         let room = Arc::new(Room::default());
         let expected = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         for manager in store.managers(3).await {
-            for way in 0..4 {
+            for kind in 0..4 {
                 let (room, expected) = (room.clone(), expected.clone());
                 let lock = manager.lock("k").wait(PATIENCE);
                 tasks.push(tokio::spawn(async move {
@@ -46,7 +52,7 @@ for_each_store! {
                         expected.fetch_add(1, Ordering::SeqCst);
                     };
                     for _ in 0..turns {
-                        match way {
+                        match kind {
                             0 => lock.run(async |_| { visit().await; Ok::<_, Error>(()) }).await.unwrap_or_default(),
                             1 => {
                                 let _guard = lock.acquire().await.unwrap();
@@ -94,7 +100,7 @@ for_each_store! {
         let builder = store.builder().namespace(store.another_namespace());
         let elsewhere = store.connect(builder).await;
         let second = elsewhere.lock("k").try_acquire().await.unwrap();
-        assert!(second.is_some(), "the lock of another namespace was in the way");
+        assert!(second.is_some(), "the lock of another namespace conflicted");
         guard.release().await.unwrap();
         assert!(second.is_some_and(|second| second.is_held()));
     }

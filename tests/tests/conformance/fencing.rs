@@ -24,7 +24,7 @@ fn assert_rising(tokens: &[FencingToken]) {
 }
 
 for_each_store! {
-    async fn they_rise_from_hand_to_hand(store) {
+    async fn tokens_rise_with_every_hand_off(store) {
         let turns = store.hand_offs(15, 3);
         let tokens = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
@@ -48,31 +48,31 @@ for_each_store! {
         assert_rising(&tokens);
     }
 
-    async fn they_rise_over_a_holder_that_vanished(store) {
+    async fn tokens_rise_after_a_holder_vanishes(store) {
         let manager = store.manager().await;
         let before = next_token(&manager).await;
         store.vanished_holder("k", ms(300)).await;
-        let during = store.seen("k").await.last_fencing_token.unwrap();
+        let during = store.inspect("k").await.last_fencing_token.unwrap();
         let after = next_token(&manager).await;
         assert_rising(&[before, during, after]);
     }
 
-    async fn they_are_kept_by_renewal_and_re_entry(store) {
+    async fn renewal_and_re_entry_keep_the_token(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
         let token = guard.fencing_token();
         until_renewed_twice(&guard).await;
         assert_eq!(guard.fencing_token(), token);
-        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
+        assert_eq!(store.inspect("k").await.last_fencing_token, Some(token));
         let lock = manager.lock("k").wait(PATIENCE);
         let inner = guard.scope(lock.run(async |inner| Ok::<_, Error>(inner.fencing_token()))).await;
         assert_eq!(inner.unwrap(), token);
-        assert_eq!(store.seen("k").await.last_fencing_token, Some(token));
+        assert_eq!(store.inspect("k").await.last_fencing_token, Some(token));
         guard.release().await.unwrap();
-        assert!(store.seen("other").await.last_fencing_token.is_none(), "they are of one key each");
+        assert!(store.inspect("other").await.last_fencing_token.is_none(), "they are of one key each");
     }
 
-    async fn they_are_microseconds_and_fit_signed_numbers(store) {
+    async fn tokens_are_microseconds_and_fit_signed_numbers(store) {
         let before = micros_since_epoch();
         let token = next_token(&store.manager().await).await;
         let after = micros_since_epoch();
@@ -91,7 +91,7 @@ for_each_store! {
 
 for_redis! {
     /// On each way to acquire, the token exceeds a stored one that is ahead of the server's clock.
-    async fn they_rise_above_a_kept_token_that_is_ahead(fixture) {
+    async fn tokens_rise_above_a_stored_token_that_is_ahead(fixture) {
         let managers = fixture.managers(2).await;
         let ahead = micros_since_epoch() + HOUR.as_micros();
         let fence = fixture.name("fence", "k");
@@ -109,7 +109,7 @@ for_redis! {
     }
 
     /// Each way to create a token stores it for the `fence_ttl` of the client that creates it.
-    async fn they_are_remembered_for_the_fence_ttl(fixture) {
+    async fn tokens_are_stored_for_the_fence_ttl(fixture) {
         let ttl = 72 * HOUR;
         let mut managers = Vec::new();
         for _ in 0..2 {
@@ -122,7 +122,7 @@ for_redis! {
             assert!(left > ttl - 600_000 && left <= ttl + 1, "{how}: {left}");
         };
         let first = managers[0].lock("k").acquire().await.unwrap();
-        check("an ask");
+        check("an acquire");
         let waiter = fixture.queued(managers[1].lock("k")).await;
         fixture.raw().cmd(&["DEL", &fence]);
         first.release().await.unwrap();
@@ -132,13 +132,13 @@ for_redis! {
         // As after the death of the holder.
         fixture.raw().cmd(&["DEL", &fence, &fixture.name("lock", "k")]);
         let third = waiter.guard().await;
-        check("a look");
+        check("a queue check");
         drop(second);
         third.release().await.unwrap();
     }
 
     /// Every key that distlock writes has a TTL, at any time.
-    async fn no_key_lives_for_ever(fixture) {
+    async fn no_key_lives_forever(fixture) {
         let managers = fixture.managers(3).await;
         let check = |keys_at_least: usize| {
             let keys = fixture.keys();
@@ -147,7 +147,7 @@ for_redis! {
             for key in keys {
                 let left = raw.pttl(&key);
                 // -2 is a key that was removed in the meantime.
-                assert!(left > 0 || left == -2, "{key} lives for ever ({left})");
+                assert!(left > 0 || left == -2, "{key} never expires ({left})");
             }
         };
         let guard = managers[0].lock("k").acquire().await.unwrap();
@@ -178,7 +178,7 @@ for_redis! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_rise_over_a_flush_and_over_a_restart_that_forgets_everything() {
+async fn tokens_rise_after_a_flush_and_after_a_restart_without_data() {
     let fixture = Fixture::own_redis().await;
     let manager = fixture.manager().await;
     let mut tokens = vec![next_token(&manager).await];
@@ -198,7 +198,7 @@ async fn they_rise_over_a_flush_and_over_a_restart_that_forgets_everything() {
 
 /// Also during the hour in which the clock returns to its earlier time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
+async fn tokens_rise_while_the_servers_clock_steps_back_and_forth() {
     let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
     let manager = fixture.manager().await;
     let mut tokens = vec![next_token(&manager).await];
@@ -221,7 +221,7 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
 /// The limit of the promise, and the setting that moves it. The clock is ahead, the key is unused
 /// for longer than its token is stored, and the clock is then corrected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remembered() {
+async fn tokens_rise_after_a_clock_was_ahead_while_the_fence_is_stored() {
     for (fence_ttl, rises) in [(2 * HOUR, false), (72 * HOUR, true)] {
         let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
         let connecting = fixture.builder().fence_ttl(fence_ttl).connect(&fixture.url);

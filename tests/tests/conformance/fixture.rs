@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 #[cfg(distlock_inside)]
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
 };
@@ -38,7 +38,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 
 /// Changes nothing with the published library, against which these tests also run.
 #[cfg(not(distlock_inside))]
-fn lanes_at_once(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn runtime_connections_at_once(builder: LockManagerBuilder) -> LockManagerBuilder {
     builder
 }
 
@@ -170,7 +170,7 @@ impl Fixture {
             None => builder,
             Some(_) => builder.quorum(Quorum::new().max_lease(LONGEST)),
         };
-        lanes_at_once(builder.namespace(&self.namespace))
+        runtime_connections_at_once(builder.namespace(&self.namespace))
     }
 
     pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
@@ -206,26 +206,26 @@ impl Fixture {
     /// Starts a call for this lock, and returns once it is queued.
     pub(crate) async fn queued(&self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
-        let before = self.seen(&key).await.queue_length;
+        let before = self.inspect(&key).await.queue_length;
         let call = tokio::spawn(async move { lock.wait(PATIENCE).acquire().await });
         self.until_waiting(&key, before + 1).await;
         Waiter(call)
     }
 
-    pub(crate) async fn seen(&self, key: &str) -> LockState {
+    pub(crate) async fn inspect(&self, key: &str) -> LockState {
         for _ in 0..20 {
             match self.observer.inspect(key).await {
                 // The machine was too slow.
                 Err(error) if error.is_unavailable() => {}
-                seen => return seen.unwrap(),
+                state => return state.unwrap(),
             }
         }
-        panic!("{key}: no look was answered");
+        panic!("{key}: no inspection got a reply");
     }
 
     /// Waits until exactly `waiters` calls are queued for a lock.
     pub(crate) async fn until_waiting(&self, key: &str, waiters: u64) {
-        let arrived = async || self.seen(key).await.queue_length == waiters;
+        let arrived = async || self.inspect(key).await.queue_length == waiters;
         eventually_async(PATIENCE, arrived).await;
     }
 
@@ -233,8 +233,8 @@ impl Fixture {
     #[track_caller]
     pub(crate) fn until_free(&self, key: &str, within: Duration) -> impl Future<Output = ()> {
         eventually_async(within, async move || {
-            let seen = self.seen(key).await;
-            equal((seen.holders, seen.queue_length), (vec![], 0))
+            let state = self.inspect(key).await;
+            equal((state.holders, state.queue_length), (vec![], 0))
         })
     }
 
@@ -266,7 +266,7 @@ impl Fixture {
         let name = self.name("lock", key);
         let mut raw = self.raw();
         let reply = raw.cmd(&["SET", &name, &value, "PX", &ttl, "NX"]);
-        assert_eq!(reply.text(), Some("OK"), "somebody holds it");
+        assert_eq!(reply.text(), Some("OK"), "another client holds it");
     }
 
     /// Leaves a lock that stays taken for `lasts` and then expires without a release.
@@ -276,7 +276,7 @@ impl Fixture {
             let lock = manager.lock(key).min_hold(lasts);
             lock.acquire().await.unwrap().release().await.unwrap();
             manager.shutdown().await;
-            if self.seen(key).await.holders.len() == 1 {
+            if self.inspect(key).await.holders.len() == 1 {
                 return;
             }
             // The machine took longer than `lasts`.
@@ -284,7 +284,7 @@ impl Fixture {
         panic!("{key}: nothing is kept for {lasts:?}");
     }
 
-    /// Tries until a try gets a reply, because a timeout says nothing about the lock.
+    /// Tries until a try gets a reply, because a timeout proves nothing about the lock.
     pub(crate) async fn tried(&self, lock: &Lock) -> Option<LockGuard> {
         for _ in 0..20 {
             match lock.try_acquire().await {

@@ -58,12 +58,12 @@ for_redis! {
         let name = fixture.name("lock", "k");
         let mut raw = fixture.raw();
         let values: [&[&str]; 8] = [
-            &["SET", "somebody's"],
+            &["SET", "foreign"],
             &["SET", ""],
             &["SET", "42"],
             &["SET", "xyz:1 2 3 4 name"],
             &["SET", "ab:1 2 3 4 name"],
-            &["SET", "somebody's", "PX", "155555555"],
+            &["SET", "foreign", "PX", "155555555"],
             &["HSET", "field", "value"],
             &["RPUSH", "a", "b"],
         ];
@@ -83,14 +83,14 @@ for_redis! {
             assert_eq!(before, after);
             raw.cmd(&["DEL", &name]);
         }
-        assert_eq!(fixture.left_over(), Vec::<String>::new(), "somebody stands in a queue");
+        assert_eq!(fixture.left_over(), Vec::<String>::new(), "a queue is not empty");
         take(manager.lock("k")).await;
     }
 
     /// A foreign value that appears while calls wait ends their waits with an error.
-    async fn a_foreign_value_that_comes_while_calls_wait(fixture) {
+    async fn a_foreign_value_ends_waits(fixture) {
         let name = fixture.name("lock", "k");
-        for value in [["SET", "somebody's"], ["RPUSH", "somebody's"]] {
+        for value in [["SET", "foreign"], ["RPUSH", "foreign"]] {
             let guard = fixture.hold("k").await;
             let waiter = fixture.waiter("k").await;
             let mut raw = fixture.raw();
@@ -114,7 +114,7 @@ for_redis! {
         let manager = fixture.manager().await;
         let mut raw = fixture.raw();
         let values: [(&str, &[&str]); 4] = [
-            ("queue", &["SET", "somebody's"]),
+            ("queue", &["SET", "foreign"]),
             ("queue", &["RPUSH", "a"]),
             ("fence", &["RPUSH", "a"]),
             ("fence", &["SET", "not a number"]),
@@ -138,7 +138,7 @@ for_redis! {
         let mut raw = fixture.raw();
         let name = fixture.name("entry", "k");
         let guard = fixture.hold("k").await;
-        let before = spoil(&mut raw, &name, &["SET", "somebody's"]);
+        let before = spoil(&mut raw, &name, &["SET", "foreign"]);
         assert_foreign(&manager, true).await;
         assert_eq!(before, dump(&mut raw, &name));
         guard.release().await.unwrap();

@@ -25,7 +25,7 @@ for_each_store! {
         let guard = lock.acquire().await.unwrap();
         let started = Instant::now();
         while started.elapsed() < HELD * 5 / 4 {
-            assert!(other.acquire().await.is_err(), "two at once");
+            assert!(other.acquire().await.is_err(), "two holders at once");
             assert!(guard.is_held(), "lost: {:?}", guard.lost().await);
             assert!(guard.remaining() <= HELD);
         }
@@ -40,10 +40,10 @@ for_each_store! {
         let waiter = store.queued(store.manager().await.lock("k").lease(HELD)).await;
         first.release().await.unwrap();
         let guard = waiter.guard().await;
-        assert_eq!(store.seen("k").await.queue_length, 0);
+        assert_eq!(store.inspect("k").await.queue_length, 0);
         until_renewed_twice(&guard).await;
         let other = store.manager().await.lock("k");
-        assert!(store.tried(&other).await.is_none(), "two at once");
+        assert!(store.tried(&other).await.is_none(), "two holders at once");
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
@@ -152,10 +152,10 @@ for_each_store! {
         guard.release().await.unwrap();
     }
 
-    async fn a_key_that_is_only_kept_says_so(store) {
+    async fn a_key_in_its_min_hold_is_reported_as_such(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap();
-        let kept_until = async || store.seen("k").await.holders[0].kept_until;
+        let kept_until = async || store.inspect("k").await.holders[0].kept_until;
         assert_eq!(kept_until().await, None, "it is held");
         guard.release().await.unwrap();
         let until = kept_until().await.expect("it is kept");
@@ -191,6 +191,6 @@ for_each_store! {
         assert!(stopped.await.is_err());
         store.until_free("k", SOON).await;
         assert_eq!(lock.run(async |_| Ok::<_, Error>(1)).await.unwrap(), 1);
-        assert!(store.seen("k").await.holders.len() == 1, "it was freed");
+        assert!(store.inspect("k").await.holders.len() == 1, "it was freed");
     }
 }

@@ -88,10 +88,10 @@ for_redis! {
                 assert_gone(&loser.release().await.unwrap_err(), true);
             }
             // A dropped release is still in flight: the winner must keep the lock.
-            let seen = fixture.seen("k").await;
-            assert_eq!(seen.holders[0].client, "winner");
+            let state = fixture.inspect("k").await;
+            assert_eq!(state.holders[0].client, "winner");
             let third = fixture.manager().await.lock("k").wait(ms(300));
-            assert!(third.acquire().await.is_err(), "two at once");
+            assert!(third.acquire().await.is_err(), "two holders at once");
             assert!(winner.is_held());
             winner.release().await.unwrap();
         }
@@ -103,14 +103,14 @@ for_redis! {
         delete(fixture);
         let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();
         assert_gone(&loser.release().await.unwrap_err(), true);
-        let seen = fixture.seen("k").await;
-        assert_eq!(seen.holders[0].client, "winner");
+        let state = fixture.inspect("k").await;
+        assert_eq!(state.holders[0].client, "winner");
         winner.release().await.unwrap();
     }
 
-    async fn a_foreign_value_is_a_loss_and_stays_as_it_is(fixture) {
+    async fn a_foreign_value_is_a_loss_and_stays_unchanged(fixture) {
         let name = fixture.name("lock", "k");
-        for command in [["SET", "somebody's"], ["LPUSH", "somebody's"]] {
+        for command in [["SET", "foreign"], ["LPUSH", "foreign"]] {
             let mut raw = fixture.raw();
             let guard = short(fixture).await;
             raw.cmd(&["DEL", &name]);
@@ -119,7 +119,7 @@ for_redis! {
             assert_gone(&guard.release().await.unwrap_err(), true);
             assert_eq!(raw.pttl(&name), -1, "it was touched");
             match command[0] {
-                "SET" => assert_eq!(raw.get(&name).as_deref(), Some("somebody's")),
+                "SET" => assert_eq!(raw.get(&name).as_deref(), Some("foreign")),
                 _ => assert_eq!(raw.cmd(&["LLEN", &name]).int(), 1),
             }
             raw.cmd(&["DEL", &name]);

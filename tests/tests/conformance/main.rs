@@ -2,7 +2,7 @@
 //!
 //! Faults of servers, networks and processes have a suite of their own, `tests/faults`.
 
-// A test says what it expects by unwrapping it.
+// A test states its expectations by unwrapping them.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]

@@ -32,7 +32,7 @@ async fn a_wait_ends_to_the_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_renewed_for_a_night() {
+async fn a_hold_is_renewed_for_hours() {
     let started = std::time::Instant::now();
     let manager = manager();
     let guard = manager.lock("k").lease(HOUR).acquire().await.unwrap();
@@ -69,7 +69,7 @@ async fn a_hold_that_slept_too_long_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_lost_before_it_is_confirmed_says_so() {
+async fn a_lock_lost_before_its_confirmation_reports_the_loss() {
     let manager = manager();
     let first = manager.lock("k").acquire().await.unwrap();
     let second = manager.lock("k");
@@ -86,7 +86,7 @@ async fn a_lock_that_is_lost_before_it_is_confirmed_says_so() {
 
 /// A hold counts as lost a hundredth of its lease and 2 ms before the lease ends.
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_believed_for_less_than_its_lease() {
+async fn a_hold_is_valid_for_less_than_its_lease() {
     for (lease, believed) in [
         (ms(50), ms(47)),
         (ms(1_000), ms(988)),
@@ -151,7 +151,7 @@ async fn tokens_follow_the_clock() {
 }
 
 #[test]
-fn outside_of_a_runtime_it_says_what_to_do() {
+fn outside_of_a_runtime_the_panic_names_the_remedy() {
     let error = LockManager::builder()
         .in_memory_on_current_runtime()
         .unwrap_err();
@@ -163,7 +163,7 @@ fn outside_of_a_runtime_it_says_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_remembered_for_the_fence_ttl() {
+async fn a_token_is_stored_for_the_fence_ttl() {
     let minute = Duration::from_secs(60);
     for (builder, ttl) in [
         (LockManager::builder(), 2 * HOUR),

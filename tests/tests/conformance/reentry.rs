@@ -15,12 +15,12 @@ for_each_store! {
             .run(async |outer| {
                 let inner = inner.run(async |inner| {
                     assert_eq!(distlock::current().key(), "k");
-                    assert_eq!(store.seen("k").await.queue_length, 0, "it stands in the queue");
+                    assert_eq!(store.inspect("k").await.queue_length, 0, "it is queued");
                     Ok::<_, Error>(inner.fencing_token())
                 });
                 let inner = inner.await.unwrap();
                 assert!(outer.is_held(), "the inner one must not release the outer one");
-                assert!(store.seen("k").await.holders.len() == 1);
+                assert!(store.inspect("k").await.holders.len() == 1);
                 Ok::<_, Error>((outer.fencing_token(), inner))
             })
             .await
@@ -53,8 +53,8 @@ for_each_store! {
             let inner = run(manager.lock("b"), async |b| {
                 assert_eq!(distlock::current().key(), "b");
                 assert_ne!(a.fencing_token(), b.fencing_token());
-                assert!(store.seen("a").await.holders.len() == 1);
-                assert!(store.seen("b").await.holders.len() == 1, "it was not taken in the store");
+                assert!(store.inspect("a").await.holders.len() == 1);
+                assert!(store.inspect("b").await.holders.len() == 1, "it was not taken in the store");
                 // Under `b`, the call tree still holds `a`.
                 run(manager.lock("a"), async |again| again.fencing_token()).await.unwrap()
             });
@@ -66,7 +66,7 @@ for_each_store! {
     }
 
     /// The call tree has the hold, not the manager. Braces only determine the slot in a cluster.
-    async fn through_another_manager_or_with_braces_it_is_the_same_lock(store) {
+    async fn another_manager_or_braces_name_the_same_lock(store) {
         let (first, second) = (store.manager().await, store.manager().await);
         let body = run(first.lock("k"), async |outer| {
             for same in [second.lock("k"), first.lock("{k}")] {
@@ -78,13 +78,13 @@ for_each_store! {
     }
 
     /// Stores have separate locks, even with equal keys.
-    async fn not_in_another_store(store) {
+    async fn a_hold_is_not_re_entered_in_another_store(store) {
         let (here, elsewhere) = (store.manager().await, distlock::LockManager::in_memory());
         let body = run(here.lock("k"), async |outer| {
             let guard = elsewhere.lock("k").acquire().await.unwrap();
             assert_ne!(guard.fencing_token(), outer.fencing_token());
-            let seen = elsewhere.inspect("k").await.unwrap();
-            assert!(seen.holders.len() == 1);
+            let state = elsewhere.inspect("k").await.unwrap();
+            assert!(state.holders.len() == 1);
         });
         body.await.unwrap();
     }
@@ -168,17 +168,17 @@ for_each_store! {
                 *self.0.lock().unwrap() = Some(try_current().is_some_and(|held| held.key() == "k"));
             }
         }
-        let seen = std::sync::Mutex::new(None);
+        let observed = std::sync::Mutex::new(None);
         let lock = store.manager().await.lock("k").max_hold(ms(100));
         let result = lock
             .run(async |_| {
-                let _asks = AsksWhenDropped(&seen);
+                let _asks = AsksWhenDropped(&observed);
                 std::future::pending::<()>().await;
                 Ok::<_, Error>(())
             })
             .await;
         assert!(result.is_err());
-        assert_eq!(*seen.lock().unwrap(), Some(true));
+        assert_eq!(*observed.lock().unwrap(), Some(true));
     }
 }
 
@@ -190,7 +190,7 @@ for_redis! {
         let body = lock.run(async |_| {
             fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
             inner.run(async |_| Ok::<_, Error>(())).await.unwrap();
-            assert!(!fixture.raw().exists(&fixture.name("fence", "k")), "it asked");
+            assert!(!fixture.raw().exists(&fixture.name("fence", "k")), "it sent an acquire");
             assert!(fixture.raw().exists(&fixture.name("lock", "k")), "it released");
             Ok::<_, Error>(())
         });
@@ -199,7 +199,7 @@ for_redis! {
 }
 
 #[test]
-fn current_outside_says_what_to_call() {
+fn current_outside_of_a_body_names_the_remedy() {
     let panic = catch_unwind(distlock::current).unwrap_err();
     let message = panic.downcast_ref::<&str>().expect("a message");
     assert!(message.contains("distlock::try_current()"), "{message}");

@@ -51,7 +51,7 @@ for_each_store! {
         let (builder, url) = (store.builder(), store.url.clone());
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let blocking = thread::spawn(move || {
             current_thread().block_on(async {
                 let manager = builder.connect(&url).await.unwrap();
@@ -65,10 +65,10 @@ for_each_store! {
                 .await
             })
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let other = store.manager().await.lock("k").wait(ms(50));
         while other.acquire().await.is_err() {}
-        assert!(ended.load(Ordering::SeqCst), "two at once");
+        assert!(ended.load(Ordering::SeqCst), "two holders at once");
         let held = tokio::task::block_in_place(|| blocking.join().unwrap());
         assert!(held.expect("the lock was lost"));
         store.until_free("k", SOON).await;

@@ -16,7 +16,7 @@ async fn before_each_command() {
     flush(&fixture);
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     flush(&fixture);
-    assert!(fixture.seen("k").await.holders.len() == 1, "inspect");
+    assert!(fixture.inspect("k").await.holders.len() == 1, "inspect");
     // Each of several renewals reaches a server that does not know the scripts.
     for _ in 0..2 {
         flush(&fixture);
@@ -31,7 +31,7 @@ async fn before_each_command() {
     flush(&fixture);
     let guard = waiter.guard().await;
     let third = manager.lock("k").wait(ms(1_500));
-    assert!(third.acquire().await.is_err(), "two at once");
+    assert!(third.acquire().await.is_err(), "two holders at once");
     assert!(guard.is_held());
     flush(&fixture);
     guard.release().await.unwrap();
@@ -41,7 +41,7 @@ async fn before_each_command() {
 
 /// Only a queue check finds a lock that expired without a release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_a_look() {
+async fn before_a_queue_check() {
     let fixture = Fixture::own_redis().await;
     fixture.hold_elsewhere("k", "gone", PATIENCE);
     let waiter = fixture.waiter("k").await;

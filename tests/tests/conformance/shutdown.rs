@@ -16,7 +16,7 @@ fn assert_shut_down(error: &Error) {
 }
 
 for_each_store! {
-    async fn what_is_held_is_released(store) {
+    async fn held_locks_are_released(store) {
         let manager = store.manager().await;
         let mut guards = Vec::new();
         for number in 0..20 {
@@ -29,7 +29,7 @@ for_each_store! {
         assert_shut_down(&manager.ping().await.unwrap_err());
         // The locks are free at once.
         for number in 0..20 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
         for guard in guards {
             assert!(!guard.is_held());
@@ -44,7 +44,7 @@ for_each_store! {
         let lock = manager.lock("k");
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |_| {
                 let _flag = Dropped(&flag);
@@ -54,11 +54,11 @@ for_each_store! {
             })
             .await
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let other = store.manager().await.lock("k").wait(PATIENCE);
         let waiting = tokio::spawn(async move {
             let guard = other.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two at once");
+            assert!(gone.load(Ordering::SeqCst), "two holders at once");
             guard
         });
         store.until_waiting("k", 1).await;
@@ -78,7 +78,7 @@ for_each_store! {
         let lock = manager.lock("k");
         let inside = Arc::new(AtomicBool::new(true));
         let flag = inside.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |_| {
                 started.send(()).unwrap();
@@ -88,11 +88,11 @@ for_each_store! {
             })
             .await
         });
-        told.await.unwrap();
+        started_rx.await.unwrap();
         let shutting_down = tokio::spawn(async move { manager.shutdown().await });
         let lock = store.manager().await.lock("k").wait(PATIENCE);
         let guard = lock.acquire().await.unwrap();
-        assert!(!inside.load(Ordering::SeqCst), "two at once");
+        assert!(!inside.load(Ordering::SeqCst), "two holders at once");
         shutting_down.await.unwrap();
         let result = running.await.unwrap();
         assert!(matches!(result, Err(Error::Lost { body: BodyState::Completed, .. })), "{result:?}");
@@ -110,13 +110,13 @@ for_each_store! {
         for waiter in waiters {
             assert_shut_down(&within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err());
         }
-        let seen = store.seen("k").await;
-        assert_eq!(seen.queue_length, 0, "they left their places");
-        assert!(guard.is_held() && seen.holders.len() == 1, "somebody else's lock");
+        let state = store.inspect("k").await;
+        assert_eq!(state.queue_length, 0, "they left their places");
+        assert!(guard.is_held() && state.holders.len() == 1, "another client's lock");
         guard.release().await.unwrap();
     }
 
-    async fn later_calls_are_refused(store) {
+    async fn calls_after_a_shutdown_are_rejected(store) {
         let manager = store.manager().await;
         let clone = manager.clone();
         let lock = manager.lock("k");
@@ -132,7 +132,7 @@ for_each_store! {
         take(store.manager().await.lock("k")).await;
     }
 
-    async fn releases_under_way_are_finished(store) {
+    async fn a_shutdown_completes_releases_in_flight(store) {
         let manager = store.manager().await;
         let mut guards = Vec::new();
         for number in 0..100 {
@@ -141,12 +141,12 @@ for_each_store! {
         drop(guards);
         within(PATIENCE, manager.shutdown()).await;
         for number in 0..100 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holders, []);
+            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
         }
     }
 
     /// Shutdown while calls are at every stage leaves no lock.
-    async fn calls_under_way_leave_nothing(store) {
+    async fn a_shutdown_with_calls_in_flight_leaves_no_lock(store) {
         for round in 0..20_u64 {
             let manager = store.manager().await;
             let mut tasks = Vec::new();
@@ -170,7 +170,7 @@ for_each_store! {
     }
 
     /// A shutdown continues after its future is dropped.
-    async fn a_shutdown_that_is_dropped_goes_on(store) {
+    async fn a_dropped_shutdown_is_completed(store) {
         let manager = store.manager().await;
         let guard = manager.lock("k").acquire().await.unwrap();
         let task = tokio::spawn({
@@ -193,7 +193,10 @@ async fn connections_are_closed_and_no_key_is_left() {
     let elsewhere = other.lock("wanted").acquire().await.unwrap();
     let waiter = fixture.queued(manager.lock("wanted")).await;
     let connections = fixture.connections();
-    assert!(connections >= before + 4, "two each, and a lane");
+    assert!(
+        connections >= before + 4,
+        "two each, and a runtime connection"
+    );
     within(PATIENCE, manager.shutdown()).await;
     assert_shut_down(&waiter.result().await.unwrap_err());
     elsewhere.release().await.unwrap();

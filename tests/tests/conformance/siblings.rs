@@ -26,7 +26,7 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn a_branch_waits_for_its_turn_no_longer_than_it_wants(store) {
+    async fn a_branch_waits_no_longer_than_its_wait(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("k"), async |_| {
             let turn = manager.lock("k").acquire().await.unwrap();
@@ -59,12 +59,12 @@ for_each_store! {
                         panic!("{never:?}");
                     }
                     never = run(manager.lock("k"), async |_| room.visit().await) => {
-                        panic!("two at once: {never:?}");
+                        panic!("two holders at once: {never:?}");
                     }
                     () = tokio::time::sleep(ms(20)) => {}
                 }
             }
-            assert_eq!(room.visits(), 0, "somebody was inside all the time");
+            assert_eq!(room.visits(), 0, "a body was inside all the time");
             let after = run(manager.lock("k").wait(PATIENCE), async |_| room.visit().await);
             after.await.unwrap();
         });

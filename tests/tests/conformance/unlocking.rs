@@ -22,7 +22,7 @@ fn assert_revoked(error: &Error) {
 const LEASE: Duration = ms(6_000);
 
 for_each_store! {
-    async fn what_is_held_is_listed_by_its_prefix(store) {
+    async fn held_locks_are_listed_by_prefix(store) {
         let manager = store.named("lister").await;
         if store.is_proxied() {
             let error = manager.list("").await.unwrap_err();
@@ -84,33 +84,33 @@ for_each_store! {
         for name in ["first", "second client", "third"] {
             calls.push(store.queued(store.named(name).await.lock("k")).await);
         }
-        let seen = store.seen("k").await;
-        let names: Vec<_> = seen.waiters.iter().map(|waiter| waiter.client.clone()).collect();
+        let state = store.inspect("k").await;
+        let names: Vec<_> = state.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(names, ["first", "second client", "third"]);
-        for waiter in &seen.waiters {
+        for waiter in &state.waiters {
             // The servers share this machine's clock, except for the offsets in a quorum.
             let since = waiter.waiting_since.duration_since(began - ms(1_000));
             assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
             assert!(waiter.this_process);
         }
-        assert!(seen.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
-        assert_eq!(seen.holders[0].fencing_token, Some(guard.fencing_token()));
-        let json = serde_json::to_string(&seen).unwrap();
-        assert_eq!(serde_json::from_str::<LockState>(&json).unwrap(), seen, "{json}");
+        assert!(state.waiters.is_sorted_by_key(|waiter| waiter.waiting_since));
+        assert_eq!(state.holders[0].fencing_token, Some(guard.fencing_token()));
+        let json = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<LockState>(&json).unwrap(), state, "{json}");
         guard.release().await.unwrap();
         for call in calls {
             call.guard().await.release().await.unwrap();
         }
-        let seen = store.seen("k").await;
-        assert_eq!((seen.expires_in, seen.waiters), (None, vec![]));
+        let state = store.inspect("k").await;
+        assert_eq!((state.expires_in, state.waiters), (None, vec![]));
     }
 
     /// The body is stopped before the next waiter has the lock, with a higher token.
-    async fn a_body_is_stopped_when_its_lock_is_taken_away(store) {
+    async fn a_body_is_stopped_when_its_lock_is_revoked(store) {
         let lock = store.named("holder").await.lock("k").lease(LEASE);
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
-        let (started, told) = tokio::sync::oneshot::channel();
+        let (started, started_rx) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(async move {
             lock.run(async |held| {
                 let _flag = Dropped(&flag);
@@ -120,11 +120,11 @@ for_each_store! {
             })
             .await
         });
-        let token = told.await.unwrap();
+        let token = started_rx.await.unwrap();
         let next = store.manager().await.lock("k").wait(PATIENCE);
         let next = tokio::spawn(async move {
             let guard = next.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two at once");
+            assert!(gone.load(Ordering::SeqCst), "two holders at once");
             guard
         });
         store.until_waiting("k", 1).await;
@@ -169,7 +169,7 @@ for_each_store! {
     }
 
     /// Only the hold that the operator saw is revoked, not the one that follows.
-    async fn the_next_holder_keeps_it(store) {
+    async fn the_next_holder_keeps_the_lock(store) {
         for _ in 0..store.hand_offs(10, 2) {
             let holder = store.manager().await;
             let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
@@ -210,7 +210,7 @@ for_each_store! {
 
 for_redis! {
     /// A process that has exited, as far as the server and the operator know.
-    async fn what_a_dead_process_held_is_deleted_at_once(fixture) {
+    async fn locks_of_a_dead_process_are_deleted_at_once(fixture) {
         fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
         let next = fixture.waiter("k").await;
         let operator = fixture.manager().await;
@@ -227,12 +227,12 @@ for_redis! {
     /// A revocation does not shorten TTLs. A holder that is not notified holds until its safe
     /// deadline, and other clients may store the token for longer than the operator. A lock without
     /// a TTL gets the longest that its holder may set.
-    async fn what_is_taken_away_keeps_its_time(fixture) {
+    async fn a_revoked_lock_keeps_its_ttl(fixture) {
         let operator = fixture.manager().await;
         let revoke = async |key: &str| {
             let revocation = operator.revoke(key).wait(ms(1)).await.unwrap();
             assert_eq!(revocation.outcome, RevokeOutcome::Pending);
-            fixture.seen(key).await.expires_in.unwrap()
+            fixture.inspect(key).await.expires_in.unwrap()
         };
         fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
         let left = revoke("k").await;
@@ -250,7 +250,7 @@ for_redis! {
     }
 
     /// A revocation that fails leaves the lock to its holder.
-    async fn nothing_is_taken_away_past_a_foreign_fence(fixture) {
+    async fn a_foreign_fence_prevents_revocation(fixture) {
         let guard = fixture.hold("k").await;
         fixture.raw().cmd(&["SET", &fixture.name("fence", "k"), "text"]);
         let operator = fixture.manager().await;
@@ -258,7 +258,7 @@ for_redis! {
             let refused = unlock.wait(ms(1)).into_future().await.unwrap_err();
             assert!(!refused.is_busy() || refused.is_unavailable(), "{refused:?}");
         }
-        assert_eq!(fixture.seen("k").await.holders.len(), 1, "two may have it");
+        assert_eq!(fixture.inspect("k").await.holders.len(), 1, "two may have it");
         assert!(guard.is_held());
         fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
         guard.release().await.unwrap();
@@ -275,9 +275,9 @@ for_redis! {
         let channel = fixture.name("client", "").replace("{}", client);
         let token = guard.fencing_token().get();
         for message in [
-            format!("revoked {} {name}\nsomebody", token + 1),
-            format!("revoked 0 {name}\nsomebody"),
-            format!("revoked {token} {}\nsomebody", fixture.name("lock", "another")),
+            format!("revoked {} {name}\noperator", token + 1),
+            format!("revoked 0 {name}\noperator"),
+            format!("revoked {token} {}\noperator", fixture.name("lock", "another")),
             format!("revoked {token}"),
         ] {
             assert_eq!(fixture.raw().cmd(&["PUBLISH", &channel, &message]).int(), 1, "{message}");
@@ -285,16 +285,16 @@ for_redis! {
         // Pushes arrive in order.
         let other = fixture.waiter("k").await;
         assert!(guard.is_held());
-        let right = format!("revoked {token} {name}\nsomebody");
+        let right = format!("revoked {token} {name}\noperator");
         fixture.raw().cmd(&["PUBLISH", &channel, &right]);
         let error = within(PATIENCE, guard.lost()).await;
-        assert!(error.to_string().contains("revoked by somebody"), "{error}");
+        assert!(error.to_string().contains("revoked by operator"), "{error}");
         drop(guard);
         other.guard().await.release().await.unwrap();
     }
 
     /// A key of another type, or with a foreign text, is not a lock.
-    async fn what_is_foreign_is_not_listed(fixture) {
+    async fn foreign_keys_are_not_listed(fixture) {
         let guard = fixture.hold("mine").await;
         fixture.raw().cmd(&["SET", &fixture.name("lock", "foreign"), "text"]);
         fixture.raw().cmd(&["LPUSH", &fixture.name("lock", "list"), "text"]);

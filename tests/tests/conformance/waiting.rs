@@ -49,10 +49,10 @@ for_each_store! {
         let (error, _) = refusal(&second, Duration::ZERO).await;
         assert!(error.is_busy(), "{error:?}");
         assert!(started.elapsed() < 3 * LATE);
-        assert_eq!(store.seen("k").await.queue_length, 0, "a try left an entry");
+        assert_eq!(store.inspect("k").await.queue_length, 0, "a try left an entry");
         guard.release().await.unwrap();
         let guard = first.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
-        assert_eq!(store.seen("k").await.holders[0].client, "trier");
+        assert_eq!(store.inspect("k").await.holders[0].client, "trier");
         guard.release().await.unwrap();
         let again = second.lock("k").try_acquire().await.unwrap();
         assert!(again.is_some_and(|guard| guard.is_held()));
@@ -111,19 +111,19 @@ for_each_store! {
     }
 
     async fn inspecting_shows_holder_queue_and_token(store) {
-        let nothing = store.seen("k").await;
+        let nothing = store.inspect("k").await;
         assert_eq!((nothing.holders, nothing.queue_length, nothing.last_fencing_token), (vec![], 0, None));
         let holder = store.named("me").await;
         let guard = holder.lock("k").acquire().await.unwrap();
         let waiter = store.waiter("k").await;
-        let seen = store.seen("k").await;
-        assert_eq!(seen.holders[0].client, "me");
-        assert_eq!(seen.last_fencing_token, Some(guard.fencing_token()));
+        let state = store.inspect("k").await;
+        assert_eq!(state.holders[0].client, "me");
+        assert_eq!(state.last_fencing_token, Some(guard.fencing_token()));
         waiter.0.abort();
         store.until_waiting("k", 0).await;
         let token = guard.fencing_token();
         guard.release().await.unwrap();
-        let after = store.seen("k").await;
+        let after = store.inspect("k").await;
         assert_eq!((after.holders, after.last_fencing_token), (vec![], Some(token)));
     }
 }
@@ -146,7 +146,7 @@ for_redis! {
         for command in [&["DEL", &queue, &entries][..], &["DEL", &queue]] {
             raw.cmd(command);
             // A queue check, twice a second, finds the loss.
-            let back = async || fixture.seen("k").await.queue_length == 1;
+            let back = async || fixture.inspect("k").await.queue_length == 1;
             eventually_async(ms(1_000) + LATE, back).await;
         }
         holder.release().await.unwrap();
@@ -155,7 +155,7 @@ for_redis! {
     }
 
     /// The next waiter writes the lost entries key again, with a TTL.
-    async fn entries_that_are_lost_are_written_again(fixture) {
+    async fn lost_entries_are_written_again(fixture) {
         let holder = fixture.hold("k").await;
         let manager = fixture.manager().await;
         let entries = fixture.name("entry", "k");
@@ -166,7 +166,7 @@ for_redis! {
                 lock.acquire().await.unwrap().release().await.unwrap();
             }));
             fixture.until_waiting("k", number as u64 + 1).await;
-            assert!(fixture.raw().pttl(&entries) > 0, "it lives for ever");
+            assert!(fixture.raw().pttl(&entries) > 0, "it never expires");
             if number == 0 {
                 assert_eq!(fixture.raw().cmd(&["DEL", &entries]).int(), 1);
             }

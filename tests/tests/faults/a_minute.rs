@@ -13,7 +13,7 @@ use crate::kit::{Exclusion, LONG, connect, ms, until_clean};
 const TURNS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_messages_is_fair_and_goes_on() {
+async fn waiting_without_messages_is_fair() {
     const CLIENTS: usize = 4;
     const WAITERS: usize = 2;
     let server = RedisServer::start();

@@ -8,8 +8,8 @@ use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    HELD, LONG, acquire_later, assert_says, connect_patiently, lock_key, ms, ok, until_clean,
-    until_queued,
+    HELD, LONG, acquire_later, assert_message_contains, connect_patiently, lock_key, ms, ok,
+    until_clean, until_queued,
 };
 use crate::replicas::{master, replica_of};
 
@@ -125,7 +125,7 @@ pub(crate) async fn inspected(manager: &LockManager, key: &str) -> Result<(), Er
             seen => return seen.map(drop),
         }
     }
-    panic!("{key}: no look was answered");
+    panic!("{key}: no inspection got a reply");
 }
 
 /// Waits until the holder learns of a renewal. Returns an error if it learns of a loss.
@@ -234,7 +234,7 @@ async fn an_operator_needs_the_right_to_scan() {
     let operator = connect_patiently(url(server.port())).await.unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
     let error = operator.list("").await.unwrap_err();
-    assert_says(&error, &["rights", "scan"]);
+    assert_message_contains(&error, &["rights", "scan"]);
     raw.cmd(&["ACL", "SETUSER", USER, "+scan"]);
     assert_eq!(operator.list("").await.unwrap().len(), 1);
     let holds = tokio::spawn(async move { guard.lost().await });
@@ -263,9 +263,9 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     }
     for (lock, right) in kinds {
         set_user(&mut raw, &all());
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let error = lock.acquire().await.unwrap_err();
-        assert!(asked.elapsed() < LONG / 2, "waiting does not help");
+        assert!(requested_at.elapsed() < LONG / 2, "waiting does not help");
         assert_denied(&error, right);
         until_clean(&mut raw, LONG).await;
         let guard = manager.lock("k").acquire().await.unwrap();
@@ -288,12 +288,12 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
 #[track_caller]
 fn assert_denied(error: &Error, missing: &str) {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-    assert_says(error, &[missing]);
+    assert_message_contains(error, &[missing]);
 }
 
 /// The documented rights are those that are shown to suffice above.
 #[test]
-fn the_documented_line_is_this_one() {
+fn the_documented_acl_line_is_the_tested_one() {
     let page = include_str!("../../../docs/internals/storage.md");
     let (_, line) = page
         .split_once("ACL SETUSER distlock on >PASSWORD ")

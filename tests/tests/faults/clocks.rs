@@ -50,7 +50,7 @@ async fn a_forward_step_frees_the_lock_and_notifies_its_holder() {
     let stepped = Instant::now();
     within(LONG, this.guard.lost()).await;
     let delay = stepped.elapsed();
-    assert!(delay < lease / 3 + SLACK, "told after {delay:?}");
+    assert!(delay < lease / 3 + SLACK, "notified after {delay:?}");
     let next = acquired(this.waiting).await;
     let token = next.fencing_token();
     assert!(token > this.guard.fencing_token());

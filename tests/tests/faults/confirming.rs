@@ -1,6 +1,6 @@
 //! Pushed grants: a push delivers them, they are as old as the push, and short until confirmed.
 
-use distlock_tests::{After, Way, within};
+use distlock_tests::{After, Directions, within};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -13,7 +13,7 @@ async fn a_message_makes_the_hand_off_immediate() {
     // comes a second late is rejected, which may happen on a busy machine.
     for _ in 0..5 {
         let mut this = Contended::start(ms(30_000)).await;
-        this.proxy.stop_reading(Way::ToServer, true);
+        this.proxy.stop_reading(Directions::ToServer, true);
         this.guard.release().await.unwrap();
         let served = tokio::time::timeout(ms(3_000), &mut this.waiting).await;
         this.proxy.heal();
@@ -33,7 +33,7 @@ fn confirmation() -> String {
 
 /// A confirmation is repeated if its reply is lost, and counts if its reply is slow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_confirmed_over_a_bad_link() {
+async fn a_grant_is_confirmed_over_a_bad_connection() {
     for lost in [Some(After::Reset), Some(After::Silence), None] {
         // An unconfirmed grant lasts for a second, which is too short for a busy machine.
         let mut rounds = 1..=10;
@@ -48,7 +48,7 @@ async fn is_confirmed(without: Option<After>) -> bool {
     let mut this = Contended::warm(HELD).await;
     match without {
         Some(after) => this.proxy.swallow_reply_to(&confirmation(), after),
-        None => this.proxy.delay(Way::ToClient, ms(200)),
+        None => this.proxy.delay(Directions::ToClient, ms(200)),
     }
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
@@ -67,7 +67,7 @@ async fn is_confirmed(without: Option<After>) -> bool {
 async fn a_pushed_grant_is_as_old_as_its_message() {
     let (lease, slow) = (ms(5_000), ms(300));
     let mut this = Contended::warm(lease).await;
-    this.proxy.delay(Way::ToClient, slow);
+    this.proxy.delay(Directions::ToClient, slow);
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
     let remaining = guard.remaining();
@@ -92,10 +92,10 @@ async fn a_pushed_grant_is_as_old_as_its_message() {
 async fn a_hold_never_has_the_token_of_an_earlier_grant() {
     for pause in [ms(300), ms(1_400)] {
         let mut this = Contended::start(ms(5_000)).await;
-        this.proxy.stop_reading(Way::ToClient, true);
+        this.proxy.stop_reading(Directions::ToClient, true);
         this.guard.release().await.unwrap();
         tokio::time::sleep(pause).await;
-        this.proxy.stop_reading(Way::ToClient, false);
+        this.proxy.stop_reading(Directions::ToClient, false);
         let guard = acquired(this.waiting).await;
         assert_stored(&mut this.raw, &guard);
         guard.release().await.unwrap();
@@ -109,7 +109,7 @@ async fn a_confirmation_of_another_grant_is_a_loss() {
     let (lease, before_renewals) = (ms(60_000), ms(8_000));
     let mut this = Contended::warm(lease).await;
     // The grant arrives, and its confirmation is held up.
-    this.proxy.stop_reading(Way::ToServer, true);
+    this.proxy.stop_reading(Directions::ToServer, true);
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;
     // Meanwhile the server grants again: a late acquire of the same owner gets the next token.
@@ -119,7 +119,7 @@ async fn a_confirmation_of_another_grant_is_a_loss() {
     assert_ne!(value, next);
     let set = ["SET", &lock_key("k"), &next, "PX", "60000"];
     ok(&mut this.raw, &set);
-    this.proxy.stop_reading(Way::ToServer, false);
+    this.proxy.stop_reading(Directions::ToServer, false);
     let (error, confirmed) = within(before_renewals, async {
         tokio::join!(guard.lost(), guard.confirmed())
     })

@@ -9,8 +9,8 @@ use distlock_tests::{RedisServer, Resp, eventually_async};
 use tokio::runtime::Handle;
 
 use crate::kit::{
-    LONG, assert_config, assert_says, call_often, hold, kill, ms, ok, taken_once, until_clean,
-    until_served,
+    LONG, assert_config, assert_message_contains, call_often, hold, kill, ms, ok, taken_once,
+    until_clean, until_served,
 };
 
 /// Error text that makes the source panic.
@@ -20,14 +20,14 @@ const PANIC: &str = "panic";
 #[derive(Clone)]
 pub(crate) struct Vault {
     now: Arc<Mutex<Result<Credentials, String>>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Vault {
     pub(crate) fn new(user: &str, password: &str) -> Self {
         Vault {
             now: Arc::new(Mutex::new(Ok(Credentials::new(user, password)))),
-            asked: Arc::default(),
+            requests: Arc::default(),
         }
     }
 
@@ -36,8 +36,8 @@ impl Vault {
     }
 
     /// Returns how often the source was called.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
@@ -45,7 +45,7 @@ impl Vault {
         LockManager::builder().credentials_provider(move || {
             let vault = vault.clone();
             async move {
-                vault.asked.fetch_add(1, Ordering::SeqCst);
+                vault.requests.fetch_add(1, Ordering::SeqCst);
                 let now = vault.now.lock().unwrap().clone();
                 assert!(
                     !matches!(&now, Err(why) if why == PANIC),
@@ -164,7 +164,7 @@ async fn a_rotated_password_is_survived() {
 
 /// While the source fails, live connections stay, calls report the reason, and no secret is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_fails_is_asked_again() {
+async fn a_failed_credentials_source_is_retried() {
     const SEALED: &str = "the vault is sealed";
     let vault = Vault::new("app", "hunter2");
     let mut kept = Kept::start(&vault, &[("app", "hunter2")]).await;
@@ -177,12 +177,12 @@ async fn a_source_that_fails_is_asked_again() {
     let error = vault.builder().connect(&kept.server.url()).await;
     let error = error.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
-    assert_says(&error, &[SEALED]);
+    assert_message_contains(&error, &[SEALED]);
     vault.set(Ok(Credentials::new("app", "hunter2")));
     until_served(&kept.manager).await;
     vault.set(Err(SEALED));
-    let before = vault.asked();
-    eventually_async(LONG, async || vault.asked() > before + 1).await;
+    let before = vault.requests();
+    eventually_async(LONG, async || vault.requests() > before + 1).await;
     taken_once(&kept.manager, "k").await;
     kept.end().await;
 }

@@ -95,7 +95,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     .await;
     guard.release().await.unwrap();
     within(LONG, give_back(patient)).await;
-    // Either of them may have asked first.
+    // Either of them may have been queued first.
     let [first, second] = waiting.map(give_back);
     within(LONG, async { tokio::join!(first, second) }).await;
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
@@ -104,7 +104,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
 /// One call removes a bounded number of dead waiters. A queue check then continues at once, not
 /// half a second later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_look_passes_ten_thousand_dead_waiters() {
+async fn one_queue_check_skips_ten_thousand_dead_waiters() {
     const FILL: &str = "local now = redis.call('TIME')[1] * 1000000
         for i = 1, 10000 do
             local owner = string.format('%x:%d', 0xdead0000 + i, i)

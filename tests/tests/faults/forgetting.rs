@@ -13,7 +13,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushall_is_reported_and_waiters_go_on() {
+async fn flushall_is_reported_and_waiters_continue() {
     let lease = ms(9_000);
     let mut this = Contended::start(lease).await;
     let second = acquire_later(&this.holder, "k", lease, LONG);
@@ -23,7 +23,7 @@ async fn flushall_is_reported_and_waiters_go_on() {
     this.raw.cmd(&["FLUSHALL"]);
     let error = within(LONG, this.guard.lost()).await;
     let delay = flushed.elapsed();
-    assert!(delay < lease / 3 + SLACK, "told after {delay:?}");
+    assert!(delay < lease / 3 + SLACK, "notified after {delay:?}");
     assert!(error.is_lost());
     let mut turns = Vec::new();
     for waiter in waiters {
@@ -44,7 +44,7 @@ async fn flushall_is_reported_and_waiters_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_dies_without_persistence_is_found_out() {
+async fn a_restart_without_persistence_is_detected() {
     let server = RedisServer::start();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
     let lease = ms(9_000);
@@ -60,7 +60,10 @@ async fn a_server_that_dies_without_persistence_is_found_out() {
         assert!(rival.fencing_token() > guard.fencing_token());
         within(LONG, guard.lost()).await;
         let delay = back.elapsed();
-        assert!(delay < lease / 3 + ms(500) + SLACK, "told after {delay:?}");
+        assert!(
+            delay < lease / 3 + ms(500) + SLACK,
+            "notified after {delay:?}"
+        );
         last = rival.fencing_token().get();
         assert!(guard.release().await.is_err());
         assert!(rival.is_held());

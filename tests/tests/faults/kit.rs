@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason, Outage,
 };
@@ -50,7 +50,7 @@ pub(crate) fn queue_key(key: &str) -> String {
 
 /// Connects a manager that opens runtime connections for its callers from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    let builder = lanes_at_once(LockManager::builder().connect_timeout(LONG));
+    let builder = runtime_connections_at_once(LockManager::builder().connect_timeout(LONG));
     builder.connect(url).await.expect("the server is up")
 }
 
@@ -282,12 +282,12 @@ pub(crate) fn outage(error: &Error) -> Outage {
 pub(crate) fn assert_config(error: &Error, parts: &[&str]) {
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(!error.is_retryable(), "{error:?}");
-    assert_says(error, parts);
+    assert_message_contains(error, parts);
 }
 
 /// Panics unless the text of an error contains all `parts`, and no password of these tests.
 #[track_caller]
-pub(crate) fn assert_says(error: &Error, parts: &[&str]) {
+pub(crate) fn assert_message_contains(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "`{part}` is missing: {text}");
@@ -326,8 +326,8 @@ pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
     })
     .await;
     // Read before the command, because the remaining time counts from a later instant.
-    let asked = Instant::now();
-    asked + ms(u64::try_from(raw.pttl(&lock)).expect("a lock has a TTL"))
+    let requested_at = Instant::now();
+    requested_at + ms(u64::try_from(raw.pttl(&lock)).expect("a lock has a TTL"))
 }
 
 /// Waits until the manager has received every reply to its earlier commands.
@@ -367,7 +367,7 @@ impl Exclusion {
     pub(crate) fn enter(&self, token: FencingToken) -> Inside<'_> {
         assert!(
             !self.inside.swap(true, Ordering::SeqCst),
-            "two bodies at once"
+            "two bodies run at once"
         );
         let last = self.last.swap(token.get(), Ordering::SeqCst);
         assert!(last < token.get(), "token {token} after {last}");

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use distlock::{LockGuard, LockManager};
-use distlock_tests::{After, Monitor, Proxy, RedisServer, Resp, Way, eventually_async, within};
+use distlock_tests::{
+    After, Directions, Monitor, Proxy, RedisServer, Resp, eventually_async, within,
+};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -96,7 +98,7 @@ impl Late {
 
 /// The client kills the connection of the late acquire. Without that right, it releases the effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_ask_leaves_nothing() {
+async fn a_late_acquire_leaves_nothing() {
     for may_kill in [true, false] {
         let mut late = Late::new(may_kill).await;
         late.ask_and_cancel().await;
@@ -111,20 +113,20 @@ async fn a_late_ask_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_far_too_late_is_refused_by_the_script() {
+async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
     let mut late = Late::new(false).await;
     late.ask_and_cancel().await;
     // The acquire has expired by then, whatever else protects from it.
     tokio::time::sleep(ms(1_100)).await;
     let mut fences = late.server.monitor();
     late.deliver().await;
-    assert_eq!(late.asks(), 1, "the ask was to arrive late");
+    assert_eq!(late.asks(), 1, "the acquire must arrive late");
     assert_eq!(fences.count("\"SET\""), 0, "it was applied");
     until_clean(&mut late.raw, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_without_its_reply_is_not_busy_by_itself() {
+async fn an_acquire_with_a_lost_reply_is_not_busy_by_itself() {
     for after in [After::Reset, After::Silence] {
         let (server, proxy, manager) = proxied().await;
         warm(&server).await;
@@ -205,7 +207,7 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
             .count()
     };
     // The first attempt is applied. Its reply is lost with everything that follows.
-    proxy.drop_data(Way::ToClient, true);
+    proxy.drop_data(Directions::ToClient, true);
     let releasing = tokio::spawn(guard.release());
     eventually_async(LONG, async || calls() > 0).await;
     let first = expires(&mut raw, &lock_key("k"));
@@ -222,9 +224,10 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
     within(LONG, releasing).await.unwrap().unwrap();
 }
 
-/// A pushed grant is out of date if a connection delivers it after its successor has asked again.
+/// A pushed grant is out of date if a connection delivers it after its successor repeated the
+/// acquire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replaced_connection_still_delivers_costs_no_place() {
+async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
     // The old connection stays open for a second after its loss; on a slow machine a round may miss
     // it.
     for _ in 0..3 {
@@ -244,7 +247,7 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
         let old = proxy.connections();
         proxy.refuse_connections(true);
         proxy.limit_to(&old);
-        proxy.stop_reading(Way::ToClient, true);
+        proxy.stop_reading(Directions::ToClient, true);
         // Commands in flight keep the old connection open in the client.
         let asking = tokio::spawn(async move {
             loop {
@@ -263,7 +266,7 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
         until_queued(&mut raw, "k", 1).await;
         let behind = acquire_later(&near, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 2).await;
-        proxy.stop_reading(Way::ToClient, false);
+        proxy.stop_reading(Directions::ToClient, false);
         // The connection for renewals may stay.
         let remaining = || {
             let open = proxy.connections();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use distlock::{Error, LossReason};
-use distlock_tests::{Way, eventually_async, within};
+use distlock_tests::{Directions, eventually_async, within};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -12,7 +12,7 @@ use crate::kit::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_server_is_lost_before_it_lets_go() {
+async fn locks_of_a_frozen_server_are_lost_before_they_expire() {
     // The server drops the lock three seconds after the safe deadline.
     let lease = ms(30_000);
     let mut this = Contended::start(lease).await;
@@ -30,7 +30,7 @@ async fn a_frozen_server_is_lost_before_it_lets_go() {
     let error = within(lease * 2, this.guard.lost()).await;
     let lost = Instant::now();
     assert!(!this.guard.is_held() && this.guard.remaining().is_zero());
-    assert!(lost < expires, "told {:?} too late", lost - expires);
+    assert!(lost < expires, "notified {:?} too late", lost - expires);
     let (reason, _) = loss(&error);
     assert!(matches!(reason, LossReason::NotRenewed { .. }), "{error:?}");
     let (result, stopped) = within(LONG, body).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_dead_connection_is_replaced_within_the_lease() {
 async fn a_slow_reply_makes_no_hold_longer() {
     let (_server, proxy, manager) = proxied().await;
     let (lease, slow) = (ms(6_000), ms(200));
-    proxy.delay(Way::ToClient, slow);
+    proxy.delay(Directions::ToClient, slow);
     let guard = hold(&manager, "k", lease).await;
     // From here on, the proof of the hold is as old as its last reply was slow.
     let longest = lease - slow;
@@ -129,7 +129,7 @@ async fn a_deleted_lock_is_handed_on_by_its_holder() {
     // Short, so that the holder learns of the loss long before its waiter counts as dead.
     let mut this = Contended::start(ms(1_500)).await;
     // The waiter is connected and can be notified, but its queue checks do not arrive.
-    this.proxy.stop_reading(Way::ToServer, true);
+    this.proxy.stop_reading(Directions::ToServer, true);
     this.raw.cmd(&["DEL", &lock_key("k")]);
     let error = within(LONG, this.guard.lost()).await;
     assert!(error.is_lost(), "{error:?}");

@@ -4,7 +4,7 @@ use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
 
-use crate::kit::{LONG, assert_config, assert_says, hold, ms, ok, taken_once};
+use crate::kit::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
 use crate::tls::Trust;
 
 /// Long enough that only an immediate failure comes before it.
@@ -155,7 +155,7 @@ async fn credentials_and_rights() {
         ("no password", at(""), &["write the password into the URL"]),
         ("a wrong password", at(":hunter2@"), wrong),
         ("a wrong password by name", at("default:hunter2@"), wrong),
-        ("no such user", at("nobody:right@"), wrong),
+        ("no such user", at("absent:right@"), wrong),
         (
             "a password that is not asked for",
             format!("redis://:hunter2@127.0.0.1:{}", open.port()),
@@ -194,23 +194,23 @@ async fn in_the_background() {
     let lazy = LockManager::connect_lazy(&http.url()).unwrap();
     let error = lazy.lock("k").wait(LONG).acquire().await.unwrap_err();
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-    assert_says(&error, &["correct host and port"]);
+    assert_message_contains(&error, &["correct host and port"]);
 
     // This proxy also passes on data that is not RESP.
-    let way = Proxy::start_sealed(server.addr());
-    let manager = LockManager::connect(&way.url()).await.unwrap();
+    let proxy = Proxy::start_sealed(server.addr());
+    let manager = LockManager::connect(&proxy.url()).await.unwrap();
     taken_once(&manager, "k").await;
     let url = http.url();
     let port: u16 = url.rsplit(':').next().unwrap().parse().unwrap();
-    way.move_to(([127, 0, 0, 1], port).into());
-    way.reset_connections();
+    proxy.move_to(([127, 0, 0, 1], port).into());
+    proxy.reset_connections();
     eventually_async(LONG, async || {
         let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
         assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
         error.to_string().contains("HTTP/1.1 400 Bad Request")
     })
     .await;
-    way.move_to(server.addr());
+    proxy.move_to(server.addr());
     let guard = hold(&manager, "k", LONG).await;
     guard.release().await.unwrap();
 }

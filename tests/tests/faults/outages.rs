@@ -6,8 +6,8 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{
-    LONG, SLACK, acquire_later, assert_says, connect, connections, give_back, hold, kill, ms,
-    single, taken_once, until_clean, until_queued,
+    LONG, SLACK, acquire_later, assert_message_contains, connect, connections, give_back, hold,
+    kill, ms, single, taken_once, until_clean, until_queued,
 };
 
 /// Upper limit of the time by which a call may exceed its `wait`.
@@ -15,13 +15,13 @@ const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
 
 /// Acquires in vain. Returns a retryable outage after all of `wait`, and not much later.
 async fn refused_after(manager: &LockManager, lease: Duration, wait: Duration) -> Error {
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let lock = manager.lock("k").lease(lease).wait(wait);
     let error = lock.acquire().await.unwrap_err();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     assert!(took + ms(20) >= wait && took <= wait + LATE, "{took:?}");
-    assert_says(&error, &["`k`"]);
+    assert_message_contains(&error, &["`k`"]);
     error
 }
 
@@ -40,11 +40,11 @@ async fn wait_bounds_a_frozen_server() {
     assert!(error.is_unavailable(), "{error:?}");
     refused_after(&manager, ms(300), ms(800)).await;
     refused_after(&manager, lease, ms(800)).await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let tried = manager.lock("k").lease(ms(300)).try_acquire().await;
     let error = tried.unwrap_err();
     assert!(
-        error.is_unavailable() && asked.elapsed() <= LATE,
+        error.is_unavailable() && requested_at.elapsed() <= LATE,
         "{error:?}"
     );
     let (result, ended) = within(LONG, queued).await.unwrap();
@@ -59,7 +59,7 @@ async fn wait_bounds_a_frozen_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_server_is_waited_for() {
+async fn calls_wait_for_a_busy_server() {
     // Since Redis 7.0 also known as busy-reply-threshold.
     let server = RedisServer::builder().arg("--lua-time-limit", "50").start();
     let manager = connect(&server.url()).await;
@@ -71,7 +71,7 @@ async fn a_busy_server_is_waited_for() {
     // A single attempt with all its time reports the reason.
     let error = manager.lock("k").try_acquire().await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
-    assert_says(&error, &["not ready"]);
+    assert_message_contains(&error, &["not ready"]);
     let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
     raw.cmd(&["SCRIPT", "KILL"]);
     within(LONG, give_back(waiting)).await;
@@ -96,12 +96,12 @@ async fn a_server_without_room_for_connections() {
     let mut raw = server.client();
     let manager = connect(&server.url_via(&proxy)).await;
     let others = crowd(&server);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let error = LockManager::connect(&server.url()).await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
-    assert_says(&error, &["max number of clients"]);
-    assert!(asked.elapsed() <= ms(2_000) + LATE);
-    // A connected client goes on.
+    assert_message_contains(&error, &["max number of clients"]);
+    assert!(requested_at.elapsed() <= ms(2_000) + LATE);
+    // A connected client continues.
     taken_once(&manager, "k").await;
     // A client that loses its connection waits for a free one.
     proxy.refuse_connections(true);

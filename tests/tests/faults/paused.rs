@@ -20,26 +20,30 @@ async fn freeze(role: &str) -> Vec<String> {
     // The child must recognize this as a pause, not as a short delay.
     tokio::time::sleep(lease).await;
     holder.cont_process();
-    let mut said = Vec::<String>::new();
-    while !said.last().is_some_and(|line| line.starts_with("end")) {
-        said.push(holder.next_line(LONG));
+    let mut output = Vec::<String>::new();
+    while !output.last().is_some_and(|line| line.starts_with("end")) {
+        output.push(holder.next_line(LONG));
     }
     // Whatever the child did after waking up, it did not touch this hold.
     assert_stored(&mut server.client(), &guard);
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    said
+    output
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_holder_knows_before_any_io() {
+async fn a_paused_holder_notices_the_loss_before_any_io() {
     assert_eq!(freeze("guard").await, ["after false", "end lost true"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_body_is_stopped() {
-    let said = freeze("body").await;
-    assert_eq!(said, ["end lost false"], "the body went on after its loss");
+    let output = freeze("body").await;
+    assert_eq!(
+        output,
+        ["end lost false"],
+        "the body went on after its loss"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -82,7 +82,7 @@ async fn pollers_and_subscribers_share_one_queue() {
 
 /// A waiter that stops its queue checks is passed over and loses its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_that_looks_no_more_is_passed() {
+async fn a_waiter_without_queue_checks_is_skipped() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let holder = hold(&connect(&server.url()).await, "k", LONG).await;
@@ -114,7 +114,7 @@ async fn a_waiter_that_looks_no_more_is_passed() {
 /// Many locks on several servers, held and waited for at once. Each command reaches the server that
 /// has its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_are_spread_over_the_servers_behind_it() {
+async fn locks_are_spread_over_the_servers_behind_a_proxy() {
     let servers = [(); 3].map(|()| RedisServer::start());
     let proxy = Middleman::before(&servers.each_ref());
     let (first, second) = (connect(&proxy.url()).await, connect(&proxy.url()).await);
@@ -146,7 +146,7 @@ async fn locks_are_spread_over_the_servers_behind_it() {
 
 /// A proxy might have several servers behind it, and shares its connections to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_waits_for_replicas_behind_it() {
+async fn no_call_waits_for_replicas_behind_a_proxy() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let manager = connect(&proxy.url()).await;
@@ -159,7 +159,7 @@ async fn no_call_waits_for_replicas_behind_it() {
 
 /// Calls that end while the server is down cause no queue checks when it returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_left_is_no_longer_checked() {
+async fn calls_that_ended_cause_no_queue_checks() {
     let server = RedisServer::start();
     let proxy = Middleman::before(&[&server]);
     let manager = connect(&proxy.url()).await;

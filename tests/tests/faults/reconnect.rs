@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use distlock::Error;
-use distlock_tests::{RedisServer, Way, eventually_async, within};
+use distlock_tests::{Directions, RedisServer, eventually_async, within};
 
 use crate::contended::Contended;
 use crate::kit::{
@@ -69,7 +69,7 @@ async fn killed_connections_of_every_kind() {
 /// A client renews its holds at once when either of its connections is replaced, because the server
 /// may have lost them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_is_renewed_after_a_reconnect() {
+async fn held_locks_are_renewed_after_a_reconnect() {
     let (_server, mut raw, manager) = single().await;
     // Without a reconnect, this hold is renewed every ten seconds.
     let guard = hold(&manager, "k", ms(120_000)).await;
@@ -82,7 +82,7 @@ async fn what_is_held_is_renewed_after_a_reconnect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_overflowing_subscriber_is_found_by_looking() {
+async fn queue_checks_compensate_for_an_overflowing_subscriber() {
     let server = RedisServer::builder()
         .args(["--client-output-buffer-limit", "pubsub", "64kb", "0", "0"])
         .start();
@@ -91,14 +91,14 @@ async fn an_overflowing_subscriber_is_found_by_looking() {
     let waiter = waiter.array()[0].text().unwrap().split(':').next();
     let channel = format!("distlock:client:{}", waiter.unwrap());
     // More than the sockets and the limit can buffer while the client reads nothing.
-    this.proxy.stop_reading(Way::ToClient, true);
+    this.proxy.stop_reading(Directions::ToClient, true);
     let garbage = "x".repeat(1 << 20);
     let mut published = 0;
     while this.raw.cmd(&["PUBLISH", &channel, &garbage]).int() > 0 {
         published += 1;
     }
     assert!(published > 0, "no client listens to {channel}");
-    this.proxy.stop_reading(Way::ToClient, false);
+    this.proxy.stop_reading(Directions::ToClient, false);
     let released = Instant::now();
     this.guard.release().await.unwrap();
     let guard = acquired(this.waiting).await;

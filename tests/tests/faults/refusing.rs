@@ -139,7 +139,7 @@ async fn release_under_each(hands_on: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_renewed_is_lost_and_says_why() {
+async fn a_failed_renewal_loses_the_lock_and_reports_its_reason() {
     let (_server, mut raw, manager) = single().await;
     let guard = hold(&manager, "k", HELD).await;
     ok(&mut raw, &["CONFIG", "SET", "min-replicas-to-write", "1"]);

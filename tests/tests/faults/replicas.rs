@@ -6,9 +6,9 @@ use distlock::{Error, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, RedisServerBuilder, Resp, eventually_async, within};
 
 use crate::kit::{
-    LONG, SLACK, acquire_later, acquired, assert_config, assert_says, assert_stored, calls,
-    connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms, ok,
-    outage, until_clean, until_queued,
+    LONG, SLACK, acquire_later, acquired, assert_config, assert_message_contains, assert_stored,
+    calls, connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms,
+    ok, outage, until_clean, until_queued,
 };
 
 /// A command may take a tenth of it, enough for a replica on a loaded machine.
@@ -84,11 +84,11 @@ async fn connect_for(server: &RedisServer, replicas: u32) -> LockManager {
 fn assert_too_few(error: &Error, parts: &[&str]) {
     assert_eq!(outage(error), Outage::TooFewReplicas, "{error:?}");
     assert!(error.is_retryable(), "{error:?}");
-    assert_says(error, parts);
+    assert_message_contains(error, parts);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_is_at_the_replica_from_the_first_moment() {
+async fn a_held_lock_is_on_the_replica_from_the_start() {
     let mut this = Replicated::start().await;
     let (first, second) = (this.manager.clone(), connect_for(&this.master, 1).await);
     let mut copy = this.replica.client();
@@ -126,9 +126,9 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     let mut this = Replicated::start().await;
     this.replica.stop_process();
     let lock = this.manager.lock("k").lease(LEASE);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let error = lock.clone().wait(ms(1_200)).acquire().await.unwrap_err();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     let port = this.master.port().to_string();
     let parts = [
         "`k`",
@@ -154,7 +154,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_thaws_is_waited_for() {
+async fn acquires_wait_for_a_replica_that_resumes() {
     let mut this = Replicated::start().await;
     let (first, second) = (this.manager.clone(), connect_for(&this.master, 1).await);
     // A waiter that is granted the lock waits for the replica as well, and keeps its turn.
@@ -186,7 +186,7 @@ async fn a_replica_that_thaws_is_waited_for() {
 
 /// The replica freezes just after a renewal, for half a lease or forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
+async fn unacknowledged_renewals_lose_the_lock_at_the_safe_deadline() {
     for thaws in [true, false] {
         let mut this = Replicated::start().await;
         let guard = hold(&this.manager, "k", LEASE).await;
@@ -203,11 +203,11 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
             guard.release().await.unwrap();
             continue;
         }
-        // The server keeps the lock, because it goes on renewing it.
+        // The server keeps the lock, because the holder continues to renew it.
         let error = within(LONG, guard.lost()).await;
         let after = frozen.elapsed();
         assert!(!guard.is_held());
-        assert!(after < LEASE + SLACK, "believed for {after:?}");
+        assert!(after < LEASE + SLACK, "valid for {after:?}");
         let (reason, _) = loss(&error);
         assert!(
             matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("min_replicas")),
@@ -248,7 +248,7 @@ async fn one_of_two_replicas_may_be_frozen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_share_what_they_wait_for() {
+async fn concurrent_calls_share_one_wait_command() {
     let mut this = Replicated::start().await;
     this.manager
         .lock("warm")
@@ -272,7 +272,7 @@ async fn many_at_once_share_what_they_wait_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promoted_replica_has_what_was_held() {
+async fn a_promoted_replica_has_the_held_locks() {
     let mut this = Replicated::start().await;
     this.manager
         .lock("warm")
@@ -297,7 +297,7 @@ async fn a_promoted_replica_has_what_was_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_connection_that_waits_is_replaced() {
+async fn the_connection_for_acks_is_replaced() {
     let mut this = Replicated::start().await;
     let guard = hold(&this.manager, "held", LEASE).await;
     for n in 0..25 {
@@ -331,20 +331,20 @@ async fn a_frozen_server_is_distinguished_from_missing_replicas() {
 
 /// `fsync` works or fails with a clear error, depending on the server under test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_to_be_on_disk_is_there_or_an_error() {
+async fn fsync_is_acknowledged_or_an_error() {
     let server = RedisServer::builder().append_only().start();
     let mut raw = server.client();
     let builder = LockManager::builder().fsync(true);
     let manager = builder.connect(&server.url()).await.unwrap();
     let lock = manager.lock("k").lease(LEASE).wait(LONG);
     let unsupported = async |part: &str| {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let error = lock.acquire().await.unwrap_err();
-        assert!(asked.elapsed() < LONG / 2, "waiting does not help");
+        assert!(requested_at.elapsed() < LONG / 2, "waiting does not help");
         assert_eq!(outage(&error), Outage::Unsupported);
         assert!(!error.is_retryable());
         let port = server.port().to_string();
-        assert_says(&error, &[part, "`k`", "fsync", &port]);
+        assert_message_contains(&error, &[part, "`k`", "fsync", &port]);
         until_clean(&mut server.client(), LONG).await;
         // Without `fsync` the lock can be acquired.
         let lock = manager.lock("k").fsync(false);
@@ -372,7 +372,7 @@ async fn what_is_to_be_on_disk_is_there_or_an_error() {
 }
 
 #[tokio::test]
-async fn the_memory_store_has_neither() {
+async fn the_memory_store_rejects_min_replicas_and_fsync() {
     let memory = LockManager::in_memory();
     let lock = memory.lock("k");
     for lock in [lock.clone().min_replicas(1), lock.clone().fsync(true)] {
@@ -395,7 +395,7 @@ async fn the_memory_store_has_neither() {
 
 /// A lock that cannot be acknowledged for lack of a connection is released, because it was taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_acknowledged_is_given_back() {
+async fn unacknowledged_acquires_are_released() {
     let master = master();
     let _replica = replica_of(&master).await;
     let builder = LockManager::builder().max_runtime_connections(0);
@@ -437,15 +437,15 @@ fn unblock(raw: &mut Resp) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_counts_is_what_counts() {
+async fn acknowledgments_are_those_that_the_server_counts() {
     let this = Replicated::start().await;
-    what_the_server_counts_decides(&this.manager, &this.master, &this.replica).await;
+    server_side_acknowledgments_decide(&this.manager, &this.master, &this.replica).await;
 }
 
 /// The same for disks, depending on the server under test: the disks of replicas count, or the
 /// error is clear.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_fsync_the_disks_of_replicas_are_what_counts() {
+async fn with_fsync_the_disks_of_replicas_count() {
     let server = || {
         let builder = RedisServer::builder().append_only();
         builder.arg("--repl-diskless-sync-delay", "0")
@@ -457,13 +457,13 @@ async fn with_fsync_the_disks_of_replicas_are_what_counts() {
     if known.is_error() {
         let error = manager.lock("held").acquire().await.unwrap_err();
         assert_eq!(outage(&error), Outage::Unsupported);
-        return assert_says(&error, &["WAITAOF"]);
+        return assert_message_contains(&error, &["WAITAOF"]);
     }
     let replica = replica_by(server(), &master).await;
-    what_the_server_counts_decides(&manager, &master, &replica).await;
+    server_side_acknowledgments_decide(&manager, &master, &replica).await;
 }
 
-async fn what_the_server_counts_decides(
+async fn server_side_acknowledgments_decide(
     manager: &LockManager,
     master: &RedisServer,
     replica: &RedisServer,
@@ -491,5 +491,5 @@ async fn what_the_server_counts_decides(
         }
         assert!(Instant::now() < deadline, "it is held without a replica");
     };
-    assert_says(&error, &["min_replicas"]);
+    assert_message_contains(&error, &["min_replicas"]);
 }

@@ -18,24 +18,24 @@ use crate::kit::{
 };
 
 /// Number of connections of the I/O thread: one for commands, one for renewals.
-const HOME: usize = 2;
+const IO_THREAD: usize = 2;
 
-async fn connect(server: &RedisServer, lanes: usize) -> LockManager {
-    let builder = LockManager::builder().max_runtime_connections(lanes);
+async fn connect(server: &RedisServer, limit: usize) -> LockManager {
+    let builder = LockManager::builder().max_runtime_connections(limit);
     builder.connect(&server.url()).await.unwrap()
 }
 
 /// Starts a server and a manager, connected on a runtime of its own, with a test connection.
-fn owned(lanes: usize) -> (RedisServer, Resp, Runtime, LockManager) {
+fn owned(limit: usize) -> (RedisServer, Resp, Runtime, LockManager) {
     let (server, own) = (RedisServer::start(), Runtime::new().unwrap());
-    let manager = own.block_on(connect(&server, lanes));
+    let manager = own.block_on(connect(&server, limit));
     let raw = server.client();
     (server, raw, own, manager)
 }
 
 /// Acquires and releases in tasks of a runtime until it has its runtime connection, which is one
 /// more connection.
-async fn open_lane(on: &Handle, manager: &LockManager, raw: &mut Resp) {
+async fn open_runtime_connection(on: &Handle, manager: &LockManager, raw: &mut Resp) {
     let before = connections(raw);
     eventually_async(LONG, async || {
         call_often(on, manager, "warm").await;
@@ -77,7 +77,7 @@ impl Blockable {
             .await
             .unwrap();
         let other = connect(&server, 0).await;
-        open_lane(&handle, &manager, &mut raw).await;
+        open_runtime_connection(&handle, &manager, &mut raw).await;
         Blockable {
             server,
             raw,
@@ -91,9 +91,9 @@ impl Blockable {
     /// Blocks the runtime until the returned sender is dropped. Resolves when it is blocked.
     async fn block(&self) -> mpsc::Sender<()> {
         let (unblock, unblocked) = mpsc::channel::<()>();
-        let (tell, blocked) = oneshot::channel();
+        let (notify_blocked, blocked) = oneshot::channel();
         self.handle.spawn(async move {
-            tell.send(()).unwrap();
+            notify_blocked.send(()).unwrap();
             let _ = unblocked.recv();
         });
         blocked.await.unwrap();
@@ -115,16 +115,16 @@ fn each_runtime_gets_a_connection_up_to_the_limit() {
         for _ in 0..3 {
             for runtime in &runtimes {
                 own.block_on(call_often(runtime.handle(), &manager, "k"));
-                assert!(connections(&mut raw) <= 1 + HOME + limit, "{limit}");
+                assert!(connections(&mut raw) <= 1 + IO_THREAD + limit, "{limit}");
             }
         }
-        assert_eq!(connections(&mut raw), 1 + HOME + limit, "{limit}");
+        assert_eq!(connections(&mut raw), 1 + IO_THREAD + limit, "{limit}");
         // The end of a runtime makes room.
         drop(runtimes);
-        eventually(LONG, || equal(connections(&mut raw), 1 + HOME));
+        eventually(LONG, || equal(connections(&mut raw), 1 + IO_THREAD));
         if limit > 0 {
-            own.block_on(open_lane(own.handle(), &manager, &mut raw));
-            assert_eq!(connections(&mut raw), 1 + HOME + 1);
+            own.block_on(open_runtime_connection(own.handle(), &manager, &mut raw));
+            assert_eq!(connections(&mut raw), 1 + IO_THREAD + 1);
         }
         own.block_on(manager.shutdown());
         eventually(LONG, || equal(connections(&mut raw), 1));
@@ -133,9 +133,9 @@ fn each_runtime_gets_a_connection_up_to_the_limit() {
 }
 
 /// A waiter's runtime is blocked when it is granted the lock. Others get the lock, and the process
-/// keeps its other place in the queue. The blocked waiter asks again when it runs.
+/// keeps its other place in the queue. The blocked waiter acquires again when it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blocked_runtimes_grant_is_given_back() {
+async fn a_grant_to_a_blocked_runtime_is_released() {
     let lease = ms(60_000);
     let mut this = Blockable::start().await;
     let first = hold(&this.other, "k", lease).await;
@@ -165,12 +165,12 @@ async fn a_blocked_runtimes_grant_is_given_back() {
 /// The runtime is blocked while the reply to an acquire is in flight, so no call receives the
 /// grant. The I/O thread kills the runtime connection and releases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_blocked_runtime_asked_for_is_given_back() {
+async fn acquires_of_a_blocked_runtime_are_released() {
     let lease = ms(600_000);
     let mut this = Blockable::start().await;
     let before = connections(&mut this.raw);
     this.server.stop_process();
-    let asked = this.acquire(lease);
+    let acquiring = this.acquire(lease);
     // The tasks that run before the blocking one send the acquire.
     for _ in 0..20 {
         let yields = this.handle.spawn(tokio::task::yield_now());
@@ -181,11 +181,11 @@ async fn what_a_blocked_runtime_asked_for_is_given_back() {
     eventually_async(LONG, async || this.raw.exists(&lock_key("k"))).await;
     let guard = within(LONG, hold(&this.other, "k", lease)).await;
     eventually_async(LONG, async || connections(&mut this.raw) < before).await;
-    assert!(!asked.is_finished());
+    assert!(!acquiring.is_finished());
     drop(unblock);
     until_queued(&mut this.raw, "k", 1).await;
     guard.release().await.unwrap();
-    let guard = within(LONG, asked).await.unwrap();
+    let guard = within(LONG, acquiring).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&mut this.raw, LONG).await;
@@ -216,18 +216,18 @@ async fn a_blocked_runtimes_wait_ends() {
 /// The I/O thread also sends a release that was begun. No loss is reported if the server has
 /// applied it before and the blocked runtime does not read the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_blocked_runtime_gives_back_is_released() {
+async fn releases_of_a_blocked_runtime_are_completed() {
     for is_sent in [false, true] {
-        let (tell_event, events) = mpsc::channel();
-        let mut this = Blockable::observed_by(Ends(tell_event)).await;
+        let (event_sender, events) = mpsc::channel();
+        let mut this = Blockable::observed_by(Ends(event_sender)).await;
         let lock = this.manager.lock("k").label("blocked").lease(ms(600_000));
-        let (tell, held) = oneshot::channel();
-        let (go_on, goes_on) = oneshot::channel::<()>();
+        let (notify_held, held) = oneshot::channel();
+        let (resume, resumed) = oneshot::channel::<()>();
         let (unblock, unblocked) = mpsc::channel::<()>();
         let released = this.handle.spawn(async move {
             let guard = lock.acquire().await.unwrap();
-            tell.send(()).unwrap();
-            goes_on.await.unwrap();
+            notify_held.send(()).unwrap();
+            resumed.await.unwrap();
             let mut release = Box::pin(guard.release());
             assert!(futures::poll!(&mut release).is_pending());
             if is_sent {
@@ -238,7 +238,7 @@ async fn what_a_blocked_runtime_gives_back_is_released() {
             release.await
         });
         held.await.unwrap();
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         until_clean(&mut this.raw, LONG).await;
         assert_eq!(events.recv_timeout(LONG), Ok("released"), "sent: {is_sent}");
         assert!(!released.is_finished());
@@ -299,11 +299,11 @@ async fn runtimes_are_dropped_at_any_moment() {
     // Dropped holds are released long before their leases end.
     until_clean(&mut raw, ms(10_000)).await;
     call_often(&Handle::current(), &manager, "k0").await;
-    assert!(connections(&mut raw) <= 1 + HOME + 8);
+    assert!(connections(&mut raw) <= 1 + IO_THREAD + 8);
 }
 
 #[test]
-fn short_lived_runtimes_do_not_dial() {
+fn short_lived_runtimes_open_no_connection() {
     let (_server, mut raw, _own, manager) = owned(8);
     let before = accepted(&mut raw);
     for _ in 0..200 {
@@ -322,7 +322,7 @@ fn short_lived_runtimes_do_not_dial() {
 
 /// The I/O thread serves a runtime that cannot have a connection of its own.
 #[test]
-fn a_runtime_without_drivers_is_served() {
+fn a_runtime_without_drivers_can_acquire() {
     let (_server, mut raw, own, manager) = owned(8);
     let mut builder = Builder::new_multi_thread();
     let bare = builder.worker_threads(1).build().unwrap();
@@ -334,23 +334,23 @@ fn a_runtime_without_drivers_is_served() {
     let waits = manager.lock("k").wait(ms(100));
     let error = bare.block_on(waits.acquire()).unwrap_err();
     assert!(error.is_busy(), "{error:?}");
-    assert_eq!(connections(&mut raw), 1 + HOME);
+    assert_eq!(connections(&mut raw), 1 + IO_THREAD);
 }
 
 /// A runtime connection ends with the subscribed connection, because its queue places belong to a
 /// connection that the server considers dead. Another one opens soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_goes_with_the_connection_that_listens() {
+async fn a_runtime_connection_ends_with_the_subscribed_connection() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server, 8).await;
     let here = Handle::current();
-    open_lane(&here, &manager, &mut raw).await;
+    open_runtime_connection(&here, &manager, &mut raw).await;
     let before = accepted(&mut raw);
     assert_eq!(kill(&mut raw, "pubsub"), 1);
     eventually_async(LONG, async || {
         call_often(&here, &manager, "warm").await;
-        accepted(&mut raw) >= before + 2 && connections(&mut raw) == 1 + HOME + 1
+        accepted(&mut raw) >= before + 2 && connections(&mut raw) == 1 + IO_THREAD + 1
     })
     .await;
     until_clean(&mut raw, LONG).await;

@@ -5,9 +5,9 @@ use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::kit::{
-    LONG, acquire_later, assert_config, assert_says, assert_stored, connect, expiry_after_renewal,
-    give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once, until_clean, until_listening,
-    until_queued,
+    LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
+    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once,
+    until_clean, until_listening, until_queued,
 };
 
 const SERVICE: &str = Sentinels::SERVICE;
@@ -22,7 +22,7 @@ async fn until_copied(all: &Sentinels, key: &str) {
 }
 
 /// A replicated hold continues at the new primary: it is renewed, and handed off in order.
-async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
+async fn fails_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
     let (first, second) = (connect(&all.url()).await, connect(&all.url()).await);
     let old = &all.servers[0];
     // The lease outlasts the failover, and is renewed within the test.
@@ -40,12 +40,12 @@ async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_is_left_for_the_promoted_replica() {
-    goes_over(&Sentinels::start(), RedisServer::kill).await;
+async fn clients_leave_a_killed_master_for_the_promoted_replica() {
+    fails_over(&Sentinels::start(), RedisServer::kill).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_by_command_loses_nothing_that_was_copied() {
+async fn a_failover_by_command_keeps_all_replicated_locks() {
     let all = Sentinels::start();
     let ordered = |_: &RedisServer| {
         let ordered = all.sentinels[0]
@@ -53,18 +53,18 @@ async fn a_failover_by_command_loses_nothing_that_was_copied() {
             .cmd(&["SENTINEL", "FAILOVER", SERVICE]);
         assert!(!ordered.is_error(), "{ordered:?}");
     };
-    goes_over(&all, ordered).await;
+    fails_over(&all, ordered).await;
 }
 
 /// Clients leave a frozen primary. When it wakes up, it considers itself the primary for a while,
 /// and no client uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ghost_of_a_master_is_asked_for_nothing() {
+async fn a_resumed_old_master_receives_no_commands() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     let manager = connect(&all.url()).await;
     let short = hold(&manager, "short", ms(400)).await;
-    goes_over(&all, RedisServer::stop_process).await;
+    fails_over(&all, RedisServer::stop_process).await;
     // The hold could not be renewed in time, and stays lost.
     assert!(!short.is_held());
     let lost = short.release().await.unwrap_err();
@@ -82,7 +82,7 @@ async fn a_ghost_of_a_master_is_asked_for_nothing() {
 /// A connection to a frozen primary is established when it wakes up, after another server has
 /// become the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
+async fn a_connect_in_flight_does_not_end_at_an_old_master() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     old.stop_process();
@@ -98,7 +98,7 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
 /// A lock that needs the replica's acknowledgement survives its promotion. A lock without the
 /// acknowledgement was not held yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_replica_acknowledged_outlasts_a_failover() {
+async fn acknowledged_holds_survive_a_failover() {
     let all = Sentinels::start();
     let (old, replica) = (&all.servers[0], &all.servers[1]);
     let builder = LockManager::builder().min_replicas(1);
@@ -122,7 +122,7 @@ async fn what_a_replica_acknowledged_outlasts_a_failover() {
     replica.cont_process();
     let new = all.until_another(old);
     let mut raw = new.client();
-    assert_ne!(raw.get(&at), value, "the replica had heard of it");
+    assert_ne!(raw.get(&at), value, "the replica received it");
     for guard in &guards {
         assert!(guard.is_held(), "{guard:?}");
         assert_stored(&mut raw, guard);
@@ -182,7 +182,7 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     }
     let refused = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
-    assert_says(&refused, &["no sentinel of `locks` says"]);
+    assert_message_contains(&refused, &["no sentinel of `locks` says"]);
     let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
     all.sentinels.iter().for_each(RedisServer::restart);
     give_back(waiting).await;
@@ -245,7 +245,7 @@ async fn a_replica_that_takes_writes_is_no_master() {
     let refused = builder.connect(&url).await.unwrap_err();
     assert_eq!(outage(&refused), Outage::ReadOnly);
     let address = format!("redis://127.0.0.1:{}: ", replica.port());
-    assert_says(&refused, &[&address]);
+    assert_message_contains(&refused, &[&address]);
 }
 
 /// The rights in docs/operations/topologies.md suffice at a sentinel, and each of them is needed.
@@ -305,7 +305,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
 
 /// One of the two remaining sentinels is cut off or wrong, and a client cannot know which.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
+async fn disagreeing_sentinels_without_a_majority_are_not_followed() {
     let all = Sentinels::start();
     let stray = RedisServer::start();
     let manager = connect(&all.url()).await;
@@ -315,14 +315,14 @@ async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
     let refused = refused.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
     let stray_port = stray.port().to_string();
-    assert_says(&refused, &["disagree about the primary", &stray_port]);
+    assert_message_contains(&refused, &["disagree about the primary", &stray_port]);
     taken_once(&manager, "k").await;
     assert!(stray.client().keys("*").is_empty());
 }
 
 /// One sentinel has lost the service, and repeated requests do not restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_knows_nothing_is_asked_less_and_less_often() {
+async fn a_sentinel_without_the_master_is_queried_with_backoff() {
     let all = Sentinels::start();
     let forgetful = &all.sentinels[1];
     forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);

@@ -54,7 +54,7 @@ async fn run_at_once(manager: &LockManager, calls: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
+async fn calls_that_failed_in_an_outage_cost_nothing_after_it() {
     const CALLS: u64 = 20_000;
     let server = RedisServer::builder().append_only().start();
     let manager = connect(&server.url()).await;
@@ -72,10 +72,10 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
     assert!(held.is_held(), "the bystander lost its lock");
     // A command that was never sent is not undone, and no script was sent twice as unknown.
     let mut raw = server.client();
-    let asked = scripts(&mut raw);
+    let scripts_run = scripts(&mut raw);
     assert!(
-        asked < 2_000,
-        "{asked} scripts for some hundred calls, {:?} after the return",
+        scripts_run < 2_000,
+        "{scripts_run} scripts for some hundred calls, {:?} after the return",
         back.elapsed()
     );
     // Does not count the test's own two connections; the others are of two clients.
@@ -88,15 +88,19 @@ async fn calls_that_failed_in_an_outage_are_no_burden_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_frozen_server_left_unanswered_is_undone_in_order() {
+async fn unanswered_commands_of_a_frozen_server_are_undone_in_order() {
     let (server, mut raw, manager) = single().await;
     // The scripts are loaded, so that each call is one command.
     assert_eq!(try_often(&manager, "before", 200).await, 200);
     server.stop_process();
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     // The commands are sent, and their effect is unknown.
     assert_eq!(try_often(&manager, "during", 1_000).await, 0);
-    assert!(asked.elapsed() < LONG, "{:?}", asked.elapsed());
+    assert!(
+        requested_at.elapsed() < LONG,
+        "{:?}",
+        requested_at.elapsed()
+    );
     server.cont_process();
     until_served(&manager).await;
     eventually_async(LONG, async || shown(&manager, "releasing") == 0).await;
@@ -141,10 +145,10 @@ async fn twenty_thousand_callers_at_once_need_no_more_connections() {
     const CALLERS: u64 = 20_000;
     let (_server, mut raw, manager) = single().await;
     // Opens the runtime connection first.
-    let home = connections(&mut raw);
+    let at_first = connections(&mut raw);
     eventually_async(LONG, async || {
         try_often(&manager, "before", 100).await;
-        connections(&mut raw) > home
+        connections(&mut raw) > at_first
     })
     .await;
     let before = connections(&mut raw);
@@ -180,7 +184,7 @@ async fn releases_that_are_refused_delay_no_others() {
     let (_server, mut raw, manager) = single().await;
     let lease = Duration::from_secs(60);
     for n in 0..BAD {
-        raw.cmd(&["SET", &format!("distlock:queue:{{bad{n}}}"), "somebody's"]);
+        raw.cmd(&["SET", &format!("distlock:queue:{{bad{n}}}"), "foreign"]);
     }
     let mut held = Vec::new();
     for n in 0..GOOD {

@@ -6,7 +6,7 @@ use distlock::Error;
 use distlock::observer::{Event, Observer};
 use distlock_tests::{eventually_async, within};
 
-use crate::heard::heard;
+use crate::capture::captured;
 use crate::kit::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
 
 /// An observer that blocks until it is opened.
@@ -48,7 +48,7 @@ async fn a_blocking_observer_delays_no_renewal() {
             error = guard.lost() => panic!("{error}"),
             () = tokio::time::sleep(lease * 5 / 4) => {}
         }
-        assert!(gate.notes.all().is_empty(), "nothing came through");
+        assert!(gate.notes.all().is_empty(), "an event was delivered");
         assert!(guard.is_held(), "it was not renewed");
         within(LONG, guard.release()).await.unwrap();
         gate.open();
@@ -76,8 +76,11 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     gate.open();
     gate.notes.until("early", &FREE_TO_RELEASED).await;
     let count = |what: &str| {
-        let told = gate.notes.of("k");
-        told.iter().filter(|event| event.starts_with(what)).count()
+        let events = gate.notes.of("k");
+        events
+            .iter()
+            .filter(|event| event.starts_with(what))
+            .count()
     };
     let missed = || {
         let all = gate.notes.all();
@@ -87,13 +90,13 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
         });
         missed.sum::<u64>()
     };
-    eventually_async(LONG, async || count("released") == count("asking")).await;
+    eventually_async(LONG, async || count("released") == count("acquiring")).await;
     eventually_async(LONG, async || missed() > 0).await;
-    let told = count("asking");
-    assert!(0 < told && told < CALLS, "{told} of {CALLS}");
-    assert_eq!((count("acquired"), count("ended")), (told, told));
+    let delivered = count("acquiring");
+    assert!(0 < delivered && delivered < CALLS, "{delivered} of {CALLS}");
+    assert_eq!((count("acquired"), count("ended")), (delivered, delivered));
     // Two commands and four events of each call.
-    let least = 4 * (CALLS - told) as u64;
+    let least = 4 * (CALLS - delivered) as u64;
     eventually_async(LONG, async || missed() >= least).await;
     // There is room for events again.
     manager
@@ -130,10 +133,10 @@ async fn a_shutdown_waits_until_all_events_are_delivered() {
         }
         let guard = manager.lock("held").acquire().await.unwrap();
         manager.shutdown().await;
-        let told = slow.0.of("k");
-        assert_eq!(told.len(), 5 * 4, "{told:?}");
-        let told = slow.0.of("held");
-        assert!(told.contains(&"ended lost".to_owned()), "{told:?}");
+        let events = slow.0.of("k");
+        assert_eq!(events.len(), 5 * 4, "{events:?}");
+        let events = slow.0.of("held");
+        assert!(events.contains(&"ended lost".to_owned()), "{events:?}");
         drop(guard);
     }
 }
@@ -151,7 +154,7 @@ impl Observer for Clumsy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_an_observer_is_logged_once_and_stops_no_other() {
     const PANICKED: &str = "observer panicked";
-    heard();
+    captured();
     let store = Store::memory("panics");
     let notes = Arc::new(Notes::default());
     let builder = store
@@ -167,8 +170,11 @@ async fn a_panic_of_an_observer_is_logged_once_and_stops_no_other() {
             .unwrap();
         notes.until(key, &FREE_TO_RELEASED).await;
     }
-    let lines = heard().lines();
-    let lines: Vec<_> = lines.iter().filter(|line| line.says(PANICKED)).collect();
+    let lines = captured().lines();
+    let lines: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains(PANICKED))
+        .collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(lines[0].level, tracing::Level::ERROR);
 }

@@ -8,7 +8,7 @@ use distlock_tests::{eventually_async, within};
 use futures::FutureExt;
 use tracing::Level;
 
-use crate::heard::heard;
+use crate::capture::captured;
 use crate::kit::{FREE_TO_RELEASED, LONG, Store, acquires, ends, ms};
 use crate::lines::lines;
 use crate::spans::both;
@@ -61,7 +61,7 @@ async fn a_lock_that_is_handed_on() {
         let guard = holder.lock("k").acquire().await.unwrap();
         let waiting = acquires(manager.lock("k").wait(LONG));
         store.until_waiting(&holder, "k", 1).await;
-        notes.until("k", &["asking", "queued"]).await;
+        notes.until("k", &["acquiring", "queued"]).await;
         let queued = notes.until_any(|event| matches!(event, Event::Queued { .. }));
         let Event::Queued { lock, holder, .. } = queued.await else {
             unreachable!()
@@ -72,7 +72,7 @@ async fn a_lock_that_is_handed_on() {
         let guard = within(LONG, waiting).await.unwrap().unwrap();
         guard.release().await.unwrap();
         let all = [
-            "asking",
+            "acquiring",
             "queued",
             "acquired handed_off",
             "ended released",
@@ -96,9 +96,9 @@ async fn a_lock_that_is_entered_again() {
         let outer = lock.run(async |_| inner.run(async |_| Ok::<_, Error>(())).await);
         outer.await.unwrap();
         let all = [
-            "asking",
+            "acquiring",
             "acquired free",
-            "asking",
+            "acquiring",
             "acquired reentered",
             "ended released",
             "released released",
@@ -113,7 +113,7 @@ async fn failed_acquires_have_their_events() {
         let (manager, notes) = store.observed().await;
         let guard = store.manager().await.lock("k").acquire().await.unwrap();
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-        notes.until("k", &["asking", "not acquired busy"]).await;
+        notes.until("k", &["acquiring", "not acquired busy"]).await;
 
         let narrow = store.builder().max_waiters(0).add_observer(notes.clone());
         let narrow = store.connect(narrow).await;
@@ -121,9 +121,9 @@ async fn failed_acquires_have_their_events() {
         let error = lock.acquire().await.unwrap_err();
         assert!(error.is_busy(), "{error}");
         let so_far = [
-            "asking",
+            "acquiring",
             "not acquired busy",
-            "asking",
+            "acquiring",
             "not acquired queue_full",
         ];
         notes.until("k", &so_far).await;
@@ -132,9 +132,9 @@ async fn failed_acquires_have_their_events() {
         let holder = store.manager().await;
         let guard = holder.lock("dropped").acquire().await.unwrap();
         let waiting = acquires(manager.lock("dropped").wait(LONG));
-        notes.until("dropped", &["asking", "queued"]).await;
+        notes.until("dropped", &["acquiring", "queued"]).await;
         waiting.abort();
-        let all = ["asking", "queued", "not acquired cancelled"];
+        let all = ["acquiring", "queued", "not acquired cancelled"];
         notes.until("dropped", &all).await;
         guard.release().await.unwrap();
     }
@@ -143,7 +143,7 @@ async fn failed_acquires_have_their_events() {
 /// Reported as an event and as a log line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_wait_is_reported_once() {
-    heard();
+    captured();
     for store in Store::both("long") {
         let (manager, notes) = store.observed().await;
         let holder = store.named("holder").await;
@@ -151,7 +151,7 @@ async fn a_long_wait_is_reported_once() {
         let label = format!("events:{}:long", store.kind());
         let lock = manager.lock("k").label(label.clone()).wait(ms(4_000));
         assert!(lock.acquire().await.unwrap_err().is_busy());
-        let all = ["asking", "queued", "waiting long", "not acquired busy"];
+        let all = ["acquiring", "queued", "waiting long", "not acquired busy"];
         notes.until("k", &all).await;
         let long = notes.until_any(|event| matches!(event, Event::LongWait { .. }));
         let Event::LongWait { waited, holder, .. } = long.await else {
@@ -160,22 +160,28 @@ async fn a_long_wait_is_reported_once() {
         assert!(waited >= ms(2_000), "half of its wait: {waited:?}");
         assert_eq!(holder.unwrap().client, "holder");
 
-        let told = lines(&label, Level::INFO, 1).await;
-        assert_eq!(told.len(), 1, "{told:?}");
-        let line = &told[0];
-        assert!(line.says("still waiting for the lock"), "{line:?}");
+        let logged = lines(&label, Level::INFO, 1).await;
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        let line = &logged[0];
+        assert!(line.contains("still waiting for the lock"), "{line:?}");
         assert!(line.fields["holder"].contains("holder"), "{line:?}");
-        assert!(!line.fields.contains_key("key"), "nobody chose to show it");
+        assert!(
+            !line.fields.contains_key("key"),
+            "the key is not configured as visible"
+        );
         let queued = lines(&label, Level::DEBUG, 1).await;
-        assert!(queued.iter().any(|line| line.says("queued")), "{queued:?}");
+        assert!(
+            queued.iter().any(|line| line.contains("queued")),
+            "{queued:?}"
+        );
         guard.release().await.unwrap();
     }
 }
 
 /// Reported as events, and in the span of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_a_hold_ends() {
-    heard();
+async fn every_end_of_a_hold_is_reported() {
+    captured();
     for store in Store::both("ends") {
         let (manager, notes) = store.observed().await;
         let kind = store.kind();
@@ -208,11 +214,15 @@ async fn how_a_hold_ends() {
 
         let guard = manager.lock("closed").acquire().await.unwrap();
         manager.shutdown().await;
-        let told = notes.of("closed");
-        let all = ["asking", "acquired free", "lost shut_down", "ended lost"];
-        assert_eq!(told[..4], all, "all is told when the shutdown is over");
+        let events = notes.of("closed");
+        let all = ["acquiring", "acquired free", "lost shut_down", "ended lost"];
+        assert_eq!(
+            events[..4],
+            all,
+            "all events are delivered when the shutdown ends"
+        );
         drop(guard);
-        assert_eq!(notes.of("closed"), told, "an end is told once");
+        assert_eq!(notes.of("closed"), events, "an end is reported once");
     }
 }
 
@@ -224,7 +234,7 @@ async fn a_lock_that_was_deleted() {
     let guard = lock.acquire().await.unwrap();
     store.delete("k");
     within(LONG, guard.lost()).await;
-    let all = ["asking", "acquired free", "lost gone", "ended lost"];
+    let all = ["acquiring", "acquired free", "lost gone", "ended lost"];
     let lost = notes.until_any(|event| matches!(event, Event::Lost { .. }));
     let Event::Lost {
         unconfirmed_for,
@@ -254,7 +264,7 @@ async fn a_lock_that_was_deleted() {
     // The last two arrive in either order.
     let all = [
         "acquired free",
-        "asking",
+        "acquiring",
         "ended released",
         "lost gone",
         "released not_held",

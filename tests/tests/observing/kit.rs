@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::observer::{Event, Observer};
 use distlock::{Error, Lock, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, eventually_async};
@@ -21,7 +21,7 @@ pub(crate) const FREE_TO_RELEASED: [&str; 4] = ends("ended released");
 
 /// The events of a free lock and of the given end of its hold.
 pub(crate) const fn ends(end: &str) -> [&str; 4] {
-    ["asking", "acquired free", end, "released released"]
+    ["acquiring", "acquired free", end, "released released"]
 }
 
 /// An observer that records its events.
@@ -52,11 +52,11 @@ impl Notes {
         async move {
             let deadline = tokio::time::Instant::now() + LONG;
             while self.of(key) != expected {
-                let told = self.of(key);
+                let events = self.of(key);
                 let is_late = tokio::time::Instant::now() >= deadline;
                 assert!(
                     !is_late,
-                    "{caller}: of {key} was told {told:?}, not {expected:?}"
+                    "{caller}: events of {key} are {events:?}, not {expected:?}"
                 );
                 tokio::time::sleep(ms(5)).await;
             }
@@ -87,7 +87,7 @@ pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
 /// Returns an event in short form, or `None` if it is of another lock.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {
-        Event::AcquireStarted { key, .. } => (key, "asking".into()),
+        Event::AcquireStarted { key, .. } => (key, "acquiring".into()),
         Event::Queued { key, .. } => (key, "queued".into()),
         Event::LongWait { key, .. } => (key, "waiting long".into()),
         Event::Acquired { key, path, .. } => (key, format!("acquired {path}")),
@@ -128,7 +128,7 @@ impl Store {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        lanes_at_once(LockManager::builder())
+        runtime_connections_at_once(LockManager::builder())
     }
 
     pub(crate) async fn connect(&self, builder: LockManagerBuilder) -> LockManager {

@@ -6,13 +6,13 @@ use distlock::{Error, LockManager};
 use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
-use crate::heard::{Line, heard};
+use crate::capture::{Line, captured};
 use crate::kit::{LONG, Store, acquires, ms};
 
 /// Waits until a lock has `count` log lines at a level.
 pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
     let lines = || {
-        let mut lines = heard().lines_of(lock);
+        let mut lines = captured().lines_of(lock);
         lines.retain(|line| line.level == level);
         lines
     };
@@ -22,13 +22,13 @@ pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_and_its_replacement_are_logged() {
-    heard();
+    captured();
     let store = Store::redis();
     let address = format!("127.0.0.1:{}", store.server().port());
-    let told = async |level, words: &str| {
+    let logged = async |level, words: &str| {
         let lines = || {
-            let mut lines = heard().lines();
-            lines.retain(|line| line.level == level && line.says(words));
+            let mut lines = captured().lines();
+            lines.retain(|line| line.level == level && line.contains(words));
             lines.retain(|line| line.fields["store"].contains(&address));
             lines
         };
@@ -37,7 +37,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     };
     let builder = store.builder().namespace("observing");
     let manager = builder.connect_lazy(&store.url).unwrap();
-    let connected = told(Level::INFO, "connected to the lock store").await;
+    let connected = logged(Level::INFO, "connected to the lock store").await;
     assert_eq!(connected.len(), 1, "{connected:?}");
     assert!(connected[0].is("namespace", "observing"), "{connected:?}");
     // Once it has subscribed.
@@ -49,7 +49,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     let mut raw = store.server().client();
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let words = "reconnected to the lock store";
-    let replaced = told(Level::WARN, words).await;
+    let replaced = logged(Level::WARN, words).await;
     let gap = replaced[0].fields["downtime_ms"].parse::<u64>();
     gap.expect("a number");
     manager.shutdown().await;
@@ -57,7 +57,7 @@ async fn a_connection_and_its_replacement_are_logged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_lock_is_logged_with_its_new_holder() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let thief = store.named("thief").await;
@@ -79,13 +79,13 @@ async fn a_lost_lock_is_logged_with_its_new_holder() {
     line.fields["unconfirmed_ms"]
         .parse::<u64>()
         .expect("a number");
-    assert!(line.says("check what both wrote"), "{line:?}");
+    assert!(line.contains("check what both wrote"), "{line:?}");
     stolen.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let lock = manager.lock("gone:1").label("lines:gone:<n>");
@@ -95,7 +95,10 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
     let warnings = lines("lines:gone:<n>", Level::WARN, 1).await;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let line = &warnings[0];
-    assert!(line.says("lock gone after its work finished"), "{line:?}");
+    assert!(
+        line.contains("lock gone after its work finished"),
+        "{line:?}"
+    );
     for (name, value) in [("completed", "true"), ("reason", "gone"), ("key", "gone:1")] {
         assert!(line.is(name, value), "{name}: {line:?}");
     }
@@ -105,8 +108,8 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_on_one_key_is_one_line_a_minute() {
-    heard();
+async fn contention_on_one_key_is_one_line_a_minute() {
+    captured();
     let manager = LockManager::builder()
         .in_memory_on_current_runtime()
         .unwrap();
@@ -116,8 +119,8 @@ async fn a_crowd_on_one_key_is_one_line_a_minute() {
         acquires(lock.wait(Duration::from_secs(seconds)))
     };
     let waiters = || {
-        let lines = heard().lines_of("lines:crowd:<n>").into_iter();
-        let long = lines.filter(|line| line.says("still waiting for the lock"));
+        let lines = captured().lines_of("lines:crowd:<n>").into_iter();
+        let long = lines.filter(|line| line.contains("still waiting for the lock"));
         long.map(|line| line.fields["waiters"].clone())
             .collect::<Vec<_>>()
     };
@@ -134,7 +137,7 @@ async fn a_crowd_on_one_key_is_one_line_a_minute() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_wait_in_an_outage_names_the_outage() {
-    heard();
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
     let _guard = manager.lock("away").acquire().await.unwrap();
@@ -142,11 +145,11 @@ async fn a_long_wait_in_an_outage_names_the_outage() {
     let waiting = acquires(lock);
     store.until_waiting(&manager, "away", 1).await;
     store.server().kill();
-    let told = lines("lines:away", Level::INFO, 1).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let line = &told[0];
-    assert!(line.says("the lock store is unavailable"), "{line:?}");
-    assert!(!line.says("busy"), "{line:?}");
+    let logged = lines("lines:away", Level::INFO, 1).await;
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    let line = &logged[0];
+    assert!(line.contains("the lock store is unavailable"), "{line:?}");
+    assert!(!line.contains("busy"), "{line:?}");
     assert!(line.is("waiters", "1"), "{line:?}");
     assert!(line.fields.contains_key("detail"), "{line:?}");
     waiting.abort();

@@ -1,11 +1,11 @@
 //! The telemetry of locks: events, metrics, spans and log lines.
 
-// A test says what it expects by unwrapping it.
+// A test states its expectations by unwrapping them.
 #![allow(clippy::unwrap_used)]
 
+mod capture;
 mod delivery;
 mod events;
-mod heard;
 mod kit;
 mod lines;
 mod metrics;

@@ -213,7 +213,7 @@ async fn the_life_of_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_is_described() {
+async fn each_metric_is_described() {
     let recorded = recorded();
     let manager = Store::memory("described").manager().await;
     manager

@@ -10,7 +10,7 @@ fn up(connection: Connection) -> impl Fn(&Event) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away() {
+async fn an_outage_and_its_end_are_reported() {
     let store = Store::redis();
     let (manager, notes) = store.observed().await;
     let server = store.server();
@@ -36,7 +36,7 @@ async fn a_server_that_is_away() {
     let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     notes
-        .until("k", &["asking", "not acquired unavailable"])
+        .until("k", &["acquiring", "not acquired unavailable"])
         .await;
     server.restart();
     let back = notes.until_any(|event| matches!(event, Event::StoreAvailable { .. }));
@@ -58,5 +58,5 @@ async fn a_server_that_is_away() {
     let lost = lost
         .iter()
         .filter(|event| matches!(event, Event::StoreUnavailable { .. }));
-    assert_eq!(lost.count(), 1, "an outage is told of once");
+    assert_eq!(lost.count(), 1, "an outage is reported once");
 }

@@ -6,7 +6,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::heard::{Heard, Span, heard};
+use crate::capture::{Capture, Span, captured};
 use crate::kit::{LONG, Store, ms};
 
 #[distlock::distributed_lock(key = "spans:attribute:<n>", manager = locks, lease = "7s", wait = "3s")]
@@ -18,9 +18,9 @@ async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error
 
 /// Returns the spans of a lock once they have ended: of the acquisition and of the run.
 pub(crate) async fn both(lock: &str) -> (Span, Span) {
-    let spans = || heard().spans_of(lock);
+    let spans = || captured().spans_of(lock);
     eventually_async(LONG, async || {
-        spans().iter().filter(|span| span.is_over).count() == 2
+        spans().iter().filter(|span| span.has_ended).count() == 2
     })
     .await;
     let [acquire, run] = &spans()[..] else {
@@ -30,12 +30,12 @@ pub(crate) async fn both(lock: &str) -> (Span, Span) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_annotated_function() {
-    heard();
+async fn spans_of_an_annotated_function() {
+    captured();
     let store = Store::redis();
     let manager = store.manager().await;
-    let said = annotated(&manager, 7).await.unwrap();
-    assert_eq!(said, "7 in distlock.run");
+    let result = annotated(&manager, 7).await.unwrap();
+    assert_eq!(result, "7 in distlock.run");
     let (acquire, run) = both("spans:attribute:<n>").await;
     assert_eq!(
         (run.name, run.level),
@@ -53,7 +53,10 @@ async fn of_an_annotated_function() {
     for name in ["waited_ms", "held_ms", "fencing_token"] {
         run.fields[name].parse::<u64>().expect("a number");
     }
-    assert!(!run.fields.contains_key("key"), "nobody chose to show it");
+    assert!(
+        !run.fields.contains_key("key"),
+        "the key is not configured as visible"
+    );
     assert_eq!(
         (acquire.name, acquire.level),
         ("distlock.acquire", tracing::Level::DEBUG)
@@ -73,8 +76,8 @@ async fn of_an_annotated_function() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_run_that_does_not_get_its_lock() {
-    heard();
+async fn spans_of_a_run_without_its_lock() {
+    captured();
     let store = Store::memory("spans");
     let manager = store.connect(store.builder().show_keys(true)).await;
     let guard = manager.lock("busy").acquire().await.unwrap();
@@ -92,14 +95,14 @@ async fn of_a_run_that_does_not_get_its_lock() {
 
 /// On one thread, so that no other test's subscriber receives the spans.
 #[test]
-fn none_where_their_level_is_off() {
+fn spans_are_absent_below_their_level() {
     for (level, expected) in [
         (LevelFilter::WARN, 0),
         (LevelFilter::INFO, 1),
         (LevelFilter::DEBUG, 2),
     ] {
-        let heard = Heard::default();
-        let layer = heard.clone().with_filter(level);
+        let capture = Capture::default();
+        let layer = capture.clone().with_filter(level);
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {
             let runtime = tokio::runtime::Builder::new_current_thread();
@@ -110,6 +113,6 @@ fn none_where_their_level_is_off() {
                 lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
             });
         });
-        assert_eq!(heard.spans_of("spans:levels").len(), expected, "{level}");
+        assert_eq!(capture.spans_of("spans:levels").len(), expected, "{level}");
     }
 }

@@ -121,7 +121,7 @@ fn imports_form_no_cycle() {
 }
 
 #[test]
-fn folders_name_only_what_they_may() {
+fn folders_name_only_permitted_items() {
     assert_eq!(forbidden_names(&Crate::read("distlock")), [""; 0]);
 }
 

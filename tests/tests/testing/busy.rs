@@ -35,7 +35,7 @@ async fn a_busy_lock_is_waited_for_and_then_refused_with_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_wait_is_refused_at_once() {
+async fn a_try_acquire_is_rejected_at_once() {
     let shop = Inventory::new();
     shop.locks.on("inventory:7").busy(holder("worker-2"));
     let started = Instant::now();
@@ -70,7 +70,7 @@ async fn outcomes_apply_to_a_key_a_label_or_all_locks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
+async fn a_waiting_call_continues_when_the_lock_is_free() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
@@ -84,7 +84,7 @@ async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_goes_on_when_it_is_cleared() {
+async fn a_waiting_call_continues_when_the_outcome_is_cleared() {
     let shop = Inventory::new();
     for all in [false, true] {
         shop.locks.on_label(REDUCE).busy(holder("worker-2"));
@@ -111,7 +111,7 @@ async fn a_call_that_waits_goes_on_when_it_is_cleared() {
 
 /// Each call meets the first outcome that is not used up.
 #[tokio::test(start_paused = true)]
-async fn outcomes_are_met_in_order_and_as_often_as_was_said() {
+async fn outcomes_occur_in_order_and_as_often_as_set() {
     let shop = Inventory::new();
     let on = || shop.locks.on("inventory:7");
     on().once().busy(holder("first"));

@@ -9,7 +9,7 @@ use crate::service::{ms, secs};
 
 /// Each variant once, as `cargo public-api` lists them in `tests/public-api.txt`.
 #[test]
-fn there_is_one_of_each() {
+fn every_error_variant_has_a_constructor() {
     let api = include_str!("../../public-api.txt");
     let mut variants: Vec<_> = api
         .lines()
@@ -42,7 +42,7 @@ fn there_is_one_of_each() {
 
 /// An error made by the kit reads like one that a lock returns.
 #[tokio::test(start_paused = true)]
-async fn what_is_made_is_what_locks_give() {
+async fn constructed_errors_equal_those_of_locks() {
     let locks = TestLocks::new();
     let lock = locks.manager().lock("k").wait(ms(0));
     let other = holder("worker-2");

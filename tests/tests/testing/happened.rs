@@ -43,7 +43,7 @@ async fn acquisitions_are_counted_with_their_tokens() {
 
 /// A nested call of the same call tree acquires nothing.
 #[tokio::test(start_paused = true)]
-async fn what_re_enters_acquires_nothing() {
+async fn re_entry_counts_as_no_acquisition() {
     let shop = Inventory::new();
     shop.reduce_twice(7).await.unwrap();
     assert_eq!(
@@ -54,7 +54,7 @@ async fn what_re_enters_acquires_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_is_known_while_it_is_held() {
+async fn held_locks_are_reported_while_they_are_held() {
     let shop = Inventory::new();
     let look = async {
         shop.locks.wait_until_held("inventory:7").await;
@@ -74,7 +74,7 @@ async fn what_is_held_is_known_while_it_is_held() {
 
 /// A runtime that did not run has not noticed that the lease has expired.
 #[tokio::test]
-async fn what_is_not_believed_is_not_held() {
+async fn a_hold_beyond_its_safe_deadline_is_not_held() {
     let locks = TestLocks::new();
     let lock = locks.manager().lock("report").lease(ms(50));
     let guard = lock.acquire().await.unwrap();
@@ -84,7 +84,7 @@ async fn what_is_not_believed_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_assertion_says_what_is_held() {
+async fn a_failed_assertion_lists_the_held_locks() {
     let locks = TestLocks::new();
     let text = |assertion: &dyn Fn()| {
         let panic = catch_unwind(AssertUnwindSafe(assertion)).expect_err("it is not so");

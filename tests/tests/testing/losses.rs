@@ -43,7 +43,7 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_ends_before_is_not_concerned() {
+async fn a_body_that_ends_before_the_loss_is_unaffected() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
@@ -73,7 +73,7 @@ async fn a_lock_is_lost_on_command() {
 
 /// As after a `DEL`: the next holder has the lock and a higher token while the first still works.
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_is_found_by_the_next_renewal() {
+async fn a_deleted_lock_is_noticed_by_the_next_renewal() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
@@ -102,7 +102,7 @@ async fn what_was_deleted_is_found_by_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_is_found_by_the_release() {
+async fn a_deleted_lock_is_noticed_by_the_release() {
     let shop = Inventory::new();
     shop.locks
         .on("inventory:7")
@@ -114,7 +114,7 @@ async fn what_was_deleted_is_found_by_the_release() {
 
 /// The safe deadline counts from the last renewal that got a reply.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
+async fn an_unrenewed_lock_is_lost_at_its_safe_deadline() {
     let safe = LEASE - LEASE / 100 - ms(2);
     for (after, earliest, latest) in [
         (secs(0), safe, safe + ms(5)),
@@ -139,7 +139,7 @@ async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cleared_does_not_come() {
+async fn cleared_outcomes_do_not_occur() {
     let shop = Inventory::new();
     for how in [
         InjectedLoss::Gone,
@@ -167,7 +167,7 @@ async fn what_is_cleared_does_not_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_ends_at_the_limit_that_was_said() {
+async fn a_hold_ends_at_its_max_hold() {
     let shop = Inventory::new();
     shop.locks
         .on_label("report:<name>")
@@ -199,12 +199,12 @@ async fn foreign_keys_are_reported() {
     shop.locks
         .on("inventory:7")
         .once()
-        .foreign("a hash stands there");
+        .foreign("a hash is stored there");
     match shop.reduce(7, ms(1)).await.unwrap_err() {
         Error::KeyConflict { key, detail, .. } => {
             assert_eq!(
                 (&key[..], &detail[..]),
-                ("inventory:7", "a hash stands there")
+                ("inventory:7", "a hash is stored there")
             );
         }
         other => panic!("{other:?}"),
@@ -216,7 +216,7 @@ async fn foreign_keys_are_reported() {
 #[should_panic(
     expected = "lock `inventory:7` cannot be lost because it is not held; held: `inventory:8`"
 )]
-async fn what_is_not_held_cannot_be_lost() {
+async fn a_lock_without_a_holder_cannot_be_lost() {
     let shop = Inventory::new();
     let _guard = shop.locks.manager().lock("inventory:8").acquire().await;
     shop.locks.lose("inventory:7", InjectedLoss::Gone);

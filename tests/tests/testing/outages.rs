@@ -24,10 +24,10 @@ async fn an_outage_is_waited_for_and_then_an_error() {
             Error::Unavailable {
                 key,
                 waited,
-                outage: told,
+                outage: reported,
                 ..
             } => {
-                assert_eq!((key.as_deref(), *told), (Some("inventory:7"), outage));
+                assert_eq!((key.as_deref(), *reported), (Some("inventory:7"), outage));
                 assert!(is_about(*waited, WAIT), "{waited:?}");
             }
             other => panic!("{other:?}"),
@@ -54,7 +54,7 @@ async fn a_missing_right_is_an_error_at_once() {
 
 /// The body is stopped at the safe deadline, and the error says why renewals failed.
 #[tokio::test(start_paused = true)]
-async fn what_is_held_is_lost_when_an_outage_lasts() {
+async fn held_locks_are_lost_in_a_long_outage() {
     for by_label in [false, true] {
         let shop = Inventory::new();
         let set = async {
@@ -121,7 +121,7 @@ async fn a_queued_call_waits_for_the_end_of_an_outage() {
     assert!(waited >= secs(40) && waited < secs(41), "{waited:?}");
 }
 
-/// An outage that is set during a wait applies when the call asks again.
+/// An outage that is set during a wait applies when the call retries.
 #[tokio::test(start_paused = true)]
 async fn an_outage_applies_to_new_calls() {
     let shop = Inventory::new();

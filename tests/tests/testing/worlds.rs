@@ -12,7 +12,7 @@ async fn greet() -> Result<&'static str, Error> {
 
 /// Tests of one process run concurrently and use the same keys.
 #[tokio::test(start_paused = true)]
-async fn two_kits_do_not_see_each_other() {
+async fn two_test_locks_are_isolated() {
     let (one, other) = (TestLocks::new(), TestLocks::new());
     one.on("greeting").busy(holder("worker-2"));
     one.on_all().unavailable(Outage::TimedOut);
@@ -43,7 +43,7 @@ async fn two_kits_do_not_see_each_other() {
 
 /// The kit acknowledges every write, so that a function can be tested with its production options.
 #[tokio::test(start_paused = true)]
-async fn replicas_have_always_acknowledged() {
+async fn replicas_always_acknowledge() {
     let shop = Inventory::new();
     shop.book().await.unwrap();
     assert_eq!(shop.locks.acquire_count("ledger"), 1);
@@ -55,7 +55,7 @@ async fn replicas_have_always_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kit_is_made_with_settings() {
+async fn test_locks_accept_settings() {
     let locks = TestLocks::from_builder(
         LockManager::builder()
             .client_name("checkout-3")
@@ -68,7 +68,7 @@ async fn a_kit_is_made_with_settings() {
 
 #[test]
 #[should_panic(expected = "`TestLocks` could not be created")]
-fn without_a_runtime_it_says_what_it_needs() {
+fn without_a_runtime_the_panic_names_the_remedy() {
     let _locks = TestLocks::new();
 }
 

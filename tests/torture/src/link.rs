@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_tests::{After, ProxyHandle, Way};
+use distlock_tests::{After, Directions, ProxyHandle};
 
 use crate::kind::Kind;
 use crate::plan::Planned;
@@ -42,15 +42,15 @@ fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
     match fault.kind {
         Kind::CutOff => link.refuse_connections(on),
         Kind::BlackHole => link.black_hole(on),
-        Kind::DropToServer => link.drop_data(Way::ToServer, on),
-        Kind::DropToClient => link.drop_data(Way::ToClient, on),
-        Kind::HalfOpen if fault.flag => link.stop_reading(Way::Both, on),
-        Kind::HalfOpen => link.stop_reading(Way::ToServer, on),
-        Kind::Delay => link.delay(Way::Both, by),
-        Kind::DelayReplies => link.delay(Way::ToClient, by),
-        Kind::Drip => link.drip(Way::ToClient, if on { DRIP } else { 0 }, by),
+        Kind::DropToServer => link.drop_data(Directions::ToServer, on),
+        Kind::DropToClient => link.drop_data(Directions::ToClient, on),
+        Kind::HalfOpen if fault.flag => link.stop_reading(Directions::Both, on),
+        Kind::HalfOpen => link.stop_reading(Directions::ToServer, on),
+        Kind::Delay => link.delay(Directions::Both, by),
+        Kind::DelayReplies => link.delay(Directions::ToClient, by),
+        Kind::Drip => link.drip(Directions::ToClient, if on { DRIP } else { 0 }, by),
         Kind::DropPushes => link.drop_pushes(on),
-        Kind::HoldReplies => link.stop_reading(Way::ToClient, on),
+        Kind::HoldReplies => link.stop_reading(Directions::ToClient, on),
         Kind::DelayRenewals => link.delay_unsubscribed(by),
         _ => {}
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn each_topology_has_all_faults_that_it_can_have_on_all_targets() {
+    fn each_topology_has_all_its_faults_on_all_targets() {
         for topology in Topology::value_variants() {
             let planned: Vec<_> = (0..20).flat_map(|seed| all(*topology, seed)).collect();
             let of_servers: BTreeSet<_> = planned

@@ -237,7 +237,7 @@ mod tests {
 
     /// In an outage some releases were attempted, some not. Those given up are reported once.
     #[test]
-    fn a_sweep_gives_up_what_is_past_in_both_queues() {
+    fn a_sweep_gives_up_expired_releases_of_both_queues() {
         let backlog = Backlog::default();
         let many = MAX_IN_FLIGHT as Owner;
         let started: Vec<_> = (0..many + 4)

@@ -319,7 +319,7 @@ impl Acquiring {
         }
     }
 
-    /// Gives up an id whose grant cannot be proven. The call acquires with a new one.
+    /// Gives up an id with a grant that cannot be proven. The call acquires with a new one.
     pub(super) fn restart(&mut self) {
         self.in_queue = false;
         let obstacle = self.obstacle.take();

@@ -104,7 +104,7 @@ fn assert_confirms(acquisition: &mut Acquisition, now: BootInstant) {
 }
 
 #[test]
-fn a_hold_counts_from_the_send_of_the_ask_that_proved_it() {
+fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let mut acquisition = asked();
     acquisition.handle_acquire_reply(held(7), at(1_500));
     let hold_info = acquisition.hold_info().unwrap().clone();
@@ -121,7 +121,7 @@ fn a_hold_counts_from_the_send_of_the_ask_that_proved_it() {
 }
 
 #[test]
-fn a_grant_that_overtakes_the_answer_is_taken_with_it() {
+fn a_grant_that_overtakes_the_reply_is_taken_with_the_reply() {
     let mut acquisition = asked();
     acquisition.handle_grant(&grant(Some(1_005), 7), at(1_006));
     assert_eq!(acquisition.state(), AcquisitionState::Acquiring);
@@ -144,7 +144,7 @@ fn a_grant_of_unknown_age_is_proven_first() {
 }
 
 #[test]
-fn what_was_granted_is_confirmed_before_it_is_renewed() {
+fn a_grant_is_confirmed_before_it_is_renewed() {
     let mut acquisition = granted();
     let due = acquisition.poll_timeout().unwrap();
     assert!(due <= at(2_040), "{due:?}");
@@ -158,7 +158,7 @@ fn what_was_granted_is_confirmed_before_it_is_renewed() {
 }
 
 #[test]
-fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
+fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
     let mut acquisition = granted();
     assert!(!acquisition.is_confirmed());
     acquisition.confirm_now(at(2_011));
@@ -190,7 +190,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
     assert!(acquisition.poll_release() && !acquisition.poll_release());
     assert!(
         !acquisition.release(SECOND, at(2_050)),
-        "its release is under way"
+        "its release is in flight"
     );
 }
 
@@ -207,7 +207,7 @@ fn an_untaken_hold_is_no_loss() {
 }
 
 #[test]
-fn a_failed_ask_is_repeated_with_its_id() {
+fn a_failed_acquire_is_repeated_with_its_id() {
     let mut acquisition = asked();
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
     let again = acquisition.poll_retry().unwrap();
@@ -227,7 +227,7 @@ fn a_failed_ask_is_repeated_with_its_id() {
 
 /// Only an acquire that was refused, or not sent, is known to have left nothing.
 #[test]
-fn a_refusal_says_nothing_of_an_earlier_ask() {
+fn a_rejection_does_not_settle_an_earlier_acquire() {
     let timed_out = || Err(error(Outage::TimedOut));
     let unsent = || Err(error(Outage::Unreachable).unsent());
     let refusals = [
@@ -250,7 +250,7 @@ fn a_refusal_says_nothing_of_an_earlier_ask() {
 }
 
 #[test]
-fn an_answer_after_a_shutdown_makes_no_hold() {
+fn a_reply_after_a_shutdown_makes_no_hold() {
     let mut acquisition = asked();
     acquisition.handle_shutdown(at(1_001));
     acquisition.handle_acquire_reply(held(7), at(1_002));
@@ -261,7 +261,7 @@ fn an_answer_after_a_shutdown_makes_no_hold() {
 
 /// The outcome is the same whether or not the call runs before its id leaves the queue.
 #[test]
-fn the_end_of_a_wait_says_what_stood_in_the_way() {
+fn the_end_of_a_wait_reports_its_obstacle() {
     for runs in [true, false] {
         let mut acquisition = answered(queued());
         acquisition.handle_time(at(11_000));
@@ -281,7 +281,7 @@ fn the_end_of_a_wait_says_what_stood_in_the_way() {
 }
 
 #[test]
-fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
+fn a_release_without_a_lock_is_a_loss_before_the_safe_deadline() {
     let nothing = ReleaseReply {
         was_held: false,
         again_after: None,
@@ -317,7 +317,7 @@ fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
 
 /// The store may keep a place of the call for longer than a TTL.
 #[test]
-fn a_release_is_given_up_only_when_nothing_can_be_left() {
+fn a_release_is_given_up_only_once_lock_and_place_have_expired() {
     let leaves: [fn(&mut Acquisition); 2] = [
         |acquisition| {
             acquisition.handle_acquire_reply(queued(), at(1_010));
@@ -349,7 +349,7 @@ fn a_repeated_release_keeps_the_key_no_longer() {
 }
 
 #[test]
-fn what_is_not_taken_is_not_extended_and_is_given_back() {
+fn an_untaken_grant_is_not_renewed_and_is_released() {
     let mut acquisition = not_accepted();
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
     let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
@@ -359,7 +359,7 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
     assert_eq!(acquisition.poll_action(half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Ended);
     assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
-    assert_eq!(acquisition.poll_loss(), None, "nobody had it");
+    assert_eq!(acquisition.poll_loss(), None, "no client had it");
     let outcome = acquisition.poll_outcome();
     let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
         panic!("{outcome:?}");
@@ -390,7 +390,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(
         acquisition.state(),
         AcquisitionState::Acquiring,
-        "under way"
+        "in flight"
     );
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
     assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
@@ -398,7 +398,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(
         acquisition.state(),
         AcquisitionState::AwaitsCall,
-        "its pause is not over"
+        "its back-off has not ended"
     );
     acquisition.handle_queue_check(at(2_100));
     // A call that continues keeps its id.
@@ -410,7 +410,7 @@ fn an_idle_caller_is_released() {
     assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
     acquisition.handle_queue_check(at(6_200));
     assert!(acquisition.poll_release() && acquisition.state() == AcquisitionState::Ended);
-    // The store has nothing of an id whose first acquire has not been sent.
+    // The store knows no id before its first acquire has been sent.
     let request = acquisition.request().clone();
     let mut fresh = Acquisition::new(request, None, Rules::ALL);
     assert_eq!(fresh.state(), AcquisitionState::Acquiring);
@@ -419,7 +419,7 @@ fn an_idle_caller_is_released() {
 }
 
 #[test]
-fn how_a_hold_came_is_known_with_it() {
+fn a_hold_records_how_it_was_acquired() {
     // The age of these two grants is not known well enough, so they are confirmed first.
     let confirmed = |news: fn(&mut Acquisition)| {
         let mut acquisition = answered(queued());

@@ -58,7 +58,7 @@ impl MemoryServer {
 
     fn with_name(name: &str, clock: Arc<dyn Clock>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // The number distinguishes a named server from an earlier one, whose locks are gone.
+        // The number distinguishes a named server from an earlier one with lost locks.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         MemoryServer(Arc::new(Shared {
             identity: format!("memory:{name}#{number}").into(),

@@ -1,9 +1,9 @@
 //! The store in Redis. Only this module uses the `redis` crate.
 //!
-//! `node` is one server: a connection for commands, one for renewals, the runtime connections
-//! (`lanes`), and those that wait for replicas (`acks`). `conn` opens and replaces a connection
-//! over a `transport`: sockets in production, a simulated network in tests. `wire` encodes commands
-//! and decodes replies. `cluster` and `quorum` are stores of several nodes. A node knows neither,
+//! `node` is one server: a connection for commands, one for renewals, the `runtime_connections`,
+//! and those that wait for replicas (`acks`). `conn` opens and replaces a connection over a
+//! `transport`: sockets in production, a simulated network in tests. `wire` encodes commands and
+//! decodes replies. `cluster` and `quorum` are stores of several nodes. A node knows neither,
 //! except what `conn/group.rs` passes to its connections.
 
 use std::sync::Arc;

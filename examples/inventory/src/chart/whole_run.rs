@@ -53,7 +53,7 @@ pub(super) fn draw(svg: &mut Svg, reports: &[Report], mut y: f64) -> f64 {
         svg.rect("zoom", LEFT - 1.0, y - 1.0, zoom + 2.0, QUEUE + BAR + 3.0);
         for (item, calls) in report.items.iter().take(ITEMS) {
             let loads = loads(calls);
-            lane(svg, &pixels(axis, &loads), longest_queue, y + QUEUE);
+            draw_item(svg, &pixels(axis, &loads), longest_queue, y + QUEUE);
             let baseline = y + QUEUE + BAR;
             svg.text("soft end", LEFT - 14.0, baseline, &format!("item {item}"));
             let text = words(calls, &loads);
@@ -90,7 +90,7 @@ fn words(calls: &[Call], loads: &[Load]) -> String {
 }
 
 /// Draws the queue of an item on top of the line at `y`, and its use below the line.
-fn lane(svg: &mut Svg, pixels: &[Pixel], longest_queue: isize, y: f64) {
+fn draw_item(svg: &mut Svg, pixels: &[Pixel], longest_queue: isize, y: f64) {
     let mut outline = format!("M{LEFT} {y:.1}");
     let mut x = LEFT;
     for pixels in pixels.chunk_by(|a, b| a.waiting == b.waiting) {

@@ -15,12 +15,12 @@ const INTERNALS: &str = "docs/internals/topologies.md";
 fn works(page: &str, name: &str) {
     let server = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     let envoy = env::var("DISTLOCK_ENVOY").unwrap_or_default();
-    let said = Commands::of(page, name)
+    let output = Commands::of(page, name)
         .instead_of("cargo run --", PROGRAM)
         .instead_of_each("\"$(tests/servers/fetch.sh valkey-9.1)\"", &server)
         .instead_of_each("\"$(tests/servers/fetch.sh envoy-1.40)\"", &envoy)
         .run(TIMEOUT);
-    assert_nothing_was_lost(&said.stdout, 200);
+    assert_nothing_was_lost(&output.stdout, 200);
 }
 
 /// Makes a test of each block. The modules are named after what some servers do not have.
@@ -56,10 +56,10 @@ mod proxies {
 
 #[test]
 fn the_first_command_of_the_readme_works() {
-    let said = Commands::of("README.md", "demo")
+    let output = Commands::of("README.md", "demo")
         .instead_of("cargo run --", PROGRAM)
         .run(TIMEOUT);
-    assert_nothing_was_lost(&said.stdout, 3_000);
-    let chart = fs::read_to_string(said.dir().join("chart.svg")).unwrap();
+    assert_nothing_was_lost(&output.stdout, 3_000);
+    let chart = fs::read_to_string(output.dir().join("chart.svg")).unwrap();
     assert!(chart.starts_with("<svg"), "{chart}");
 }

@@ -134,7 +134,7 @@ fn a_process_that_is_stopped_for_longer_than_its_lease_writes_nothing_afterwards
 }
 
 #[test]
-fn what_makes_a_run_impossible_is_explained_without_the_password() {
+fn setup_errors_are_explained_without_the_password() {
     let server = RedisServer::builder().requirepass("right").start();
     let wrong = server.url().replace("right", "hunter2");
     let (code, _, errors) = output(&mut inventory(&wrong, &[]));

@@ -59,7 +59,7 @@ async fn an_older_token_is_rejected_from_the_read_of_the_next_holder_on() {
 }
 
 #[tokio::test]
-async fn an_order_that_violates_a_constraint_is_not_to_be_sent_again() {
+async fn an_order_that_violates_a_constraint_is_not_retryable() {
     let (locks, database) = stock_up(108, 2).await;
     let token = token_of_past_hold(&locks, 108).await;
     assert_eq!(take(&database, 108, token).await.unwrap(), 1);

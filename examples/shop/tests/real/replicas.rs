@@ -100,5 +100,5 @@ async fn a_replica_that_is_terminated_finishes_its_order_first() {
     let status = replica.ended().await;
     assert!(status.success(), "{status}");
     let view = locks.inspect("shop:103").await.unwrap();
-    assert!(view.holders.is_empty(), "a lock was left behind: {view:?}");
+    assert!(view.holders.is_empty(), "a lock was not released: {view:?}");
 }

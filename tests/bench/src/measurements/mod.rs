@@ -108,7 +108,7 @@ impl Bench {
                 load,
                 place: Place::TwoWorkers,
                 url: url.to_owned(),
-                lanes: None,
+                max_runtime_connections: None,
                 ca_file: None,
             },
         }

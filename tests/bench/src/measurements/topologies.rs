@@ -29,7 +29,7 @@ pub(super) const CLUSTER: Measurement = Measurement {
     ..Measurement::new("cluster", 4, 6, prepare_cluster, |_| {
         vec![
             pair(SIX, STANDALONE),
-            pair(SIX, WITHOUT_LANES),
+            pair(SIX, WITHOUT_RUNTIME_CONNECTIONS),
             pair(SIX, ONE),
             hand_off(SIX, STANDALONE),
             hand_off(SIX, ONE).at_most(1.2),
@@ -42,7 +42,7 @@ pub(super) const QUORUM: Measurement = Measurement {
     ..Measurement::new("quorum", 4, 6, prepare_quorum, |_| {
         vec![
             pair(HEALTHY, ONE_SERVER).at_most(2.3),
-            pair(HEALTHY, ONE_WITHOUT_LANES),
+            pair(HEALTHY, ONE_WITHOUT_RUNTIME_CONNECTIONS),
             hand_off(HEALTHY, ONE_SERVER).at_most(2.0),
             pair(DEAD, HEALTHY).at_most(1.5),
             pair(FROZEN, HEALTHY).at_most(1.5),
@@ -58,13 +58,13 @@ const SEALED: &str = "TLS";
 
 const STANDALONE: &str = "standalone";
 /// Comparable with a cluster, where the manager owns all connections.
-const WITHOUT_LANES: &str = "standalone without lanes";
+const WITHOUT_RUNTIME_CONNECTIONS: &str = "standalone without runtime connections";
 const ONE: &str = "cluster of 1";
 const SIX: &str = "cluster of 6";
 
 const ONE_SERVER: &str = "one server";
 /// Comparable with a quorum, where the manager owns all connections.
-const ONE_WITHOUT_LANES: &str = "one server without lanes";
+const ONE_WITHOUT_RUNTIME_CONNECTIONS: &str = "one server without runtime connections";
 const HEALTHY: &str = "quorum of 3";
 const DEAD: &str = "quorum of 3, one dead";
 const FROZEN: &str = "quorum of 3, one frozen";
@@ -93,7 +93,7 @@ fn prepare_cluster(bench: &Bench) -> anyhow::Result<Environment> {
     let [one, six] = [1, 6].map(RedisCluster::start);
     let subjects = [
         both(bench, STANDALONE, &server.url()),
-        without_runtime_connections(bench, WITHOUT_LANES, &server.url()),
+        without_runtime_connections(bench, WITHOUT_RUNTIME_CONNECTIONS, &server.url()),
         both(bench, ONE, &one.url()),
         both(bench, SIX, &six.url()),
     ];
@@ -113,7 +113,7 @@ fn prepare_quorum(bench: &Bench) -> anyhow::Result<Environment> {
     frozen.server(2).stop_process();
     let subjects = [
         both(bench, ONE_SERVER, &server.url()),
-        without_runtime_connections(bench, ONE_WITHOUT_LANES, &server.url()),
+        without_runtime_connections(bench, ONE_WITHOUT_RUNTIME_CONNECTIONS, &server.url()),
         both(bench, HEALTHY, &healthy.url()),
         both(bench, DEAD, &dead.url()),
         both(bench, FROZEN, &frozen.url()),
@@ -135,7 +135,7 @@ fn both(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
 
 fn without_runtime_connections(bench: &Bench, path: &str, url: &str) -> Vec<Subject> {
     let mut pair = bench.subject(path, DISTLOCK, PAIR, url);
-    pair.order.lanes = Some(0);
+    pair.order.max_runtime_connections = Some(0);
     vec![pair]
 }
 

@@ -16,8 +16,8 @@ pub(super) struct Distlock(LockManager);
 
 pub(super) fn builder(order: &Order) -> LockManagerBuilder {
     let mut builder = LockManager::builder().connect_timeout(CONNECT_TIMEOUT);
-    if let Some(lanes) = order.lanes {
-        builder = builder.max_runtime_connections(lanes);
+    if let Some(limit) = order.max_runtime_connections {
+        builder = builder.max_runtime_connections(limit);
     }
     if let Some(file) = &order.ca_file {
         builder = builder.tls(Tls::new().ca_file(file));

@@ -54,7 +54,7 @@ async fn serve_distlock(order: Order) -> anyhow::Result<()> {
 }
 
 async fn serve_bare(order: Order) -> anyhow::Result<()> {
-    ensure!(order.lanes.is_none() && order.ca_file.is_none());
+    ensure!(order.max_runtime_connections.is_none() && order.ca_file.is_none());
     match order.load {
         Load::Ping { count } => serve(PingThread::connect(&order.url, count).await?).await,
         load => {

@@ -19,8 +19,8 @@ pub(crate) struct Order {
     pub(crate) place: Place,
     /// The URL. Commas separate the servers of a peer that locks a majority of several.
     pub(crate) url: String,
-    /// `LockManagerBuilder::lanes`, if it is not the default.
-    pub(crate) lanes: Option<usize>,
+    /// `LockManagerBuilder::max_runtime_connections`, if it is not the default.
+    pub(crate) max_runtime_connections: Option<usize>,
     pub(crate) ca_file: Option<PathBuf>,
 }
 

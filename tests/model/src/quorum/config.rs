@@ -36,9 +36,9 @@ rules! {
     /// A client yields only the votes of nodes where a lower ticket waits.
     yields_where_lower,
     /// A node notifies the owner of its vote that a lower ticket waits.
-    tells_lower,
+    notifies_lower,
     /// A node also notifies an owner that has confirmed.
-    tells_confirmed,
+    notifies_confirmed,
     /// A yield names the token of the vote.
     yield_names_token,
     /// A yield is repeated until it is answered.

@@ -183,7 +183,7 @@ impl Node {
                 lock.ttl = GRANT;
             }
             let is_lower_there = self.queue.lowest().is_some_and(|lowest| lowest < owner);
-            return Body::Yours(lock.token, is_lower_there && rules.tells_lower).into();
+            return Body::Yours(lock.token, is_lower_there && rules.notifies_lower).into();
         }
         self.queue.add(owner);
         let Some(lock) = self.lock else {
@@ -202,8 +202,8 @@ impl Node {
             return granted.body.into();
         };
         let is_notified = owner < lock.owner
-            && rules.tells_lower
-            && (rules.tells_confirmed || !lock.confirmed)
+            && rules.notifies_lower
+            && (rules.notifies_confirmed || !lock.confirmed)
             && listens(lock.owner);
         Response {
             answer: Body::Queued,

@@ -66,7 +66,7 @@ pub fn removals() -> Vec<Removal<Servers>> {
     vec![
         removal(rule!(yields), degraded(NONE), &[Served]),
         removal(rule!(yields_where_lower), three(), &[Served]),
-        removal(rule!(tells_lower), three(), &[Served]),
+        removal(rule!(notifies_lower), three(), &[Served]),
         removal(
             // Any one of these rules may be compensated by the other two.
             rule!(confirms_largest, rises, refuses_older),
@@ -109,7 +109,7 @@ pub fn long_removals() -> Vec<Removal<Servers>> {
     vec![
         // With the rule, no client waits for the lease of a lock that has no holder.
         removal(
-            rule!(tells_confirmed),
+            rule!(notifies_confirmed),
             late(2).served_within(1).depth(8),
             &[Served],
         ),

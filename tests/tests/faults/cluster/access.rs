@@ -99,7 +99,7 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
 
 /// The documented line, which lists only these differences.
 #[test]
-fn the_documented_line_is_this_one() {
+fn the_documented_acl_line_is_the_tested_one() {
     let page = include_str!("../../../../docs/internals/storage.md");
     let line = format!(
         "{}\n    {}",

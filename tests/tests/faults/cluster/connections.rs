@@ -14,7 +14,7 @@ use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued}
 
 /// Connections of one type are killed repeatedly while several clients work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_are_killed_are_replaced() {
+async fn killed_connections_are_replaced() {
     let cluster = RedisCluster::start(3);
     for kind in ["pubsub", "normal"] {
         let keys = cluster.key_on_each(kind);
@@ -70,7 +70,7 @@ async fn a_new_connection_subscribes_where_a_call_waits() {
 /// A node that was not needed for a minute is disconnected, and the others are not. Its connections
 /// are opened again when it is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
+async fn an_idle_node_is_disconnected_and_reconnected_on_demand() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("k");
     let ahead = Arc::new(AtomicU64::new(0));

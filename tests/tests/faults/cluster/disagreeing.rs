@@ -23,8 +23,8 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let name = cluster.name_of(old);
     let (mut raw, mut at_old) = (new.client(), old.client());
     let mut does = |words: &[&str]| {
-        let said = raw.cmd(words);
-        assert!(!said.is_error(), "{words:?}: {said:?}");
+        let reply = raw.cmd(words);
+        assert!(!reply.is_error(), "{words:?}: {reply:?}");
     };
     let (first, waiter) = (connect(&url).await, connect(&url).await);
     let guard = first.lock(key).lease(LONG).acquire().await.unwrap();
@@ -49,7 +49,7 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     // The old node has handed off the lock.
     assert_eq!(calls(&mut at_old, "spublish"), 1);
     let early = tokio::time::timeout(ms(300), &mut waiting).await;
-    assert!(early.is_err(), "two have it: {early:?}");
+    assert!(early.is_err(), "two holders at once: {early:?}");
     assert!(other.is_held());
     let token = other.fencing_token();
     other.release().await.unwrap();

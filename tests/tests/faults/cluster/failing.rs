@@ -55,13 +55,13 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_is_left_for_its_replica() {
+async fn clients_leave_a_killed_master_for_its_replica() {
     let (cluster, _) = is_survived(RedisServer::kill).await;
     until_all_clean(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_master_is_left_for_its_replica() {
+async fn clients_leave_a_frozen_master_for_its_replica() {
     let (cluster, key) = is_survived(RedisServer::stop_process).await;
     // The old primary wakes up and becomes a replica. The locks that it had count for no client.
     let manager = connect(&cluster.url()).await;

@@ -15,7 +15,7 @@ async fn first_come_first_served_across_managers() {
     let mut raw = node.client();
     raw.cmd(&["CONFIG", "RESETSTAT"]);
     let _managers = queue.serve().await;
-    // No waiter was passed over and had to ask again.
+    // No waiter was skipped and had to acquire again.
     assert_eq!(calls(&mut raw, "spublish"), 5);
     until_all_clean(&cluster).await;
 }

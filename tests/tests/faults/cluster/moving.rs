@@ -13,7 +13,7 @@ use crate::kit::{
 use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_and_waited_for_goes_along() {
+async fn holds_and_queues_move_with_their_slot() {
     const WAITERS: i64 = 4;
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("along")[0];
@@ -71,7 +71,7 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
 /// The lock is renewed where its key is, and no other client gets it. No subscription counts at the
 /// target of a migration, so an acquire or a release there would take all waiters for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
+async fn a_lock_in_a_migrating_slot_stays_held() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("way");
     let (key, from, to) = (&keys[1], &cluster.masters[1], &cluster.masters[0]);
@@ -111,7 +111,7 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
 
 /// The first slot of a node that has just joined is in migration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
+async fn a_lock_migrating_to_a_node_without_slots_stays_held() {
     let cluster = RedisCluster::start(3);
     let new = cluster.join();
     let manager = connect(&cluster.url()).await;
@@ -142,7 +142,7 @@ async fn the_end_of_a_subscription_is_no_reply() {
         .map(|number| format!("answer{number}"))
         .filter(is_there);
     let waited: Vec<_> = keys.by_ref().take(ROUNDS).collect();
-    let asked: Vec<_> = keys.take(ASKED).collect();
+    let requested_keys: Vec<_> = keys.take(ASKED).collect();
     let (holder, client) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     for key in &waited {
         let guard = holder.lock(key).acquire().await.unwrap();
@@ -157,15 +157,15 @@ async fn the_end_of_a_subscription_is_no_reply() {
         let text = slot.to_string();
         raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", &id])
             .unwrap();
-        let asking = asked.iter().map(|key| {
+        let asking = requested_keys.iter().map(|key| {
             let lock = client.lock(key).lease(ms(5_000)).wait(LONG);
             tokio::spawn(async move { lock.acquire().await.unwrap() })
         });
         let asking: Vec<_> = asking.collect();
         tokio::time::sleep(ms(40)).await;
         from.cont_process();
-        let said = raw.read_reply(LONG).unwrap();
-        assert!(!said.is_error(), "{said:?}");
+        let reply = raw.read_reply(LONG).unwrap();
+        assert!(!reply.is_error(), "{reply:?}");
         cluster.end_migration(slot, from, to);
         for asking in asking {
             let guard = within(LONG, asking).await.unwrap();

@@ -10,7 +10,7 @@ use crate::kit::{
 
 /// No node reports the slots, so the manager can only follow the redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
+async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     let cluster = RedisCluster::start(3);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
@@ -31,8 +31,8 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     assert!(renewed.is_held());
     assert_eq!(inspects.inspect(&key).await.unwrap().queue_length, 1);
     released.release().await.unwrap();
-    let asked = asks.lock(&other).try_acquire().await.unwrap();
-    asked.expect("it is free").release().await.unwrap();
+    let guard = asks.lock(&other).try_acquire().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
     renewed.release().await.unwrap();
     give_back(waiting).await;
     until_all_clean(&cluster).await;
@@ -41,7 +41,7 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
 /// A slot moves to another node and back while an acquire is in flight. The lock that it then takes
 /// is released again, after the release at the other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
+async fn an_acquire_applied_after_the_slot_returned_is_undone() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
     // The second node has the stronger claims, so it has its slots again when it wakes up.
@@ -57,12 +57,12 @@ async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
     let slot = cluster.slot(key).to_string();
     let names = [other, owner].map(|node| cluster.name_of(node));
     let believes = |node: &RedisServer, name: &str| {
-        let said = node
+        let reply = node
             .client()
             .cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", name]);
-        assert!(!said.is_error(), "{said:?}");
+        assert!(!reply.is_error(), "{reply:?}");
     };
-    let mut beside = other.client();
+    let mut other_raw = other.client();
     let manager = connect(&cluster.url()).await;
     // Commands of a connection that opens must not be counted below.
     taken_once(&manager, unserved).await;
@@ -80,13 +80,16 @@ async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
         // The acquire must be sent by now; otherwise this round shows nothing.
         tokio::time::sleep(ms(30)).await;
         // A command for an unserved slot makes the manager ask for the slots.
-        let asked = calls(&mut beside, "cluster|slots");
+        let before = calls(&mut other_raw, "cluster|slots");
         let doubting = acquire_later(&manager, unserved, LONG, ms(1_000));
-        eventually_async(LONG, async || calls(&mut beside, "cluster|slots") > asked).await;
+        eventually_async(LONG, async || {
+            calls(&mut other_raw, "cluster|slots") > before
+        })
+        .await;
         tokio::time::sleep(ms(20)).await;
-        let released = calls(&mut beside, "evalsha");
+        let released = calls(&mut other_raw, "evalsha");
         asking.abort();
-        eventually_async(LONG, async || calls(&mut beside, "evalsha") > released).await;
+        eventually_async(LONG, async || calls(&mut other_raw, "evalsha") > released).await;
         believes(other, &names[1]);
         owner.cont_process();
         let _ = raw.cmd(&["PING"]);
@@ -99,5 +102,5 @@ async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
             break;
         }
     }
-    assert!(applied_late, "no ask was late in {ROUNDS} rounds");
+    assert!(applied_late, "no acquire was late in {ROUNDS} rounds");
 }

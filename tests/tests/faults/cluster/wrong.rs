@@ -11,7 +11,7 @@ async fn refused(url: String) -> Error {
     builder.connect(&url).await.unwrap_err()
 }
 
-fn assert_says(case: &str, error: &Error, words: &[&str]) {
+fn assert_message_contains(case: &str, error: &Error, words: &[&str]) {
     for word in words {
         assert!(error.to_string().contains(word), "{case}: {error}");
     }
@@ -24,7 +24,7 @@ async fn an_unusable_cluster_is_reported() {
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
     assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
-    assert_says("a cluster that was not created", &error, &["created"]);
+    assert_message_contains("a cluster that was not created", &error, &["created"]);
 
     let old = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
     let old = RedisCluster::of(&old, 1, false);
@@ -37,7 +37,7 @@ async fn an_unusable_cluster_is_reported() {
     ] {
         let error = refused(url).await;
         assert!(matches!(error, Error::Config { .. }), "{case}: {error:?}");
-        assert_says(case, &error, words);
+        assert_message_contains(case, &error, words);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
     }
     // One node that replies is enough to find the others.
@@ -52,7 +52,7 @@ async fn an_unusable_cluster_is_reported() {
     }
     let error = refused(format!("redis+cluster://127.0.0.1:{dead}")).await;
     assert!(error.is_retryable(), "{error:?}");
-    assert_says("no node that answers", &error, &[&dead.to_string()]);
+    assert_message_contains("no node that answers", &error, &[&dead.to_string()]);
 }
 
 /// Without the right to INFO, a redirect reveals the cluster.
@@ -62,23 +62,23 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = RedisCluster::start(3);
     let words = "ACL SETUSER app on nopass ~* &* +@all -info";
     let words: Vec<_> = words.split(' ').collect();
-    let mut all_told = Vec::new();
+    let mut failed_calls = Vec::new();
     for node in &cluster.masters {
-        assert_says("at connect", &refused(node.url()).await, SAYS);
+        assert_message_contains("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
         let manager = LockManager::connect_lazy(&url).unwrap();
-        let mut told = 0;
+        let mut failed = 0;
         for key in cluster.key_on_each("k") {
             let lock = manager.lock(key).wait(LONG);
             if let Err(error) = lock.run(async |_| Ok::<_, Error>(())).await {
-                assert_says("at a call", &error, SAYS);
-                told += 1;
+                assert_message_contains("at a call", &error, SAYS);
+                failed += 1;
             }
         }
-        all_told.push(told);
+        failed_calls.push(failed);
     }
     // One of the nodes has the slot of the key that is tried first.
-    all_told.sort_unstable();
-    assert_eq!(all_told, [2, 3, 3]);
+    failed_calls.sort_unstable();
+    assert_eq!(failed_calls, [2, 3, 3]);
 }

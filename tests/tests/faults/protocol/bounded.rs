@@ -63,7 +63,7 @@ pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
 }
 
 #[test]
-fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
+fn a_purge_removes_a_hundred_thousand_entries_in_slices() {
     const LIVE: usize = 100_000;
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     // The live entries are between those of the frozen client.
@@ -98,7 +98,7 @@ fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
 }
 
 #[test]
-fn the_dead_of_many_locks_are_too_many_for_one_look() {
+fn dead_waiters_of_many_locks_exceed_one_queue_check() {
     const LOCKS: usize = 50;
     const DEAD: usize = 90;
     let mut bench = Bench::new(&["ee"]);

@@ -27,7 +27,7 @@ fn the_first_waiter_marks_the_fence_and_an_empty_queue_is_deleted() {
 
 /// The head takes the lock itself, and the mark stays while others wait behind it.
 #[test]
-fn a_head_that_asks_again_takes_the_free_lock_itself() {
+fn a_repeated_acquire_of_the_head_takes_the_free_lock() {
     let mut bench = Bench::queued(&["b"], &["b:1", "b:2"]);
     bench.expire();
     assert_eq!(bench.ask("b:1"), HELD);

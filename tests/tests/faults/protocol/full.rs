@@ -22,7 +22,7 @@ impl Bench {
 }
 
 #[test]
-fn the_dead_make_room_for_the_living() {
+fn dead_waiters_make_room_for_live_ones() {
     let mut bench = Bench::full(&["b", "c"], ["dd:1", "dd:2", "dd:3"]);
     // A try-acquire gets "busy", whatever the queue contains.
     assert_eq!(bench.try_ask("b:1"), BUSY);
@@ -35,13 +35,13 @@ fn the_dead_make_room_for_the_living() {
     assert_eq!(bench.ask_for_three("c:2"), FULL);
     assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
     let again = bench.ask_for_three("c:1");
-    assert_eq!(again, QUEUED, "it stands there already");
+    assert_eq!(again, QUEUED, "it is already queued");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
 }
 
 #[test]
-fn the_overdue_make_room_for_the_patient() {
+fn overdue_waiters_make_room_for_others() {
     let mut bench = Bench::full(&["b"], ["b:1", "b:2", "b:3"]);
     assert_eq!(bench.ask_for_three("b:4"), FULL);
     bench.overdue("b:2");
@@ -122,7 +122,7 @@ fn a_full_queue_is_searched_in_parts() {
 
 /// Every owner checks a whole part of the queue, also at its ends.
 #[test]
-fn all_owners_find_room_among_the_dead() {
+fn all_owners_find_room_among_dead_waiters() {
     const LIMIT: usize = 251;
     let mut bench = Bench::queued(&["ee", "b"], &[]);
     let copies = ["{t}:queue", "{t}:entry"];

@@ -12,14 +12,16 @@ fn a_newcomer_never_passes_a_queue() {
     bench.expire();
     assert_eq!(bench.try_ask("c:1"), BUSY, "a try passed the queue");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
-    let granted = bench.message("b").expect("the head of the queue is told");
+    let granted = bench
+        .message("b")
+        .expect("the head of the queue is notified");
     assert!(
         granted.starts_with("b:1 ") && granted.ends_with(&format!(" 1000 {LOCK}")),
         "{granted}"
     );
     bench.expire();
     let next = bench.ask("c:1");
-    assert_eq!(next, HELD, "b did not confirm, and nobody else waits");
+    assert_eq!(next, HELD, "b did not confirm, and no other client waits");
     assert_eq!(bench.ask("b:2"), QUEUED);
     bench.expire();
     assert_eq!(bench.ask("d:1"), QUEUED, "a newcomer passed the queue");
@@ -31,10 +33,13 @@ fn a_release_grants_to_the_head_and_notifies_only_its_client() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     let first = bench.token();
     assert!(bench.release("a:1"));
-    let told = bench.message("b").expect("the next is told");
+    let message = bench.message("b").expect("the next waiter is notified");
     assert_eq!(bench.message("c"), None);
     assert!(bench.token() > first);
-    assert!(told.contains(&format!(" {} ", bench.token())), "{told}");
+    assert!(
+        message.contains(&format!(" {} ", bench.token())),
+        "{message}"
+    );
     let left = bench.raw.pttl(LOCK);
     assert!((1..=1_250).contains(&left), "a grant is short: {left}");
 }
@@ -53,7 +58,7 @@ fn a_release_frees_no_other_holders_lock() {
 }
 
 #[test]
-fn an_ask_is_idempotent() {
+fn an_acquire_is_idempotent() {
     let mut bench = Bench::new(&["b"]);
     bench.ask("a:1");
     let token = bench.token();
@@ -61,7 +66,7 @@ fn an_ask_is_idempotent() {
     let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
     assert_eq!((verdict(&again), token_of(&again)), (HELD, token));
     let left = bench.raw.pttl(LOCK);
-    assert!(left > 1_000, "asked again, it holds for the whole lease");
+    assert!(left > 1_000, "a repeated acquire holds for the whole lease");
     for _ in 0..3 {
         assert_eq!(bench.ask("b:1"), QUEUED);
     }
@@ -74,13 +79,13 @@ fn an_ask_is_idempotent() {
 }
 
 #[test]
-fn a_late_ask_changes_nothing() {
+fn a_late_acquire_changes_nothing() {
     let mut bench = Bench::new(&[]);
     let late = |bench: &mut Bench| bench.ask_with("a:1", LEASE, "60000", "1000000");
     let reply = late(&mut bench);
     assert_eq!(verdict(&reply), LATE);
     let now = reply.array()[1].int();
-    assert!(now > 1_000_000, "it says what time it is: {now}");
+    assert!(now > 1_000_000, "the reply contains the time: {now}");
     assert_eq!(bench.raw.keys("*"), Vec::<String>::new());
     bench.ask("b:1");
     assert_eq!(verdict(&late(&mut bench)), LATE);
@@ -88,7 +93,7 @@ fn a_late_ask_changes_nothing() {
 }
 
 #[test]
-fn tokens_and_places_rise_whatever_the_clock_does() {
+fn tokens_and_places_rise_despite_clock_steps() {
     let mut bench = Bench::new(&["b"]);
     let future = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &future.to_string()]);
@@ -120,8 +125,8 @@ fn a_refusing_server_publishes_nothing() {
         } else {
             assert_refused(&bench.try_release("a:1"), "NOREPLICAS");
         }
-        let told = bench.message("b");
-        assert_eq!(told, None, "published before it was written");
+        let message = bench.message("b");
+        assert_eq!(message, None, "published before it was written");
         bench.configure("min-replicas-to-write", "0");
         bench.release("a:1");
         assert_eq!(bench.holder().as_deref(), Some("b:1"));
@@ -135,7 +140,7 @@ fn a_renewal_never_makes_a_lock() {
     bench.ask("a:1");
     let token = bench.token().to_string();
     let mine = format!("a:1 {token}");
-    let renew = |bench: &mut Bench, who: &str| bench.run(RENEW, &[LOCK], &[who, "60000"]);
+    let renew = |bench: &mut Bench, owner: &str| bench.run(RENEW, &[LOCK], &[owner, "60000"]);
     assert_eq!(renew(&mut bench, &mine).array().len(), 0);
     assert!(bench.raw.pttl(LOCK) > 50_000);
     for other in ["a:1 1", &format!("a:2 {token}"), "b:1 1"] {

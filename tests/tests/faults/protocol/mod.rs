@@ -257,11 +257,11 @@ fn verdict(reply: &Reply) -> i64 {
     }
 }
 
-/// Panics unless the reply is an error that contains `says`.
+/// Panics unless the reply is an error that contains `text`.
 #[track_caller]
-fn assert_refused(reply: &Reply, says: &str) {
-    let is_refused = matches!(reply, Reply::Error(error) if error.contains(says));
-    assert!(is_refused, "{says}: {reply:?}");
+fn assert_refused(reply: &Reply, text: &str) {
+    let is_refused = matches!(reply, Reply::Error(error) if error.contains(text));
+    assert!(is_refused, "{text}: {reply:?}");
 }
 
 /// Returns the token in the reply "held" to an acquire.

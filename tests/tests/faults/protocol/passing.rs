@@ -18,11 +18,11 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     assert!(value.starts_with("2 ee:2 "), "{value}");
     assert_eq!(bench.queue(), ["ee:2"]);
     let (_, missing) = bench.look("ee:1");
-    assert!(missing, "it must ask again");
+    assert!(missing, "it must acquire again");
 }
 
 #[test]
-fn a_client_that_left_is_passed_over_even_with_a_pattern_subscriber() {
+fn a_disconnected_client_is_skipped_even_with_a_pattern_subscriber() {
     let mut bench = Bench::behind_the_dead(2);
     let mut listener = bench.server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
@@ -31,7 +31,7 @@ fn a_client_that_left_is_passed_over_even_with_a_pattern_subscriber() {
 }
 
 #[test]
-fn one_call_removes_a_bounded_number_of_the_dead() {
+fn one_call_removes_a_bounded_number_of_dead_waiters() {
     let mut bench = Bench::behind_the_dead(450);
     bench.release("a:1");
     let mut left = bench.queue().len();
@@ -46,7 +46,10 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
         let before = bench.queue().len();
         bench.look("ee:1");
         left = before - bench.queue().len();
-        assert!((1..=101).contains(&left), "{left} removed by one look");
+        assert!(
+            (1..=101).contains(&left),
+            "{left} removed by one queue check"
+        );
         calls += 1;
         assert!(calls < 10, "it never comes to an end");
     }
@@ -55,7 +58,7 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
 
 /// The caller then continues at once, without waiting for the next queue check.
 #[test]
-fn a_release_says_that_it_has_not_come_to_an_end() {
+fn an_unfinished_release_reports_so() {
     let mut bench = Bench::behind_the_dead(150);
     let more = |bench: &mut Bench| bench.try_release("a:1").int() & 2;
     assert_eq!((more(&mut bench), bench.holder()), (2, None));
@@ -64,7 +67,7 @@ fn a_release_says_that_it_has_not_come_to_an_end() {
 }
 
 #[test]
-fn an_expired_entry_is_not_served() {
+fn an_expired_entry_is_not_granted() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.overdue("b:1");
     bench.release("a:1");
@@ -72,7 +75,7 @@ fn an_expired_entry_is_not_served() {
 }
 
 #[test]
-fn a_queue_that_lost_one_of_its_keys_takes_asks_again() {
+fn a_queue_without_one_of_its_keys_accepts_acquires_again() {
     for lost in [QUEUE, ENTRY] {
         let mut bench = Bench::queued(&["b"], &["b:1"]);
         // Evicted, or deleted by hand.

@@ -30,7 +30,7 @@ impl Bench {
 
     /// Returns the lock's remaining time as a queue check reports it.
     #[track_caller]
-    fn left_by_look(&mut self) -> i64 {
+    fn remaining_by_queue_check(&mut self) -> i64 {
         let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
         let reply = self.run(CHECK_QUEUE, &ALL, &args);
         reply.array()[1].array()[1].int()
@@ -46,14 +46,20 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         bench.queue_for("b:1", lease, ttl);
         bench.release("a:1");
         bench.assert_left(granted, 250);
-        let told = bench.message("b").expect("it is told");
-        assert!(told.ends_with(&format!(" {granted} {LOCK}")), "{told}");
+        let message = bench.message("b").expect("b is notified");
+        assert!(
+            message.ends_with(&format!(" {granted} {LOCK}")),
+            "{message}"
+        );
         // The owner may set the whole TTL when it confirms.
         assert_eq!(bench.field(2), ttl);
         bench.outlast();
-        let told = bench.left_by_look();
+        let reported = bench.remaining_by_queue_check();
         let left = bench.assert_left(granted, 250);
-        assert!(told >= left && told <= granted + 250, "{told} for {left}");
+        assert!(
+            reported >= left && reported <= granted + 250,
+            "{reported} for {left}"
+        );
         assert_eq!(bench.confirm("b:1", ttl), HELD);
         assert_eq!(bench.queue(), Vec::<String>::new());
         let confirmed = ttl.parse::<i64>().unwrap() - 250;
@@ -63,7 +69,7 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
         let entry = format!("9000000000000000 {lease} {ttl} name");
         bench.raw.cmd(&["HSET", ENTRY, "b:1", &entry]);
         bench.outlast();
-        bench.left_by_look();
+        bench.remaining_by_queue_check();
         bench.assert_left(confirmed, 250);
     }
 }
@@ -78,8 +84,8 @@ fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
             bench.ask("a:1");
             bench.raw.cmd(lasts);
             if by_look {
-                let told = bench.left_by_look();
-                assert!((1..=1_250).contains(&told), "{lasts:?}: {told}");
+                let reported = bench.remaining_by_queue_check();
+                assert!((1..=1_250).contains(&reported), "{lasts:?}: {reported}");
             } else {
                 assert_eq!(bench.try_ask("b:1"), BUSY);
             }
@@ -107,7 +113,7 @@ fn a_hand_off_keeps_its_token() {
 
 /// The head that leaves the queue is not granted the lock.
 #[test]
-fn a_cancelled_call_is_not_granted_the_lock_that_its_cancel_frees() {
+fn a_cancelled_call_is_not_granted_the_lock_freed_by_its_cancel() {
     let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.expire();
     assert!(!bench.release("b:1"));
@@ -142,7 +148,7 @@ fn a_queue_outlives_its_longest_wait() {
 }
 
 #[test]
-fn a_holder_that_stands_in_no_queue_is_not_missing() {
+fn a_holder_without_a_queue_entry_is_not_missing() {
     let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     let (value, missing) = bench.look("a:1");
@@ -152,7 +158,7 @@ fn a_holder_that_stands_in_no_queue_is_not_missing() {
 }
 
 #[test]
-fn a_foreign_key_stops_no_look_at_others() {
+fn a_foreign_key_does_not_stop_queue_checks_of_others() {
     let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
@@ -178,7 +184,7 @@ fn a_granted_call_stops_waiting() {
 /// Without memory no new state may be written, but writes that end an older state are allowed.
 /// Grants and purges go on.
 #[test]
-fn looks_hand_on_and_purge_without_memory() {
+fn queue_checks_grant_and_purge_without_memory() {
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1_200);
     bench.configure("maxmemory", "1");

@@ -19,11 +19,11 @@ use crate::quorum::{
 const PLACE: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_the_first_notice_nothing_costs_a_deadline() {
+async fn after_the_first_timeout_no_call_waits_for_the_dead_server() {
     for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
         stage.strike();
-        stage.goes_on().await;
+        stage.assert_both_acquire().await;
         let began = Instant::now();
         let lock = stage.subject.lock("k").lease(LEASE).wait(LONG);
         for _ in 0..30 {
@@ -32,7 +32,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
             // A try-acquire gets its answer at once, too.
             let guard = lock.acquire().await.unwrap();
             let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
-            assert!(!matches!(tried, Ok(Some(_))), "two have it");
+            assert!(!matches!(tried, Ok(Some(_))), "two holders at once");
             let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
             until_queued_at(&stage.quorum, 0, "k", 1).await;
             guard.release().await.unwrap();
@@ -80,7 +80,7 @@ async fn a_returned_server_votes_again_and_its_holds_are_repaired() {
 /// A returned server gets the holds of that moment, but none that was released meanwhile, because
 /// no client would release it there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_repaired_is_released_as_well() {
+async fn repaired_holds_are_released_on_all_servers() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
     let keys: Vec<_> = (0..12).map(|number| format!("k{number}")).collect();
     let crowd = Crowd::start(&stage.quorum.url(), &keys, 1, LEASE, Result::unwrap).await;

@@ -8,19 +8,21 @@ use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
 
 /// Panics unless `connect` rejects these members at once.
-pub(super) async fn is_refused(url: &str, says: &str) {
+pub(super) async fn is_refused(url: &str, part: &str) {
     let error = within(LONG, connect_patiently(url)).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains(says), "{told}");
+    let message = error.to_string();
+    assert!(message.contains(part), "{message}");
 }
 
-/// Waits until acquires fail because two members cannot be used, and the error contains `says`.
-pub(crate) async fn until_logged(manager: &LockManager, says: &[&str]) {
+/// Waits until acquires fail because two members cannot be used, and the error contains all
+/// `parts`.
+pub(crate) async fn until_logged(manager: &LockManager, parts: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
-        let told = tried.unwrap_err().to_string();
-        told.contains("1 of 3 servers are usable") && says.iter().all(|says| told.contains(says))
+        let message = tried.unwrap_err().to_string();
+        message.contains("1 of 3 servers are usable")
+            && parts.iter().all(|part| message.contains(part))
     })
     .await;
 }
@@ -42,28 +44,28 @@ async fn two_names_of_one_server_are_refused() {
 
 /// The same is detected later if one member was down at connect, or if its name has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
+async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
     for was_down in [false, true] {
         let quorum = three();
         let [first, second, third] = [0, 1, 2].map(|place| quorum.server(place));
-        let way = third.proxy();
+        let proxy = third.proxy();
         if was_down {
-            way.move_to(first.addr());
-            way.refuse_connections(true);
+            proxy.move_to(first.addr());
+            proxy.refuse_connections(true);
         }
-        let url = RedisQuorum::url_at([first.port(), second.port(), way.port()]);
+        let url = RedisQuorum::url_at([first.port(), second.port(), proxy.port()]);
         let manager = connect_patiently(url).await.unwrap();
         serves(&manager).await;
         if was_down {
-            way.refuse_connections(false);
+            proxy.refuse_connections(false);
         } else {
-            way.move_to(first.addr());
-            way.reset_connections();
+            proxy.move_to(first.addr());
+            proxy.reset_connections();
         }
         second.kill();
         until_logged(&manager, &["another name of redis://", "refused"]).await;
         // The name gets a vote again once it leads to a server of its own.
-        way.move_to(third.addr());
+        proxy.move_to(third.addr());
         serves(&manager).await;
         until_clean(&quorum).await;
     }
@@ -83,9 +85,9 @@ async fn a_replica_is_refused() {
         is_refused(&url, "it is a replica").await;
         // The same server, once it is no longer a replica.
         let manager = LockManager::connect_lazy(&url).unwrap();
-        let told = [format!("127.0.0.1:{}", replica.port())];
+        let addr = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
-        until_logged(&manager, &["it is a replica", &told[0]]).await;
+        until_logged(&manager, &["it is a replica", &addr[0]]).await;
         second.cont_process();
         let mut raw = replica.client();
         raw.cmd(&["REPLICAOF", "NO", "ONE"]);

@@ -48,19 +48,23 @@ async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
 
 #[track_caller]
 fn assert_logged(fault: Fault, error: &Error) {
-    let told = error.to_string();
-    assert!(error.is_unavailable() && error.is_retryable(), "{told}");
+    let message = error.to_string();
+    assert!(error.is_unavailable() && error.is_retryable(), "{message}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
-    let says = ["1 of 3 servers are usable", "no answer within"];
+    let parts = ["1 of 3 servers are usable", "no answer within"];
     // A connection that has just ended is reported by its address.
-    let is_said =
-        told.contains("redis://127.0.0.1:") || says.iter().any(|says| told.contains(says));
-    assert!(is_said || forgets && told.contains("votes in"), "{told}");
+    let is_named =
+        message.contains("redis://127.0.0.1:") || parts.iter().any(|part| message.contains(part));
+    assert!(
+        is_named || forgets && message.contains("votes in"),
+        "{message}"
+    );
 }
 
-/// Checks that the other client, which a fault on the way does not affect, is not granted the lock.
+/// Checks that the other client, which a fault of the connection does not affect, is not granted
+/// the lock.
 async fn no_client_is_granted(stage: &Stage) {
-    if !stage.fault.is_on_the_way() {
+    if !stage.fault.is_of_the_connection() {
         let tried = stage.other.lock("k").try_acquire().await;
         assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
     }
@@ -68,7 +72,7 @@ async fn no_client_is_granted(stage: &Stage) {
 
 /// A fault at each of these phases of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_acquired() {
+async fn a_fault_during_the_acquire() {
     for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
         println!("{phase:?}");
         for_each_of(&FAULTS, async |stage| {
@@ -90,7 +94,7 @@ async fn while_it_is_acquired() {
 
 /// The hold is lost before another client can acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_held() {
+async fn a_fault_during_the_hold() {
     for_each_of(&FAULTS, async |stage| {
         let lease = ms(900);
         let lock = stage.subject.lock("k").lease(lease);
@@ -136,10 +140,10 @@ async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter() {
-    let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
-    let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
-    for_each_of(&deaf, async |stage| {
+async fn a_fault_with_a_waiter() {
+    let loses_replies = |fault: &Fault| *fault != Fault::RequestsLost;
+    let without_replies: Vec<_> = FAULTS.into_iter().filter(loses_replies).collect();
+    for_each_of(&without_replies, async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
         let releasing = tokio::spawn(LockGuard::release(guard));
@@ -153,17 +157,17 @@ async fn with_a_waiter() {
 /// A waiter that receives the hand-off from a quorum holds the lock, and loses it soon if it cannot
 /// confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter_that_only_receives() {
+async fn a_fault_with_a_waiter_that_only_receives() {
     // On a slow machine the waiter knows too little of the servers' clocks to date the grant.
     for _ in 0..10 {
-        if hears_and_has_it().await {
+        if receives_the_hand_off_and_holds().await {
             return;
         }
     }
-    panic!("nobody was handed the lock on");
+    panic!("no waiter was granted the lock");
 }
 
-async fn hears_and_has_it() -> bool {
+async fn receives_the_hand_off_and_holds() -> bool {
     let stage = stage(Fault::RequestsLost).await;
     let (guard, mut waiting) = stage.queued(LONG).await;
     stage.strike();
@@ -188,7 +192,7 @@ async fn hears_and_has_it() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_handed_on() {
+async fn a_fault_during_the_hand_off() {
     for_each_of(&FAULTS, async |stage| {
         let (waiting, releasing) = stage.handed_on().await;
         is_served_after_all(stage, waiting).await;
@@ -199,7 +203,7 @@ async fn while_it_is_handed_on() {
 
 /// One server that has the lock of another client proves nothing; two of three do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
+async fn a_release_is_a_loss_when_a_quorum_has_lost_the_hold() {
     let quorum = three();
     let manager = connect(&quorum).await;
     for places in [0..1, 0..2] {
@@ -218,7 +222,7 @@ async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
             quorum.server(2).kill();
         }
         let released = guard.release().await;
-        let is_told = matches!(released, Err(Error::Lost { .. }));
-        assert_eq!(is_told, is_gone, "{released:?}");
+        let is_reported = matches!(released, Err(Error::Lost { .. }));
+        assert_eq!(is_reported, is_gone, "{released:?}");
     }
 }

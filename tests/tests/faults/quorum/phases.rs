@@ -1,4 +1,4 @@
-//! One fault at one of three servers, or on one client's way to it, fails no call. It strikes at
+//! One fault at one of three servers, or on one client's path to it, fails no call. It strikes at
 //! any moment of an acquisition, a hold or a hand-off.
 
 use distlock_tests::within;
@@ -7,21 +7,21 @@ use crate::kit::{HELD, LONG, tried, until_renewed_twice};
 use crate::quorum::stage::{Fault, Phase, Stage, for_each};
 
 /// Runs `what` under each fault at one server, and checks that both clients go on.
-async fn goes_on(what: impl AsyncFn(&Stage)) {
+async fn survives_each_fault(what: impl AsyncFn(&Stage)) {
     for_each(&Fault::ALL, async |fault| {
         let stage = Stage::new(fault, &[1]).await;
         what(&stage).await;
-        stage.goes_on().await;
+        stage.assert_both_acquire().await;
         stage.ends().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_acquired() {
+async fn a_fault_during_the_acquire() {
     for phase in Phase::ALL {
         println!("{phase:?}");
-        goes_on(async |stage| {
+        survives_each_fault(async |stage| {
             let acquiring = stage.acquire(phase, LONG).await;
             within(LONG, stage.serves(acquiring)).await.unwrap();
         })
@@ -30,8 +30,8 @@ async fn while_it_is_acquired() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_held() {
-    goes_on(async |stage| {
+async fn a_fault_during_the_hold() {
+    survives_each_fault(async |stage| {
         let lock = stage.subject.lock("k").lease(HELD);
         let guard = lock.acquire().await.unwrap();
         let inside = stage.exclusion.enter(guard.fencing_token());
@@ -45,8 +45,8 @@ async fn while_it_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_waiter() {
-    goes_on(async |stage| {
+async fn a_fault_with_a_waiter() {
+    survives_each_fault(async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
         guard.release().await.unwrap();
@@ -57,8 +57,8 @@ async fn with_a_waiter() {
 
 /// The fault strikes when the holder has sent its release and no server has received it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_is_handed_on() {
-    goes_on(async |stage| {
+async fn a_fault_during_the_hand_off() {
+    survives_each_fault(async |stage| {
         let (waiting, releasing) = stage.handed_on().await;
         within(LONG, stage.serves(waiting)).await.unwrap();
         within(LONG, releasing).await.unwrap().unwrap();

@@ -30,9 +30,9 @@ fn now_at(raw: &mut Resp) -> u64 {
 /// Returns the seconds until the next server votes, from the text of an error.
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
-    let told = error.to_string();
-    let (_, behind) = told.split_once("votes in ").expect(&told);
-    assert_eq!(outage_of(error), Some(Outage::NotReady), "{told}");
+    let message = error.to_string();
+    let (_, behind) = message.split_once("votes in ").expect(&message);
+    assert_eq!(outage_of(error), Some(Outage::NotReady), "{message}");
     field(behind, 0).parse().unwrap()
 }
 
@@ -82,7 +82,7 @@ async fn a_server_without_data_does_not_vote_until_the_longest_lease_has_expired
 /// One server never had the lock, and one has lost it. These two are a majority, and the holder may
 /// still consider its lock valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_two_of_three_do_not_know_is_not_granted_twice() {
+async fn a_lock_unknown_to_two_of_three_servers_is_not_granted_twice() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
         let longest = HELD;
         let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
@@ -96,7 +96,7 @@ async fn what_two_of_three_do_not_know_is_not_granted_twice() {
         stage.strike();
         let waiting = acquire_later(&stage.other, "k", longest, LONG);
         let next = within(LONG, waiting).await.unwrap().0.unwrap();
-        assert!(!guard.is_held(), "two have it");
+        assert!(!guard.is_held(), "two holders at once");
         assert!(next.fencing_token() > guard.fencing_token());
         next.release().await.unwrap();
     })
@@ -195,7 +195,7 @@ async fn a_server_that_lost_everything_or_is_not_trusted_does_not_vote() {
 
 /// A server cannot know that its first boot is the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
+async fn recently_started_servers_report_when_they_vote() {
     let quorum = RedisQuorum::start(3);
     let manager = connect(&quorum).await;
     for wait in [Duration::ZERO, ms(300)] {
@@ -218,7 +218,7 @@ async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
 
 /// Such a lock is rejected before a request is sent, so also while all servers are down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_outlasts_the_quarantine_is_refused() {
+async fn durations_beyond_the_quarantine_are_rejected() {
     let quorum = three();
     let manager = with_leases_up_to(ms(10_000));
     let lazy = manager.clone().connect_lazy(&quorum.url()).unwrap();
@@ -233,10 +233,10 @@ async fn what_outlasts_the_quarantine_is_refused() {
             (lock().min_hold(ms(10_001)), "min_hold is 10.001s"),
         ] {
             let error = lock.acquire().await.unwrap_err();
-            let told = error.to_string();
-            assert!(matches!(error, Error::Config { .. }), "{told}");
-            for says in [names, "after 10s", "`Quorum::max_lease`"] {
-                assert!(told.contains(says), "{told}");
+            let message = error.to_string();
+            assert!(matches!(error, Error::Config { .. }), "{message}");
+            for part in [names, "after 10s", "`Quorum::max_lease`"] {
+                assert!(message.contains(part), "{message}");
             }
         }
         let replicas = lock().min_replicas(1).acquire().await.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Error, LockGuard, LockManager};
-use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
+use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_async};
 use futures::{StreamExt as _, stream};
 use tokio::task::JoinHandle;
 
@@ -22,7 +22,7 @@ const SLOW: Duration = ms(300);
 /// Size of a clock step, longer than anything lasts here.
 const STEP: Duration = ms(60_000);
 
-/// A fault of a server, or on one client's way to it.
+/// A fault of a server, or on one client's path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Kill,
@@ -52,7 +52,7 @@ impl Fault {
     ];
 
     /// Returns true if the fault affects only one of the clients.
-    pub(super) fn is_on_the_way(self) -> bool {
+    pub(super) fn is_of_the_connection(self) -> bool {
         use Fault::{Cut, RepliesLost, RequestsLost, Slow};
         matches!(self, Cut | RequestsLost | RepliesLost | Slow)
     }
@@ -86,7 +86,7 @@ pub(super) struct Stage {
     /// The affected servers.
     places: Vec<usize>,
     /// The subject's proxies, one per server.
-    ways: Vec<Proxy>,
+    proxies: Vec<Proxy>,
     pub(super) subject: LockManager,
     pub(super) other: LockManager,
     pub(super) exclusion: Arc<Exclusion>,
@@ -113,8 +113,8 @@ impl Stage {
             }
         }));
         quorum.vote("distlock");
-        let ways = quorum.proxies();
-        let url = RedisQuorum::url_at(ways.iter().map(|way| way.port()));
+        let proxies = quorum.proxies();
+        let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
         let connect = async |url: String| {
             let builder = with_leases_up_to(longest).connect_timeout(LONG);
             builder.connect(&url).await.unwrap()
@@ -125,20 +125,20 @@ impl Stage {
             quorum,
             fault,
             places: places.to_vec(),
-            ways,
+            proxies,
             exclusion: Exclusion::new(),
             has_slipped: AtomicBool::new(false),
         }
     }
 
-    /// Returns true if the machine was too busy for [`Stage::strike_before_it_is_said`].
+    /// Returns true if the machine was too busy for [`Stage::strike_before_delivery`].
     pub(super) fn has_slipped(&self) -> bool {
         self.has_slipped.load(Ordering::SeqCst)
     }
 
     pub(super) fn strike(&self) {
         for place in &self.places {
-            let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
+            let (server, proxy) = (self.quorum.server(*place), &self.proxies[*place]);
             match self.fault {
                 Fault::Kill => server.kill(),
                 Fault::Freeze => server.stop_process(),
@@ -146,10 +146,10 @@ impl Stage {
                 Fault::Flush => drop(server.client().cmd(&["FLUSHALL"])),
                 Fault::ClockForward => server.step_clock(true, STEP),
                 Fault::ClockBack => server.step_clock(false, STEP),
-                Fault::Cut => way.black_hole(true),
-                Fault::RequestsLost => way.drop_data(Way::ToServer, true),
-                Fault::RepliesLost => way.drop_data(Way::ToClient, true),
-                Fault::Slow => way.delay(Way::Both, SLOW / 2),
+                Fault::Cut => proxy.black_hole(true),
+                Fault::RequestsLost => proxy.drop_data(Directions::ToServer, true),
+                Fault::RepliesLost => proxy.drop_data(Directions::ToClient, true),
+                Fault::Slow => proxy.delay(Directions::Both, SLOW / 2),
             }
         }
     }
@@ -165,15 +165,15 @@ impl Stage {
     /// Ends the fault.
     pub(super) fn stop(&self) {
         for place in &self.places {
-            let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
+            let (server, proxy) = (self.quorum.server(*place), &self.proxies[*place]);
             match self.fault {
                 Fault::Kill => server.restart(),
                 Fault::Freeze => server.cont_process(),
                 Fault::ClockForward | Fault::ClockBack => server.step_clock(true, Duration::ZERO),
                 Fault::RestartEmpty | Fault::Flush => {}
                 Fault::Cut | Fault::RequestsLost | Fault::RepliesLost | Fault::Slow => {
-                    way.heal();
-                    way.release_held();
+                    proxy.heal();
+                    proxy.release_held();
                 }
             }
         }
@@ -181,44 +181,44 @@ impl Stage {
 
     /// Cuts the subject off from all servers.
     pub(super) fn cut_off(&self) {
-        for way in &self.ways {
-            way.black_hole(true);
+        for proxy in &self.proxies {
+            proxy.black_hole(true);
         }
     }
 
     /// Stops or resumes the data from the servers to the subject.
-    fn hears_nothing(&self, on: bool) {
-        for way in &self.ways {
-            way.stop_reading(Way::ToClient, on);
+    fn stop_replies(&self, on: bool) {
+        for proxy in &self.proxies {
+            proxy.stop_reading(Directions::ToClient, on);
         }
     }
 
     /// Holds back the subject's commands, has it send one to each server, and then strikes.
-    pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
-        let said = |way: &Proxy| way.stats().requests_held;
-        let before: Vec<_> = self.ways.iter().map(said).collect();
-        let accepted = |way: &Proxy| way.stats().accepted;
-        let dialed = || self.ways.iter().map(accepted).sum::<u64>();
+    pub(super) async fn strike_before_delivery(&self, send: impl FnOnce()) {
+        let held = |proxy: &Proxy| proxy.stats().requests_held;
+        let before: Vec<_> = self.proxies.iter().map(held).collect();
+        let accepted = |proxy: &Proxy| proxy.stats().accepted;
+        let dialed = || self.proxies.iter().map(accepted).sum::<u64>();
         let dialed_before = dialed();
-        for way in &self.ways {
-            way.hold_requests();
+        for proxy in &self.proxies {
+            proxy.hold_requests();
         }
-        says();
+        send();
         // On a busy machine a connection may have been replaced, and the old one carries nothing.
-        let until_said = async {
-            for (way, before) in self.ways.iter().zip(before) {
-                eventually_async(LONG, async || said(way) > before).await;
+        let until_sent = async {
+            for (proxy, before) in self.proxies.iter().zip(before) {
+                eventually_async(LONG, async || held(proxy) > before).await;
             }
         };
-        let _ = tokio::time::timeout(LONG / 3, until_said).await;
+        let _ = tokio::time::timeout(LONG / 3, until_sent).await;
         self.strike();
         // A connection that is silent for long is replaced, and the new one was not held back.
         let has_slipped = dialed() != dialed_before;
         self.has_slipped.store(has_slipped, Ordering::SeqCst);
-        for (place, way) in self.ways.iter().enumerate() {
-            // A fault on the way also loses the commands in flight.
-            if !self.fault.is_on_the_way() || !self.places.contains(&place) {
-                way.release_held();
+        for (place, proxy) in self.proxies.iter().enumerate() {
+            // A fault of the connection also loses the commands in flight.
+            if !self.fault.is_of_the_connection() || !self.places.contains(&place) {
+                proxy.release_held();
             }
         }
     }
@@ -233,18 +233,18 @@ impl Stage {
         if phase != Phase::Given {
             self.have_a_token_ahead();
         }
-        self.hears_nothing(true);
+        self.stop_replies(true);
         let asking = asks();
         for place in 0..3 {
             let mut raw = self.quorum.server(place).client();
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         }
         if phase == Phase::Confirmation {
-            self.strike_before_it_is_said(|| self.hears_nothing(false))
+            self.strike_before_delivery(|| self.stop_replies(false))
                 .await;
         } else {
             self.strike();
-            self.hears_nothing(false);
+            self.stop_replies(false);
         }
         asking
     }
@@ -270,9 +270,9 @@ impl Stage {
     pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
         let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
         let mut releasing = None;
-        self.strike_before_it_is_said(|| releasing = Some(tokio::spawn(guard.release())))
+        self.strike_before_delivery(|| releasing = Some(tokio::spawn(guard.release())))
             .await;
-        (waiting, releasing.expect("it is said"))
+        (waiting, releasing.expect("the release was sent"))
     }
 
     async fn queue(
@@ -299,7 +299,7 @@ impl Stage {
     }
 
     /// Serves both clients in turn.
-    pub(super) async fn goes_on(&self) {
+    pub(super) async fn assert_both_acquire(&self) {
         for manager in [&self.subject, &self.other, &self.subject] {
             let acquiring = acquire_later(manager, "k", LEASE, LONG);
             self.serves(acquiring).await.unwrap();
@@ -310,24 +310,24 @@ impl Stage {
     pub(super) async fn ends(&self) {
         self.heal();
         until_clean(&self.quorum).await;
-        self.goes_on().await;
+        self.assert_both_acquire().await;
         until_clean(&self.quorum).await;
     }
 }
 
-/// Runs `what` for each fault, four at a time, because each has its own servers.
-pub(super) async fn for_each(faults: &[Fault], what: impl AsyncFn(Fault)) {
+/// Runs `test` for each fault, four at a time, because each has its own servers.
+pub(super) async fn for_each(faults: &[Fault], test: impl AsyncFn(Fault)) {
     let act = async |fault: &Fault| {
-        let _told = Told(*fault);
-        what(*fault).await;
+        let _printer = PrintOnPanic(*fault);
+        test(*fault).await;
     };
     stream::iter(faults).for_each_concurrent(4, act).await;
 }
 
 /// Prints the fault during which a panic occurred.
-struct Told(Fault);
+struct PrintOnPanic(Fault);
 
-impl Drop for Told {
+impl Drop for PrintOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("while there was {:?}", self.0);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use distlock::{Error, LockManager, LossReason, RevokeOutcome};
-use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
+use distlock_tests::{Directions, Proxy, RedisQuorum, eventually_async};
 
 use crate::cluster::callers::{Crowd, Queue};
 use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
@@ -12,7 +12,7 @@ use crate::quorum::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_each_server_has_is_seen() {
+async fn inspect_shows_the_state_of_each_server() {
     let quorum = three();
     let manager = connect(&quorum).await;
     let queue = Queue::start(&quorum.url(), quorum.server(0), "k", LONG, 1).await;
@@ -50,27 +50,27 @@ async fn under_contention_no_call_starves_and_no_two_share() {
 }
 
 /// Connects a manager to the third server by this proxy, and to the others directly.
-async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
+async fn connect_by(quorum: &RedisQuorum, proxy: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
+    kit::connect(&RedisQuorum::url_at([one, two, proxy.port()])).await
 }
 
 /// The second caller may reach a server first, and gets the lock there at once. The holder, which
-/// could not ask there, gets it in the end.
+/// could not acquire there, gets it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
+async fn a_vote_for_a_waiter_is_yielded_to_the_holder() {
     let quorum = three();
-    let way = quorum.server(2).proxy();
-    let holder = connect_by(&quorum, &way).await;
+    let proxy = quorum.server(2).proxy();
+    let holder = connect_by(&quorum, &proxy).await;
     // Held at two servers; no command arrives at the third.
-    way.drop_data(Way::ToServer, true);
+    proxy.drop_data(Directions::ToServer, true);
     let lock = holder.lock("k").lease(ms(3_000));
     let guard = lock.acquire().await.unwrap();
     // The waiter's lease there would outlast the test.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
     eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
-    way.heal();
+    proxy.heal();
     until_held_at(&quorum, 2..3, &guard).await;
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
@@ -80,22 +80,22 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
 
 /// Without a confirmation the grant would expire after a second, before the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
+async fn a_hand_off_during_an_acquire_lasts_for_the_whole_lease() {
     let quorum = three();
     let holder = connect(&quorum).await;
     let guard = holder.lock("k").acquire().await.unwrap();
     until_held_at(&quorum, 0..3, &guard).await;
-    let way = quorum.server(2).proxy();
-    let waiter = connect_by(&quorum, &way).await;
+    let proxy = quorum.server(2).proxy();
+    let waiter = connect_by(&quorum, &proxy).await;
     // One server has not answered the acquire yet when the others hand off.
-    way.stop_reading(Way::ToClient, true);
+    proxy.stop_reading(Directions::ToClient, true);
     let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
     for place in 0..2 {
         until_queued_at(&quorum, place, "k", 1).await;
     }
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().0.unwrap();
-    way.stop_reading(Way::ToClient, false);
+    proxy.stop_reading(Directions::ToClient, false);
     let (began, mut raw) = (Instant::now(), quorum.server(0).client());
     while began.elapsed() < ms(2_000) {
         assert!(guard.is_held() && raw.exists(&lock_key("k")));
@@ -108,7 +108,7 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
 /// The first server that marks the lock as revoked notifies the holder. Its release reaches the
 /// other servers before the operator's command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_released_before_all_have_marked_it_is_no_failure() {
+async fn a_release_before_all_servers_mark_the_revocation_is_no_error() {
     let quorum = three();
     let lock = connect(&quorum).await.lock("k");
     let guard = lock.acquire().await.unwrap();
@@ -117,13 +117,13 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
     let operator = connect_patiently(url).await.unwrap();
     for proxy in &proxies[1..] {
-        proxy.delay(Way::ToServer, ms(300));
+        proxy.delay(Directions::ToServer, ms(300));
     }
     let unlocked = operator.revoke("k").wait(LONG).await.unwrap();
     assert_eq!(unlocked.outcome, RevokeOutcome::Released);
     let (error, _) = running.await.unwrap();
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
-    let is_told = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
-    assert!(is_told, "{error:?}");
+    let is_reported = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
+    assert!(is_reported, "{error:?}");
     until_clean(&quorum).await;
 }

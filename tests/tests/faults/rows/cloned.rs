@@ -61,7 +61,7 @@ async fn a_client_without_data_takes_a_new_id() {
 
 /// The key may outlive the hold, and its release needs the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guard_that_is_over_keeps_the_name() {
+async fn a_guard_that_has_ended_keeps_the_client_name() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
@@ -72,5 +72,5 @@ async fn a_guard_that_is_over_keeps_the_name() {
     assert_eq!(reconnected(&mut raw).await, name);
     assert!(raw.exists("distlock:lock:{k}"));
     assert!(guard.release().await.is_err());
-    assert!(!raw.exists("distlock:lock:{k}"), "the lock stayed behind");
+    assert!(!raw.exists("distlock:lock:{k}"), "the lock was not deleted");
 }

@@ -106,21 +106,24 @@ fn start(role: &str, server: &RedisServer, lease: Duration) -> (Worker, u64) {
 
 /// Without a release the lock stays for the rest of its lease and grace period, and no longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_just_ends_leaves_its_lease() {
+async fn locks_of_a_process_that_ends_without_shutdown_expire() {
     let now = |worker: &mut Worker| {
         worker.send("now");
         worker.wait(LONG)
     };
     let terminated = |worker: &mut Worker| worker.terminate(LONG);
-    let aborted = leaves_its_lease("panic", now).await;
+    let aborted = lock_lasts_for_its_lease("panic", now).await;
     assert_eq!(aborted.signal(), Some(SIGABRT), "a panic that aborts");
-    let left = leaves_its_lease("exit", now).await;
+    let left = lock_lasts_for_its_lease("exit", now).await;
     assert_eq!(left.code(), Some(3), "an exit without a shutdown");
-    let killed = leaves_its_lease("exit", terminated).await;
+    let killed = lock_lasts_for_its_lease("exit", terminated).await;
     assert_eq!(killed.signal(), Some(SIGTERM), "a signal");
 }
 
-async fn leaves_its_lease(role: &str, end: impl Fn(&mut Worker) -> ExitStatus) -> ExitStatus {
+async fn lock_lasts_for_its_lease(
+    role: &str,
+    end: impl Fn(&mut Worker) -> ExitStatus,
+) -> ExitStatus {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
@@ -143,7 +146,7 @@ async fn leaves_its_lease(role: &str, end: impl Fn(&mut Worker) -> ExitStatus) -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_shuts_down_hands_on_at_once() {
+async fn a_process_that_shuts_down_releases_at_once() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
@@ -155,7 +158,7 @@ async fn a_process_that_shuts_down_hands_on_at_once() {
     let again: u64 = worker.expect_line("held again", LONG).parse().unwrap();
     assert!(again > token);
     worker.expect_line("bye", LONG);
-    assert!(!raw.exists(&lock_key("k")), "the lock stayed behind");
+    assert!(!raw.exists(&lock_key("k")), "the lock was not deleted");
     let guard = manager.lock("k").try_acquire().await.unwrap();
     let guard = guard.expect("it is free");
     assert!(guard.fencing_token().get() > again);
@@ -166,7 +169,7 @@ async fn a_process_that_shuts_down_hands_on_at_once() {
 /// A runtime in a `thread_local!` is dropped at the end of its thread, with the bodies that run in
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_thread_releases_what_its_runtime_held() {
+async fn the_end_of_a_thread_releases_the_holds_of_its_runtime() {
     let server = RedisServer::start();
     let (mut worker, _) = start("thread", &server, LONG * 3);
     worker.expect_line("thread ended", LONG);

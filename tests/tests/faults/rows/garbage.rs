@@ -27,7 +27,7 @@ async fn queued(waiter: &LockManager, raw: &mut Resp) -> Acquiring {
 fn publish(raw: &mut Resp, channel: &str, message: &str, waiting: &Acquiring) {
     let received = raw.cmd(&["PUBLISH", channel, message]);
     assert_eq!(received.int(), 1, "no client listens");
-    assert!(!waiting.is_finished(), "{message:?} was believed");
+    assert!(!waiting.is_finished(), "{message:?} was accepted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +52,7 @@ async fn nonsense_in_a_message_grants_nothing() {
         format!("{owner} 7 -1 1000 {LOCK}"),
         format!("{owner} 7 1 -1000 {LOCK}"),
         format!("{owner} 7 1 1000"),
-        format!("{owner} 7 1 1000 somebody:else"),
+        format!("{owner} 7 1 1000 another:key"),
         format!("{owner}0 7 1 1000 {LOCK}"),
         format!("0{owner} 7 1 1000 {LOCK}"),
         format!("x:1 7 1 1000 {LOCK}"),
@@ -64,7 +64,7 @@ async fn nonsense_in_a_message_grants_nothing() {
     ] {
         publish(&mut raw, &channel, &message, &waiting);
         tokio::time::sleep(ms(20)).await;
-        assert!(!waiting.is_finished(), "{message:?} was believed");
+        assert!(!waiting.is_finished(), "{message:?} was accepted");
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waiting.is_finished() && guard.is_held());

@@ -73,7 +73,7 @@ async fn hand_through(waiters: usize) {
 /// A client that waits for thousands of locks checks all of them, in scripts that do not delay
 /// other clients for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
+async fn a_queue_check_of_a_thousand_locks_is_many_short_scripts() {
     const LOCKS: usize = 1_000;
     let server = RedisServer::start();
     warm(&server).await;
@@ -82,7 +82,7 @@ async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
     let mut waiting = Vec::new();
     for n in 0..LOCKS {
         let key = format!("k{n}");
-        let value = format!("2 {}:1 1700 600000 1700 somebody", "a".repeat(32));
+        let value = format!("2 {}:1 1700 600000 1700 another", "a".repeat(32));
         raw.cmd(&["SET", &lock_key(&key), &value, "PX", "600000"]);
         let lock = manager.lock(&key).wait(LONG * 3);
         waiting.push(tokio::spawn(async move { lock.acquire().await.is_ok() }));

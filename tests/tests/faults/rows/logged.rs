@@ -71,11 +71,11 @@ fn entry() {
                 }
                 _ => break,
             };
-            println!("told: {reply}");
+            println!("reply: {reply}");
         }
         manager.shutdown().await;
     });
-    println!("told: end");
+    println!("reply: end");
 }
 
 /// Connects as the user `app`, with the password from a file.
@@ -111,18 +111,18 @@ impl Service {
         let server = RedisServer::start();
         let url = server.url();
         let mut service = Service::with(server, &[&url]);
-        assert_eq!(service.tell("hold"), "told: holds");
+        assert_eq!(service.command("hold"), "reply: holds");
         service
     }
 
-    pub(super) fn tell(&mut self, what: &str) -> String {
-        self.worker.send(what);
-        self.until(|line| line.starts_with("told: "))
+    pub(super) fn command(&mut self, command: &str) -> String {
+        self.worker.send(command);
+        self.until(|line| line.starts_with("reply: "))
     }
 
     /// Ends the process, and reads its log to the end.
     pub(super) fn end(&mut self) {
-        assert_eq!(self.tell("end"), "told: end");
+        assert_eq!(self.command("end"), "reply: end");
         assert!(self.worker.wait(LONG).success());
     }
 
@@ -180,7 +180,7 @@ fn an_evicting_server_is_logged_at_connect() {
 fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
     let mut service = Service::holding();
     service.server.client().cmd(&["DEL", &lock_key("held:1")]);
-    assert_eq!(service.tell("drop"), "told: dropped");
+    assert_eq!(service.command("drop"), "reply: dropped");
     let line = service.until(|line| line.contains("ERROR"));
     assert!(line.contains("key=held:1"), "{line}");
     std::thread::sleep(Duration::from_millis(200));
@@ -196,12 +196,12 @@ fn a_release_with_a_lost_reply_is_no_loss() {
     let proxy = server.proxy();
     let url = server.url_via(&proxy);
     let mut service = Service::with(server, &[&url]);
-    assert_eq!(service.tell("hold"), "told: holds");
+    assert_eq!(service.command("hold"), "reply: holds");
     proxy.swallow_reply_to("EVALSHA", After::Reset);
-    assert_eq!(service.tell("release"), "told: released");
+    assert_eq!(service.command("release"), "reply: released");
     let mut raw = service.server.client();
     distlock_tests::eventually(LONG, || raw.keys("distlock:lock:*").is_empty());
-    assert_eq!(service.tell("try"), "told: ok");
+    assert_eq!(service.command("try"), "reply: ok");
     service.end();
     assert_eq!(service.count("ERROR", ""), 0, "{:#?}", service.lines);
 }
@@ -209,7 +209,7 @@ fn a_release_with_a_lost_reply_is_no_loss() {
 /// Live connections go on with the credentials that they have, and the failure is logged once.
 #[test]
 fn a_failed_re_authentication_is_logged_once() {
-    const NOT_TOLD: &str = "failed to re-authenticate open connections";
+    const NOT_REAUTHENTICATED: &str = "failed to re-authenticate open connections";
     let server = RedisServer::start();
     let mut raw = server.client();
     add_user(&mut raw, "app", "hunter2");
@@ -217,17 +217,22 @@ fn a_failed_re_authentication_is_logged_once() {
     fs::write(&file, "hunter2").unwrap();
     let (url, path) = (server.url(), file.display().to_string());
     let mut service = Service::with(server, &[&url, &path]);
-    assert_eq!(service.tell("try"), "told: ok");
+    assert_eq!(service.command("try"), "reply: ok");
     fs::write(&file, "hunter3").unwrap();
-    let line = service.until(|line| line.contains(NOT_TOLD));
+    let line = service.until(|line| line.contains(NOT_REAUTHENTICATED));
     for part in ["WARN", "WRONGPASS", &service.address()] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
     // The authentication is retried, and fails again.
     let before = failed(&mut raw, "auth");
     distlock_tests::eventually(LONG, || failed(&mut raw, "auth") > before);
-    assert_eq!(service.tell("try"), "told: ok");
+    assert_eq!(service.command("try"), "reply: ok");
     service.end();
-    assert_eq!(service.count("WARN", NOT_TOLD), 1, "{:#?}", service.lines);
+    assert_eq!(
+        service.count("WARN", NOT_REAUTHENTICATED),
+        1,
+        "{:#?}",
+        service.lines
+    );
     assert_eq!(service.count("", "hunter"), 0, "{:#?}", service.lines);
 }

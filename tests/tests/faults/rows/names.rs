@@ -19,7 +19,7 @@ async fn reserve(tenant: &str, sku: &str, raw: &mut Resp) -> Result<(String, Vec
 
 /// No value moves a key to another lock, or to another slot than its neighbors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_values_stay_in_their_place() {
+async fn hostile_values_change_neither_lock_nor_slot() {
     let server = RedisServer::start();
     // Only computes slots.
     let oracle = RedisServer::builder()

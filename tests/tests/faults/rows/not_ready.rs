@@ -11,9 +11,9 @@ use crate::rows::outage_of;
 
 /// Checks that an acquire fails as not ready, retryable, and no later than its `wait`.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
-    let (wait, asked) = (ms(1_000), Instant::now());
+    let (wait, requested_at) = (ms(1_000), Instant::now());
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(
         took + ms(20) >= wait && took < wait + ms(250) + SLACK,
         "{took:?}"
@@ -24,7 +24,7 @@ async fn assert_not_ready(manager: &LockManager, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loads_is_waited_for() {
+async fn calls_wait_for_a_loading_server() {
     const KEYS: u32 = 60;
     let server = Arc::new(
         RedisServer::builder()
@@ -80,7 +80,7 @@ async fn a_server_that_loads_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_lost_its_master_is_waited_for() {
+async fn calls_wait_for_a_replica_that_lost_its_master() {
     let server = RedisServer::builder()
         .arg("--replica-serve-stale-data", "no")
         .start();

@@ -36,11 +36,11 @@ fn live_through(
         if tries >= 3 && service.count("WARN", LOST) > 0 {
             break;
         }
-        assert!(service.tell("try").contains("unavailable"));
+        assert!(service.command("try").contains("unavailable"));
     }
     meanwhile(&mut service);
     ends(&service.server);
-    while service.tell("try") != "told: ok" {}
+    while service.command("try") != "reply: ok" {}
     while service.count("INFO", BACK) == 0 {
         service.until(|line| line.contains(BACK));
     }
@@ -49,7 +49,7 @@ fn live_through(
 
 /// Waits for the loss of three holds, and for its log lines.
 fn lose(service: &mut Service) {
-    assert_eq!(service.tell("lost"), "told: lost");
+    assert_eq!(service.command("lost"), "reply: lost");
     while service.count("ERROR", LOSS) < 3 {
         service.until(|line| line.contains(LOSS));
     }
@@ -115,7 +115,7 @@ fn a_frozen_server() {
         let parts = ["holds=3", "held:<n>", "lost_in_ms="];
         parts.iter().all(|part| line.contains(part))
     });
-    assert!(all, "not all three are told of: {:#?}", service.lines);
+    assert!(all, "not all three are logged: {:#?}", service.lines);
     assert_eq!(service.count("ERROR", LOSS), 3, "{:#?}", service.lines);
     for n in 0..3 {
         assert_eq!(service.count("ERROR", &format!("key=held:{n}")), 1);
@@ -124,7 +124,7 @@ fn a_frozen_server() {
         assert!(line.contains("reason=\"not_renewed\""), "{line}");
         assert!(
             line.contains("new_holder=\"unknown"),
-            "nobody can be asked: {line}"
+            "no server can be reached: {line}"
         );
     }
 }
@@ -138,8 +138,8 @@ fn a_restarted_server() {
     for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"gone\""), "{line}");
         // The connection for commands may come up after the one for renewals.
-        let who = ["new_holder=\"none", "new_holder=\"unknown"];
-        assert!(who.iter().any(|who| line.contains(who)), "{line}");
+        let allowed = ["new_holder=\"none", "new_holder=\"unknown"];
+        assert!(allowed.iter().any(|text| line.contains(text)), "{line}");
     }
 }
 
@@ -148,11 +148,11 @@ fn a_restarted_server() {
 fn a_full_server() {
     let mut service = live_through(
         changed(&["CONFIG", "SET", "maxmemory", "1"]),
-        |service| assert_eq!(service.tell("mix"), "told: mixed"),
+        |service| assert_eq!(service.command("mix"), "reply: mixed"),
         changed(&["CONFIG", "SET", "maxmemory", "0"]),
     );
     // Holds are renewed without memory, too.
-    assert_eq!(service.tell("release"), "told: released");
+    assert_eq!(service.command("release"), "reply: released");
     read(&mut service);
     let lost = service.of("WARN", LOST).next().unwrap();
     assert!(lost.contains("raise `maxmemory`"), "{lost}");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock_tests::{ProxyHandle, RedisServer, Way, eventually_async, within};
+use distlock_tests::{Directions, ProxyHandle, RedisServer, eventually_async, within};
 
 use crate::kit::{
     HELD, LONG, SLACK, acquire_later, believed_until, connect, expiry_after_renewal, ms,
@@ -40,12 +40,12 @@ async fn partitioned(begin: Cut) {
     );
     within(LONG, guard.lost()).await;
     let lost = Instant::now();
-    assert!(lost - cut < HELD + SLACK, "told after {:?}", lost - cut);
+    assert!(lost - cut < HELD + SLACK, "notified after {:?}", lost - cut);
     assert!(guard.release().await.unwrap_err().is_lost());
     proxy.heal();
     let (next, acquired) = within(LONG, rival).await.unwrap();
     let next = next.unwrap();
-    assert!(acquired > promised && next.is_held(), "two at once");
+    assert!(acquired > promised && next.is_held(), "two holders at once");
     // The client that was cut off recovers by itself, and its old commands have no late effect.
     let waiting = acquire_later(&far, "k", HELD, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
@@ -59,12 +59,14 @@ async fn partitioned(begin: Cut) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_cut_off_is_notified_and_comes_back() {
     let kinds: [(&str, Cut); 3] = [
-        ("sockets hang", |proxy| proxy.stop_reading(Way::Both, true)),
+        ("sockets hang", |proxy| {
+            proxy.stop_reading(Directions::Both, true)
+        }),
         ("requests are lost", |proxy| {
-            proxy.drop_data(Way::ToServer, true)
+            proxy.drop_data(Directions::ToServer, true)
         }),
         ("replies are lost", |proxy| {
-            proxy.drop_data(Way::ToClient, true)
+            proxy.drop_data(Directions::ToClient, true)
         }),
     ];
     for (kind, begin) in kinds {

@@ -21,7 +21,7 @@ fn length(log: &PathBuf) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
+async fn a_lost_second_of_the_log_is_detected_and_tokens_rise() {
     let server = RedisServer::builder()
         .args(["--appendonly", "yes", "--appendfsync", "everysec"])
         .start();
@@ -59,7 +59,7 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
     within(LONG, guard.lost()).await;
     assert!(
         back.elapsed() < lease / 3 + ms(500) + SLACK,
-        "told after {:?}",
+        "notified after {:?}",
         back.elapsed()
     );
     assert!(guard.release().await.unwrap_err().is_lost());

@@ -13,7 +13,7 @@ use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean,
 const LEASE: Duration = ms(23_456);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
+async fn retries_over_a_flapping_connection_are_bounded() {
     let server = RedisServer::start();
     warm(&server).await;
     let proxy = server.proxy();
@@ -22,7 +22,7 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     let far = connect(&server.url_via(&proxy)).await;
     let guard = near.lock("k").acquire().await.unwrap();
     let mut monitor = server.monitor();
-    let (wait, asked) = (ms(8_000), Instant::now());
+    let (wait, requested_at) = (ms(8_000), Instant::now());
     let before = proxy.stats().accepted;
     // Every second connection breaks as soon as it is established, and the others soon after.
     let breaking = async {
@@ -33,9 +33,9 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     };
     let (result, ended) = tokio::select! {
         outcome = within(LONG, acquire_later(&far, "k", LEASE, wait)) => outcome.unwrap(),
-        () = breaking => unreachable!("it goes on"),
+        () = breaking => unreachable!("it never ends"),
     };
-    let waited = ended - asked;
+    let waited = ended - requested_at;
     let connections = proxy.stats().accepted - before;
     let error = result.unwrap_err();
     assert!(error.is_busy() || error.is_unavailable(), "{error:?}");
@@ -64,7 +64,7 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
         }
     }
     let total: u64 = asks.values().sum();
-    assert!(total >= 2, "it was not asked again: {asks:?}");
+    assert!(total >= 2, "the acquire was not retried: {asks:?}");
     // One after a reconnect, and perhaps one after a missing reply.
     assert!(asks.values().all(|asks| *asks <= 2), "a storm: {asks:?}");
     owners.dedup();

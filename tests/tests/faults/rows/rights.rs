@@ -82,11 +82,15 @@ async fn credentials_that_change_while_a_lock_is_held() {
         let refused = Instant::now();
         let error = within(LONG, guard.lost()).await;
         assert!(error.is_lost(), "{error:?}");
-        let told = refused.elapsed();
-        assert!(told < HELD + SLACK, "told after {told:?}");
-        let (asked, lock) = (Instant::now(), manager.lock("other").wait(LONG));
+        let delay = refused.elapsed();
+        assert!(delay < HELD + SLACK, "notified after {delay:?}");
+        let (requested_at, lock) = (Instant::now(), manager.lock("other").wait(LONG));
         let error = lock.acquire().await.unwrap_err();
-        assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
+        assert!(
+            requested_at.elapsed() < LONG / 2,
+            "{:?}",
+            requested_at.elapsed()
+        );
         assert!(!error.is_retryable(), "{error:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
         assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");

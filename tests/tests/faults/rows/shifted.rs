@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use distlock::__inside::lanes_at_once;
+use distlock::__inside::runtime_connections_at_once;
 use distlock::{Error, LockManager, LossReason};
 use distlock_tests::{After, RedisServer, Resp, within};
 use tokio::task::JoinSet;
@@ -21,12 +21,12 @@ fn stored_token(raw: &mut Resp, key: &str) -> Option<u64> {
 
 /// Runs many callers at once on keys of their own, with one fault in each round. The token of every
 /// guard is the stored one.
-async fn each_caller_has_its_own(lanes: usize, fault: After) {
+async fn each_caller_has_its_own(limit: usize, fault: After) {
     let server = RedisServer::start();
     let proxy = server.proxy();
-    let builder = lanes_at_once(LockManager::builder());
+    let builder = runtime_connections_at_once(LockManager::builder());
     let manager = builder
-        .max_runtime_connections(lanes)
+        .max_runtime_connections(limit)
         .connect(&server.url_via(&proxy))
         .await
         .unwrap();
@@ -45,7 +45,7 @@ async fn each_caller_has_its_own(lanes: usize, fault: After) {
                 assert_eq!(
                     stored,
                     Some(token),
-                    "`{key}` is believed with a token that is not its own"
+                    "`{key}` is held with the token of another call"
                 );
                 // A hold that was lost with the connection is released nevertheless.
                 let _ = guard.release().await;
@@ -64,8 +64,8 @@ async fn each_caller_has_its_own(lanes: usize, fault: After) {
 async fn behind_a_lost_or_inserted_reply_no_caller_gets_anothers_hold() {
     let inserted = ["+OK\r\n", "$21\r\nheld 1700000000000000\r\n"].map(After::Inserted);
     for fault in [After::GoOn].into_iter().chain(inserted) {
-        for lanes in [0, 8] {
-            each_caller_has_its_own(lanes, fault).await;
+        for limit in [0, 8] {
+            each_caller_has_its_own(limit, fault).await;
         }
     }
 }

@@ -18,7 +18,7 @@ const FREEZE: &str = include_str!("freeze.c");
 /// The clocks that stop with the process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clocks {
-    /// `std::time::Instant`, as in a suspended host: CLOCK_BOOTTIME goes on.
+    /// `std::time::Instant`, as in a suspended host: CLOCK_BOOTTIME continues.
     Monotonic,
     /// Every clock, as in a guest that was paused or came from a snapshot.
     All,
@@ -66,7 +66,7 @@ impl Machine {
         let fresh = write(resource, guard.fencing_token().get(), "fresh");
         assert!(!fresh.is_error(), "{fresh:?}");
         tokio::time::sleep(at_least.saturating_sub(asleep.elapsed())).await;
-        // Sent before the process wakes up, so that it goes on at once.
+        // Sent before the process wakes up, so that it continues at once.
         self.worker.send("go");
         let missed = u64::try_from(asleep.elapsed().as_nanos()).unwrap();
         let file = std::fs::File::options().write(true).open(&self.missed);
@@ -135,9 +135,9 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
         .sleep_through(&manager, HELD * 5 / 4, &mut raw)
         .await;
     assert!(next.fencing_token().get() > old);
-    let mut said = vec![machine.worker.next_line(LONG)];
-    while !said.last().unwrap().starts_with("end") {
-        said.push(machine.worker.next_line(LONG));
+    let mut output = vec![machine.worker.next_line(LONG)];
+    while !output.last().unwrap().starts_with("end") {
+        output.push(machine.worker.next_line(LONG));
     }
     // Whatever the process did when it woke up, it did not touch this hold.
     let value = server.client().get(&lock_key("k")).expect("it is held");
@@ -145,23 +145,23 @@ async fn woken(clocks: Clocks) -> (bool, bool) {
     assert!(next.is_held());
     let written = raw.cmd(&["HGET", "resource", "value"]);
     assert_eq!(written.text(), Some("fresh"));
-    let [missed, after, written, end] = &said[..] else {
-        panic!("{said:?}");
+    let [missed, after, written, end] = &output[..] else {
+        panic!("{output:?}");
     };
     // The resource rejects the stale holder, and the holder learns of it at its next renewal.
-    assert!(written.contains("STALE"), "{said:?}");
+    assert!(written.contains("STALE"), "{output:?}");
     assert_eq!(end, "end true");
     let missed = missed.strip_prefix("missed ").expect("how long it slept");
     (millis(missed) >= ms(1_000), after == "after true")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_holder_knows_at_once() {
+async fn a_suspended_holder_is_notified_at_once() {
     assert_eq!(woken(Clocks::Monotonic).await, (true, false));
 }
 
 /// The clocks show that no time has passed. No lock can know better; only the resource can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_guest_is_fenced_off() {
+async fn a_paused_guest_is_rejected_by_the_fence() {
     assert_eq!(woken(Clocks::All).await, (false, true));
 }

@@ -122,7 +122,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
     let elsewhere = "redis.internal";
     let expired = Secured::with(|ca, dir| ca.sign_expired(HOST, dir), "no");
     let other_name = Secured::with(|ca, dir| ca.sign("redis.internal", dir), "no");
-    let nobodys = Secured::with(|_, dir| CertificateFiles::self_signed(HOST, dir), "no");
+    let self_signed = Secured::with(|_, dir| CertificateFiles::self_signed(HOST, dir), "no");
     let strange = Secured::start();
     let cases: [(_, _, &[&str]); 5] = [
         (
@@ -135,10 +135,10 @@ async fn a_certificate_that_does_not_fit_is_refused() {
             other_name.trust.tls(),
             &["not for `127.0.0.1`", "Tls::server_name", elsewhere],
         ),
-        (&nobodys, nobodys.trust.tls(), &["Tls::ca_file"]),
+        (&self_signed, self_signed.trust.tls(), &["Tls::ca_file"]),
         (
             &strange,
-            nobodys.trust.tls(),
+            self_signed.trust.tls(),
             &["signed by a CA that is not trusted here", "Tls::ca_file"],
         ),
         // Not signed by a root of the system either, if it has some.

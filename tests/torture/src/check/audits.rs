@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_make_the_store_forget_it_explains_that_it_is_gone() {
+    fn only_a_data_loss_explains_a_missing_lock() {
         let step = |from| (from, 300, Kind::ClockStep, None);
         let stopped = |kind| (250, 2_005, kind, Some(1));
         for (faults, found, expected) in [

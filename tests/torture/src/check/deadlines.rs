@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_call_is_late_beyond_its_wait_a_command_and_slack() {
         let call = || Call::new(1, 1, "k", 0);
-        let tried = || call().asked(Door::Try, 1000, 0);
+        let tried = || call().invoked_as(Door::Try, 1000, 0);
         for (call, expected) in [
             (call().returned(1_199, Outcome::Busy), 0),
             (call().returned(1_300, Outcome::Busy), 1),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_one_server_is_nothing_to_the_keys_of_others() {
+    fn a_fault_of_one_server_does_not_affect_keys_of_others() {
         let mut history = History::default();
         history.fault(10, 10, Kind::FailoverKill, None, false);
         history.with_fault(|fault| fault.keys = Some(vec!["there".into()]));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_a_holder_its_lock() {
+    fn faults_that_cost_a_holder_its_lock_are_classified() {
         for (topology, kind, harms) in [
             ("sentinel", Kind::ReplicaStop, false),
             ("cluster", Kind::ReplicaStop, false),

@@ -86,7 +86,7 @@ pub(super) fn figures(run: &Run, resource: &Resource, excused: u64) -> Figures {
         ..Figures::default()
     };
     let hindered = run.hindered();
-    let mut seen = Seen::default();
+    let mut counts = AcquisitionCounts::default();
     for op in &run.ops {
         if let Some(outcome) = op.outcome() {
             *figures.outcomes.entry(name(&outcome)).or_default() += 1;
@@ -95,7 +95,7 @@ pub(super) fn figures(run: &Run, resource: &Resource, excused: u64) -> Figures {
             figures.overshoot.0.extend(overshoot(op));
         }
         if let Some((at, _)) = op.acquired {
-            seen.acquired(run, op, op.belief().unwrap_or(Span::new(at, at)));
+            counts.acquired(run, op, op.belief().unwrap_or(Span::new(at, at)));
             figures.wait.0.push(op.waiting().length());
             let stops = run.faults.stops_of(op.id.worker);
             let delay = delay(op).filter(|delay| !stops.touches(*delay));
@@ -103,13 +103,13 @@ pub(super) fn figures(run: &Run, resource: &Resource, excused: u64) -> Figures {
             figures.notice.0.extend(delay);
         }
     }
-    figures.table = table(run, &seen, resource, excused);
+    figures.table = table(run, &counts, resource, excused);
     figures
 }
 
 /// Counts of acquisitions.
 #[derive(Debug, Default)]
-struct Seen {
+struct AcquisitionCounts {
     acquired: u64,
     keys: std::collections::BTreeSet<u32>,
     /// Acquisitions with a body of at most 5 ms.
@@ -121,7 +121,7 @@ struct Seen {
     lived_through: u64,
 }
 
-impl Seen {
+impl AcquisitionCounts {
     fn acquired(&mut self, run: &Run, op: &Op, believed: Span) {
         self.acquired += 1;
         self.keys.insert(op.key);
@@ -148,7 +148,7 @@ impl Seen {
 }
 
 /// Returns all figures. Only those of a full run have bounds, with two exceptions in `forgetting`.
-fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figure> {
+fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u64) -> Vec<Figure> {
     let header = &run.header;
     let minutes = header.seconds as f64 / 60.0;
     let full = header.profile == "all" && minutes >= 1.0;
@@ -185,11 +185,11 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
         "replicas" | "quorum3" | "quorum5" => least(100.0),
         _ => None,
     };
-    let percent = |part: u64| 100.0 * part as f64 / seen.acquired.max(1) as f64;
+    let percent = |part: u64| 100.0 * part as f64 / counts.acquired.max(1) as f64;
     let overlaps = if beyond {
         Some(Bound::AtLeast(1.0))
     } else {
-        let few = 0.002 * seen.acquired as f64;
+        let few = 0.002 * counts.acquired as f64;
         (full && has_failovers).then_some(Bound::AtMost(few))
     };
     let count = |wanted: &dyn Fn(Kind) -> bool| {
@@ -205,17 +205,17 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
         ("calls", run.ops.len() as f64, None),
         (
             "acquisitions",
-            seen.acquired as f64,
+            counts.acquired as f64,
             least(acquisitions * minutes),
         ),
-        ("  keys", seen.keys.len() as f64, least(64.0)),
-        ("  % bodies up to 5 ms", percent(seen.short), least(80.0)),
+        ("  keys", counts.keys.len() as f64, least(64.0)),
+        ("  % bodies up to 5 ms", percent(counts.short), least(80.0)),
         (
             "  % that no fault excuses",
-            percent(seen.unexcused),
+            percent(counts.unexcused),
             unexcused,
         ),
-        ("  lost", seen.lost as f64, None),
+        ("  lost", counts.lost as f64, None),
         (
             "faults",
             run.faults.list.len() as f64,
@@ -244,7 +244,7 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
         ),
         (
             "holds that lived through",
-            seen.lived_through as f64,
+            counts.lived_through as f64,
             lived_through,
         ),
         ("excused overlaps", excused as f64, overlaps),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted() {
+    fn figures_count_calls_holds_and_losses() {
         let mut history = History::default();
         let lost = Call::new(2, 2, "l", 40).acquired(45, 7, 990);
         history
@@ -361,7 +361,7 @@ mod tests {
             run.header.profile = profile.into();
             run.header.topology = topology.into();
             run.header.seconds = seconds;
-            let table = table(&run, &Seen::default(), &Resource::default(), 0);
+            let table = table(&run, &AcquisitionCounts::default(), &Resource::default(), 0);
             let bounded = table.iter().filter(|figure| figure.bound.is_some());
             assert_eq!(bounded.count(), bounds, "{profile} {topology} {seconds}");
         }

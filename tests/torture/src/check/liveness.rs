@@ -116,7 +116,7 @@ mod tests {
 
     fn waits(from: u64, until: u64) -> Call {
         Call::new(2, from, "k", from)
-            .asked(Door::Run, 1000, until - from)
+            .invoked_as(Door::Run, 1000, until - from)
             .returned(until, Outcome::Busy)
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     /// With a lease of 1 s, the bound is 1.25 + 1.25 + 1 s.
     #[test]
-    fn no_worker_holds_it() {
+    fn a_lock_without_a_holder_is_a_violation() {
         let mut history = History::default();
         history.call(waits(1_000, 2_000)).call(waits(1_900, 4_490));
         assert_eq!(found(&history), 0);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_explain_it() {
+    fn faults_explain_a_missing_grant() {
         for (faults, expected) in [
             (vec![], 1),
             (vec![(2_500, 2_600, Kind::ServerStop, None)], 0),

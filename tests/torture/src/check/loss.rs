@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_late_ones_are_within_the_bound() {
+    fn a_few_late_losses_are_within_the_bound() {
         let found_with = |late: &[u64]| {
             let calls = (0..200).map(|op| {
                 let at = 10_000 * op;
@@ -195,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_noticed_at_all_and_stays_one() {
-        let untold = |at| {
+    fn a_loss_is_noticed_and_is_final() {
+        let unreported = |at| {
             let call = acquired().ended(at, true, false);
             call.returned(2_000, Outcome::LostCompleted)
         };
-        assert_eq!(found([untold(1_100)], None), 0);
-        assert_eq!(found([untold(1_300)], None), 1);
+        assert_eq!(found([unreported(1_100)], None), 0);
+        assert_eq!(found([unreported(1_300)], None), 1);
         for (remaining, expected) in [(0, 0), (500, 1)] {
             let call = acquired().sampled(900, 0).lost(901).sampled(950, remaining);
             let call = call.ended(960, false, false).returned(970, Outcome::Lost);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stop_beyond_its_lease_a_hold_is_over() {
+    fn a_stop_beyond_its_lease_ends_a_hold() {
         let long = (100, 1_200, Kind::ClientStop);
         for (call, stop, expected) in [
             (acquired().sampled(1_201, 0), long, 0),

@@ -65,7 +65,7 @@ mod tests {
             let mut history = History::default();
             history.call(
                 testing::Call::new(1, 1, "k", 0)
-                    .asked(call, 1000, 1000)
+                    .invoked_as(call, 1000, 1000)
                     .acquired(10, 1, 100)
                     .ended(200, completed, believed)
                     .returned(210, outcome),

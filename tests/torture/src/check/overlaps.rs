@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_are_shown() {
+    fn overlapping_holds_are_reported() {
         let mut history = History::default();
         history
             .call(Call::new(1, 1, "k", 0).held(10, 20, 1))
@@ -96,7 +96,7 @@ mod tests {
 
     /// Two holds at 2019 ms, with a lease of 1 s and a grace period of 250 ms.
     #[test]
-    fn what_is_forgotten_excuses_them_from_its_begin_to_a_lease_and_grace_after_its_end() {
+    fn a_data_loss_excuses_overlaps_until_a_lease_and_grace_after_its_end() {
         for (from, until, lossless, expected) in [
             (770, 770, false, (0, 1)),
             (760, 760, false, (1, 0)),
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_belief() {
+    fn a_hold_ends_with_its_last_sample_loss_or_release() {
         let call = || Call::new(1, 1, "k", 0).acquired(10, 1, 100);
         let guard = || {
-            let guard = Call::new(1, 1, "k", 0).asked(Door::Guard, 1000, 0);
+            let guard = Call::new(1, 1, "k", 0).invoked_as(Door::Guard, 1000, 0);
             guard.acquired(10, 1, 100)
         };
         for (call, expected) in [

@@ -307,7 +307,7 @@ impl Run {
             WorkerEvent::Call {
                 at,
                 op,
-                step: Step::Invoked(asked),
+                step: Step::Invoked(invocation),
             } => {
                 process.ops.insert(op, self.ops.len());
                 self.ops.push(Op {
@@ -316,12 +316,12 @@ impl Run {
                         generation,
                         op,
                     },
-                    call: asked.call,
-                    key: self.keys.number(&asked.key),
-                    lease: asked.lease_ms * MILLI,
-                    wait: asked.wait_ms * MILLI,
-                    on_lost: asked.on_lost,
-                    body: asked.body,
+                    call: invocation.call,
+                    key: self.keys.number(&invocation.key),
+                    lease: invocation.lease_ms * MILLI,
+                    wait: invocation.wait_ms * MILLI,
+                    on_lost: invocation.on_lost,
+                    body: invocation.body,
                     invoked: at,
                     acquired: None,
                     statements: Vec::new(),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_stretches_are_one() {
+    fn overlapping_spans_are_merged() {
         assert_eq!(
             spans(&[(5, 6), (1, 3), (2, 4), (4, 4)]),
             spans(&[(1, 4), (5, 6)])
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches() {
+    fn spans_touch_at_their_ends() {
         let set = spans(&[(10, 20), (30, 40)]);
         for (from, until, touches) in [
             (0, 9, false),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left() {
+    fn difference_removes_the_overlap() {
         let set = spans(&[(0, 10), (20, 30), (40, 50)]);
         assert_eq!(
             set.minus(&spans(&[(2, 4), (8, 22), (25, 26), (39, 60)])),

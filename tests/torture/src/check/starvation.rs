@@ -69,7 +69,7 @@ mod tests {
 
     /// Worker 1 loses its lock between 5010 and 5100 ms, and worker 2 has it at the same time.
     #[test]
-    fn starvation_of_that_worker_or_of_a_server_explains_a_loss_and_no_overlap() {
+    fn starvation_of_worker_or_server_explains_a_loss_but_no_overlap() {
         for (pid, from, until, explained) in [
             (101, 5_050, 5_150, true),
             (99, 5_050, 5_150, true),

@@ -16,7 +16,7 @@ pub(crate) struct Call {
 impl Call {
     /// Creates a call with a lease of 1 s and a wait of 1 s.
     pub(crate) fn new(worker: u32, op: u64, key: &str, invoked: u64) -> Call {
-        let asked = Invocation {
+        let invocation = Invocation {
             call: history::Call::Run,
             key: key.into(),
             lease_ms: 1000,
@@ -30,23 +30,25 @@ impl Call {
         Call {
             worker,
             op,
-            steps: vec![(invoked, Step::Invoked(asked))],
+            steps: vec![(invoked, Step::Invoked(invocation))],
         }
     }
 
     fn with(mut self, change: impl Fn(&mut Invocation)) -> Call {
-        if let Some((_, Step::Invoked(asked))) = self.steps.first_mut() {
-            change(asked);
+        if let Some((_, Step::Invoked(invocation))) = self.steps.first_mut() {
+            change(invocation);
         }
         self
     }
 
-    pub(crate) fn asked(self, call: history::Call, lease: u64, wait: u64) -> Call {
-        self.with(|asked| (asked.call, asked.lease_ms, asked.wait_ms) = (call, lease, wait))
+    pub(crate) fn invoked_as(self, call: history::Call, lease: u64, wait: u64) -> Call {
+        self.with(|invocation| {
+            (invocation.call, invocation.lease_ms, invocation.wait_ms) = (call, lease, wait)
+        })
     }
 
     pub(crate) fn blocking(self) -> Call {
-        self.with(|asked| asked.body.blocking = true)
+        self.with(|invocation| invocation.body.blocking = true)
     }
 
     fn then(mut self, at: u64, step: Step) -> Call {

@@ -75,7 +75,7 @@ fn a_clean_run_passes() {
 }
 
 #[test]
-fn what_fails_is_named() {
+fn violated_invariants_are_named() {
     let mut history = clean(5);
     history.call(Call::new(1, 2, "k", 26).held(28, 29, 90));
     let verdict = judged(history, |_| {}).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn they_rise() {
+    fn tokens_rise() {
         // The tokens, when the second call begins, and whether the server forgot everything before.
         for (first, second, invoked, flushed, expected) in [
             (1, 2, 0, false, 0),

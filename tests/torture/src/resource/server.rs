@@ -141,7 +141,7 @@ mod tests {
 
     /// Order: 1 reads, 2 reads, 1 writes, 2 writes. Unless reads are checked, 1's update is lost.
     #[test]
-    fn a_read_of_a_newer_holder_shuts_the_older_one_out() {
+    fn a_read_by_a_newer_holder_rejects_the_older_one() {
         for (fence_reads, first_write) in [(true, None), (false, Some(1))] {
             let (_dir, mut store) = store(fence_reads);
             assert_eq!(ask(&mut store, 1, true, None), Some(0));

@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> anyhow::Result<Reply> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let asked = server
+        let reply = server
             .try_client()
             .and_then(|mut client| client.try_cmd(words));
-        match asked {
+        match reply {
             Err(error) if is_closed(&error) && Instant::now() < deadline => {}
             Err(error) => {
                 let to = server.addr();

@@ -51,7 +51,7 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 struct Failover {
     began: Instant,
-    asked: Instant,
+    requested_at: Instant,
     stage: Stage,
 }
 
@@ -204,8 +204,9 @@ impl Sharded {
                 failover.stage = Stage::Both;
             }
             Stage::Without => {
-                if fault.kind == Kind::FailoverAgreed && failover.asked.elapsed() > ASK_AGAIN {
-                    failover.asked = Instant::now();
+                if fault.kind == Kind::FailoverAgreed && failover.requested_at.elapsed() > ASK_AGAIN
+                {
+                    failover.requested_at = Instant::now();
                     ask(replica, &["CLUSTER", "FAILOVER"])?;
                 }
             }
@@ -279,7 +280,7 @@ impl Target for Sharded {
             let now = Instant::now();
             self.failover = Some(Failover {
                 began: now,
-                asked: now,
+                requested_at: now,
                 stage: Stage::Without,
             });
         }

@@ -57,20 +57,20 @@ impl Ticket {
 
 /// Runs the body of a call and records its steps.
 pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
-    let mut seen = Seen::begin(ticket, held);
-    let ended = work(ticket, &seen.held).await;
-    seen.completed = true;
+    let mut run = BodyRun::begin(ticket, held);
+    let ended = work(ticket, &run.held).await;
+    run.completed = true;
     ended
 }
 
 /// Records the end of a body, even if the body is dropped.
-struct Seen<'a> {
+struct BodyRun<'a> {
     ticket: &'a Ticket,
     held: HeldLock,
     completed: bool,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> BodyRun<'a> {
     fn begin(ticket: &'a Ticket, held: HeldLock) -> Self {
         let at = now();
         let (token, remaining_us) = (held.fencing_token().get(), micros(held.remaining()));
@@ -83,7 +83,7 @@ impl<'a> Seen<'a> {
         if ticket.order.invocation.body.micros >= 5_000 {
             ticket.context.observer.audit(ticket.op, &held);
         }
-        Seen {
+        BodyRun {
             ticket,
             held,
             completed: false,
@@ -91,7 +91,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Drop for Seen<'_> {
+impl Drop for BodyRun<'_> {
     fn drop(&mut self) {
         let at = now();
         let remaining_us = micros(self.held.remaining());

@@ -11,13 +11,13 @@ use crate::history::{Call, OnLost, Outcome, Step};
 pub(super) type Returned = (Outcome, Option<String>);
 
 pub(super) async fn enter(ticket: &Ticket) -> Returned {
-    let asked = &ticket.order.invocation;
+    let invocation = &ticket.order.invocation;
     let lock = || {
-        let lock = ticket.context.manager.lock(asked.key.clone());
-        lock.lease(Duration::from_millis(asked.lease_ms))
-            .wait(Duration::from_millis(asked.wait_ms))
+        let lock = ticket.context.manager.lock(invocation.key.clone());
+        lock.lease(Duration::from_millis(invocation.lease_ms))
+            .wait(Duration::from_millis(invocation.wait_ms))
     };
-    match asked.call {
+    match invocation.call {
         Call::Attribute => of_result(annotated(ticket).await),
         Call::Run => of_result(
             lock()
@@ -123,16 +123,16 @@ macro_rules! annotated {
         )*
 
         async fn annotated(ticket: &Ticket) -> Result<Ended, Error> {
-            let asked = &ticket.order.invocation;
+            let invocation = &ticket.order.invocation;
             $(
-                if asked.lease_ms == millis($lease) {
-                    return match asked.on_lost {
+                if invocation.lease_ms == millis($lease) {
+                    return match invocation.on_lost {
                         OnLost::Cancel => $cancel(ticket).await,
                         OnLost::Finish => $finish(ticket).await,
                     };
                 }
             )*
-            unreachable!("no annotated function has a lease of {} ms", asked.lease_ms)
+            unreachable!("no annotated function has a lease of {} ms", invocation.lease_ms)
         }
 
         /// Returns the wait of the annotated function with this lease, in ms.

@@ -178,7 +178,7 @@ async fn connect(
     let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
     loop {
         let builder = builder(args)?.client_name(&name);
-        let builder = distlock::__inside::lanes_at_once(builder);
+        let builder = distlock::__inside::runtime_connections_at_once(builder);
         tokio::select! {
             manager = builder.connect(&url) => if let Ok(manager) = manager {
                 return Ok(Some(manager));

@@ -24,11 +24,11 @@ struct Node {
 
 /// The statement of a node about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+enum NodeView {
     /// The token with which the lock is held, or `None` if it is not held.
     Held(Option<u64>),
     /// The node is silent or does not vote, so it may have forgotten any hold.
-    Nothing,
+    Unknown,
 }
 
 impl Nodes {
@@ -42,33 +42,33 @@ impl Nodes {
 
     /// Returns the token that a quorum may hold: `token`, unless too many nodes deny it.
     pub(super) fn held(&mut self, key: &str, token: u64) -> Option<u64> {
-        let says: Vec<_> = self.0.iter_mut().map(|node| node.says(key)).collect();
-        agreed(&says, token)
+        let views: Vec<_> = self.0.iter_mut().map(|node| node.view(key)).collect();
+        agreed(&views, token)
     }
 }
 
-fn agreed(says: &[Says], token: u64) -> Option<u64> {
-    let others = says.iter().filter_map(|says| match says {
-        Says::Held(held) if *held != Some(token) => Some(*held),
+fn agreed(views: &[NodeView], token: u64) -> Option<u64> {
+    let others = views.iter().filter_map(|view| match view {
+        NodeView::Held(held) if *held != Some(token) => Some(*held),
         _ => None,
     });
     let others: Vec<_> = others.collect();
-    if others.len() <= (says.len() - 1) / 2 {
+    if others.len() <= (views.len() - 1) / 2 {
         return Some(token);
     }
     others.into_iter().flatten().max()
 }
 
 impl Node {
-    fn says(&mut self, key: &str) -> Says {
-        let said = self.ask(key);
-        if said.is_none() {
+    fn view(&mut self, key: &str) -> NodeView {
+        let view = self.ask(key);
+        if view.is_none() {
             self.connection = None;
         }
-        said.unwrap_or(Says::Nothing)
+        view.unwrap_or(NodeView::Unknown)
     }
 
-    fn ask(&mut self, key: &str) -> Option<Says> {
+    fn ask(&mut self, key: &str) -> Option<NodeView> {
         if self.connection.is_none() {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);
@@ -89,9 +89,9 @@ impl Node {
         let epoch = connection.try_cmd(&["GET", EPOCH]).ok()?;
         let time = connection.try_cmd(&["TIME"]).ok()?;
         if value.is_error() || epoch.is_error() || !votes_in(&epoch, &time, run) {
-            return Some(Says::Nothing);
+            return Some(NodeView::Unknown);
         }
-        Some(Says::Held(held(value.text())))
+        Some(NodeView::Held(held(value.text())))
     }
 }
 
@@ -106,22 +106,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_a_majority_against_it() {
-        let (ours, other, free) = (Says::Held(Some(7)), Says::Held(Some(8)), Says::Held(None));
-        for (says, expected) in [
+    fn a_majority_decides_on_the_holder() {
+        let (ours, other, free) = (
+            NodeView::Held(Some(7)),
+            NodeView::Held(Some(8)),
+            NodeView::Held(None),
+        );
+        for (views, expected) in [
             ([ours, ours, other], Some(7)),
-            ([ours, Says::Nothing, free], Some(7)),
+            ([ours, NodeView::Unknown, free], Some(7)),
             ([ours, other, free], Some(8)),
-            ([Says::Nothing, free, free], None),
+            ([NodeView::Unknown, free, free], None),
         ] {
-            assert_eq!(agreed(&says, 7), expected, "{says:?}");
+            assert_eq!(agreed(&views, 7), expected, "{views:?}");
         }
-        let five = [ours, Says::Nothing, Says::Nothing, free, free];
+        let five = [ours, NodeView::Unknown, NodeView::Unknown, free, free];
         assert_eq!(agreed(&five, 7), Some(7));
     }
 
     #[test]
-    fn a_hold_is_seen_and_a_vote_is_none() {
+    fn holds_are_distinguished_from_votes() {
         assert_eq!(held(Some("3 held a:1 70 5 850 5 name")), Some(70));
         assert_eq!(held(Some("3 vote a:1 70 5 850 5 name")), None);
         assert_eq!(held(Some("3 kept a:1 70 5 850 5 name")), None);

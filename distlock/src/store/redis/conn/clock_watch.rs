@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_answer_explains_is_no_jump() {
+    fn a_slow_reply_is_not_taken_for_a_clock_jump() {
         let watch = ClockWatch::default();
         check(&watch, 1_000, 1_010, 1_005);
         // The server paused for five seconds, before or after it applied the command.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_seen_both_ways() {
+    fn a_jump_is_detected_in_both_directions() {
         let watch = ClockWatch::default();
         check(&watch, 1_000, 1_001, 1_000);
         let reading = check(&watch, 3_000, 3_001, 13_000).expect("later");

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_that_of_the_quickest_answer() {
+    fn the_lower_bound_comes_from_the_fastest_reply() {
         let time = ServerTime::default();
         assert_eq!(time.lower_bound(at(0)), None);
         time.update(at(1_000), 5_000_000, at(1_020));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_answer_does_not_replace_a_newer_one() {
+    fn an_older_reply_does_not_replace_a_newer_one() {
         let time = ServerTime::default();
         time.update_upper(at(1_000), 5_000_000);
         time.update_upper(at(900), 1);

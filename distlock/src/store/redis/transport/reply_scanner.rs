@@ -211,7 +211,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_reply_that_takes_too_much_is_rejected_as_soon_as_that_is_known() {
+    fn an_oversized_reply_is_rejected_as_early_as_possible() {
         let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
         let line = format!("+{}", "x".repeat(9_000_000));
         let list = format!("*9\r\n{}", text.repeat(8));
@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_ends_a_subscription_is_renamed_and_nothing_else(
+        fn only_sunsubscribe_pushes_are_renamed(
             said in prop::collection::vec(0..=OTHERS.len(), 0..20),
             pieces in prop::collection::vec(1_usize..40, 1..20),
         ) {

@@ -15,7 +15,7 @@ fn requested_from(nodes: usize, min_token: Token) -> VoteState {
             votes.next_command(node, at(0)),
             Some(NodeCommand::RequestVote(Some(min_token)))
         );
-        assert_eq!(votes.next_command(node, at(0)), None, "it is under way");
+        assert_eq!(votes.next_command(node, at(0)), None, "it is in flight");
     }
     votes
 }
@@ -96,7 +96,7 @@ fn a_grant_confirmed_by_a_quorum_needs_no_further_command() {
 
 /// Applies whether the other node has confirmed a smaller token, or has handed it on.
 #[test]
-fn where_a_node_votes_with_more_all_are_confirmed_with_that() {
+fn the_largest_token_is_confirmed_on_all_nodes() {
     let mut named = requested_from(3, 50);
     named.handle_reply(0, confirmed(50, 0), at(1));
     named.handle_reply(1, granted(70), at(1));
@@ -110,12 +110,12 @@ fn where_a_node_votes_with_more_all_are_confirmed_with_that() {
 }
 
 #[test]
-fn a_vote_that_comes_meanwhile_raises_the_token() {
+fn a_vote_in_the_meantime_raises_the_token() {
     let mut votes = confirming([7, 6]);
     votes.handle_reply(0, confirmed(7, 1), at(2));
     votes.handle_reply(2, granted(20), at(3));
     votes.handle_reply(1, confirmed(7, 1), at(4));
-    assert_eq!(votes.hold(), None, "somebody may have held with 19");
+    assert_eq!(votes.hold(), None, "another client may have held with 19");
     assert_commands(&mut votes, &[0, 1, 2], 4, Some(NodeCommand::Confirm(20)));
 }
 
@@ -139,7 +139,7 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     assert_eq!(
         votes.next_command(1, at(4)),
         None,
-        "not before the next look"
+        "not before the next queue check"
     );
     votes.allow_requests();
     assert_eq!(votes.next_command(1, at(5)), Some(NodeCommand::Yield(8)));
@@ -164,7 +164,7 @@ fn queued() -> VoteState {
 }
 
 #[test]
-fn what_a_quorum_hands_on_is_held_at_once_and_for_a_short_while() {
+fn a_hand_off_by_a_quorum_is_held_at_once_for_the_grant_lease() {
     let mut votes = queued();
     votes.handle_event(0, handed_off(50, 101), at(102));
     assert_eq!(votes.hold(), None);
@@ -177,7 +177,7 @@ fn what_a_quorum_hands_on_is_held_at_once_and_for_a_short_while() {
 }
 
 #[test]
-fn what_was_handed_on_too_long_ago_is_confirmed_again() {
+fn an_old_hand_off_is_confirmed_again() {
     let mut votes = queued();
     votes.handle_event(0, handed_off(50, 0), at(1_000));
     votes.handle_event(1, handed_off(50, 990), at(1_000));
@@ -192,7 +192,7 @@ fn what_was_handed_on_too_long_ago_is_confirmed_again() {
 }
 
 #[test]
-fn what_was_handed_on_before_it_was_given_back_is_not_believed() {
+fn a_hand_off_before_a_yield_is_ignored() {
     let mut votes = queued();
     votes.handle_event(0, handed_off(50, 1), at(2));
     votes.allow_requests();
@@ -208,7 +208,7 @@ fn what_was_handed_on_before_it_was_given_back_is_not_believed() {
 }
 
 #[test]
-fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
+fn a_confirmation_by_a_minority_is_yielded_for_a_vote() {
     let mut votes = requested();
     votes.handle_reply(0, confirmed(50, 0), at(1));
     votes.handle_reply(1, NodeEvent::Queued { at: 1 }, at(1));
@@ -227,7 +227,7 @@ fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
 }
 
 #[test]
-fn a_confirmation_that_came_too_late_is_asked_for_again() {
+fn a_late_confirmation_is_requested_again() {
     let mut votes = confirming([7, 7]);
     votes.handle_reply(0, confirmed(7, 1), at(500));
     votes.handle_reply(1, confirmed(7, 1), at(1_500));
@@ -246,7 +246,7 @@ fn a_confirmation_that_came_too_late_is_asked_for_again() {
 }
 
 #[test]
-fn a_node_that_knows_of_more_is_confirmed_with_that() {
+fn a_node_with_a_larger_token_is_confirmed_with_that_token() {
     let mut votes = confirming([7, 8]);
     votes.handle_reply(0, NodeEvent::Newer { token: 30 }, at(2));
     assert_eq!(votes.next_command(0, at(2)), Some(NodeCommand::Confirm(30)));
@@ -255,7 +255,7 @@ fn a_node_that_knows_of_more_is_confirmed_with_that() {
 }
 
 #[test]
-fn a_vote_that_was_pushed_outlasts_an_older_answer() {
+fn a_pushed_vote_outlasts_an_older_reply() {
     let mut votes = requested();
     votes.handle_event(0, granted(7), at(1));
     votes.handle_reply(0, NodeEvent::Queued { at: 6 }, at(2));
@@ -275,7 +275,7 @@ fn a_client_with_too_few_nodes_is_cut_off() {
 }
 
 #[test]
-fn a_hold_is_repaired_only_while_it_is_one() {
+fn only_a_valid_hold_is_repaired() {
     let mut votes = requested();
     for node in [0, 2] {
         votes.handle_reply(node, granted(7), at(1));
@@ -288,7 +288,7 @@ fn a_hold_is_repaired_only_while_it_is_one() {
         );
         votes.handle_reply(node, confirmed(7, 1), at(2));
     }
-    assert!(!votes.start_repair(1), "an ask is under way there");
+    assert!(!votes.start_repair(1), "an acquire is in flight there");
     votes.handle_reply(1, NodeEvent::NoReply, at(3));
     assert!(votes.start_repair(1));
     votes.stop();

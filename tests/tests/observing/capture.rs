@@ -22,8 +22,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn says(&self, words: &str) -> bool {
-        self.fields["message"].contains(words)
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.fields["message"].contains(text)
     }
 
     pub(crate) fn is(&self, name: &str, value: &str) -> bool {
@@ -38,18 +38,18 @@ pub(crate) struct Span {
     pub(crate) level: Level,
     pub(crate) parent: Option<&'static str>,
     pub(crate) fields: Fields,
-    pub(crate) is_over: bool,
+    pub(crate) has_ended: bool,
 }
 
 /// A layer that records all log lines and spans of `distlock`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Capture {
     lines: Arc<Mutex<Vec<Line>>>,
     spans: Arc<Mutex<BTreeMap<u64, Span>>>,
-    over: Arc<Mutex<Vec<Span>>>,
+    ended: Arc<Mutex<Vec<Span>>>,
 }
 
-impl Heard {
+impl Capture {
     pub(crate) fn lines(&self) -> Vec<Line> {
         self.lines.lock().unwrap().clone()
     }
@@ -63,7 +63,7 @@ impl Heard {
 
     /// Returns the spans of one lock, those that have ended first.
     pub(crate) fn spans_of(&self, lock: &str) -> Vec<Span> {
-        let mut spans = self.over.lock().unwrap().clone();
+        let mut spans = self.ended.lock().unwrap().clone();
         spans.extend(self.spans.lock().unwrap().values().cloned());
         spans.retain(|span| span.fields.get("lock").is_some_and(|it| it == lock));
         spans
@@ -71,18 +71,18 @@ impl Heard {
 }
 
 /// Returns the record of this process, which starts with the first call.
-pub(crate) fn heard() -> &'static Heard {
-    static HEARD: OnceLock<Heard> = OnceLock::new();
-    HEARD.get_or_init(|| {
-        let heard = Heard::default();
-        let all = heard.clone().with_filter(LevelFilter::DEBUG);
+pub(crate) fn captured() -> &'static Capture {
+    static CAPTURE: OnceLock<Capture> = OnceLock::new();
+    CAPTURE.get_or_init(|| {
+        let capture = Capture::default();
+        let all = capture.clone().with_filter(LevelFilter::DEBUG);
         let subscriber = tracing_subscriber::registry().with(all);
         tracing::subscriber::set_global_default(subscriber).unwrap();
-        heard
+        capture
     })
 }
 
-impl Visit for Noting<'_> {
+impl Visit for FieldVisitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.0.insert(field.name(), value.to_owned());
     }
@@ -92,16 +92,16 @@ impl Visit for Noting<'_> {
     }
 }
 
-struct Noting<'a>(&'a mut Fields);
+struct FieldVisitor<'a>(&'a mut Fields);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let metadata = attributes.metadata();
         if metadata.target() != "distlock" {
             return;
         }
         let mut fields = Fields::new();
-        attributes.record(&mut Noting(&mut fields));
+        attributes.record(&mut FieldVisitor(&mut fields));
         let parent = context
             .span(id)
             .and_then(|span| Some(span.parent()?.name()));
@@ -110,14 +110,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
             level: *metadata.level(),
             parent,
             fields,
-            is_over: false,
+            has_ended: false,
         };
         self.spans.lock().unwrap().insert(id.into_u64(), span);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         if let Some(span) = self.spans.lock().unwrap().get_mut(&id.into_u64()) {
-            values.record(&mut Noting(&mut span.fields));
+            values.record(&mut FieldVisitor(&mut span.fields));
         }
     }
 
@@ -126,15 +126,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
             return;
         }
         let mut fields = Fields::new();
-        event.record(&mut Noting(&mut fields));
+        event.record(&mut FieldVisitor(&mut fields));
         let level = *event.metadata().level();
         self.lines.lock().unwrap().push(Line { level, fields });
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
         if let Some(mut span) = self.spans.lock().unwrap().remove(&id.into_u64()) {
-            span.is_over = true;
-            self.over.lock().unwrap().push(span);
+            span.has_ended = true;
+            self.ended.lock().unwrap().push(span);
         }
     }
 }
