@@ -232,7 +232,7 @@ end
         by: "newcomer-passes",
         scripts: &["acquire"],
         passage: "if is_uncontended and not value then\n",
-        instead: "if not value and (not last_fence or string.sub(last_fence, 1, 16) < now_text) then\n",
+        instead: "if not value and (not fence_value or string.sub(fence_value, 1, 16) < now_text) then\n",
     },
     Edit {
         by: "no-write-back",
