@@ -114,7 +114,7 @@ pub struct Waiter {
 pub struct ServerState {
     /// The server's host and port.
     pub address: String,
-    /// The lock's holder on this server. One server alone does not make a hold. `None` also while
+    /// The lock's holder on this server. One server alone does not make a hold. `None` even while
     /// a client only has the vote of this server.
     pub holder: Option<Holder>,
     /// The number of waiters in this server's queue.

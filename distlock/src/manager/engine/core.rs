@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) renewal_monitor: RenewalMonitor,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
-    /// All that the store may have under this client's name: calls, holds, releases, kept keys.
+    /// All that the store may have under this client's id: calls, holds, releases, kept keys.
     pub(crate) in_store: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
     /// Allows one shutdown at a time.

@@ -210,7 +210,7 @@ impl HeldLock {
         wait_until(&self.entry.ended, || self.error()).await
     }
 
-    /// Returns an error once the lock is no longer held, for code that runs long without awaiting.
+    /// Returns an error once the lock is no longer held. Call it in long sections without an await.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
