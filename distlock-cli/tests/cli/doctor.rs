@@ -50,7 +50,7 @@ fn a_server_that_is_set_up_well_is_good() {
     for check in checks.split(' ') {
         assert_eq!(verdict(&found, check), "ok", "{check}: {found:?}");
     }
-    assert!(found["locking"].1.contains("handed on"), "{found:?}");
+    assert!(found["locking"].1.contains("handed off"), "{found:?}");
     assert!(found["latency"].1.contains("20 round trips"), "{found:?}");
     let shown = page(&mut distlock(&server.url(), "doctor"));
     assert!(

@@ -23,8 +23,8 @@ impl ClientId {
         ClientId(id.into())
     }
 
-    /// Returns another id for the same client, which no copy of this process has. A machine that was
-    /// cloned while it ran has the same memory as its clones.
+    /// Returns another id for the same client, which no copy of this process has. A machine that
+    /// was cloned while it ran has the same memory as its clones.
     pub(crate) fn regenerate(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
         Self::from_str(&format!("{}{number}", PROCESS_IDS.regenerate(random)))
@@ -117,7 +117,7 @@ mod tests {
     use crate::util::random::SystemRandom;
 
     #[test]
-    fn a_renamed_client_is_of_the_same_process() {
+    fn a_client_with_another_id_is_of_the_same_process() {
         let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
         let regenerated = client.regenerate(&SystemRandom);
         assert_ne!(regenerated, client);

@@ -20,7 +20,7 @@ pub(crate) async fn until_logged(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let told = tried.unwrap_err().to_string();
-        told.contains("1 of 3 servers are usable") && says.iter().all(|says| told.contains(says))
+        told.contains("1 of 3 servers usable") && says.iter().all(|says| told.contains(says))
     })
     .await;
 }
@@ -31,12 +31,12 @@ async fn two_names_of_one_server_are_refused() {
     quorum.vote("distlock");
     let port = quorum.server(0).port();
     let url = format!("{},localhost:{port}", quorum.url());
-    is_refused(&url, "another name of redis://").await;
+    is_refused(&url, "the same server as redis://").await;
     // A lazy manager gives this server one vote, so it needs the other server.
     let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
-    until_logged(&manager, &["another name of redis://"]).await;
+    until_logged(&manager, &["the same server as redis://"]).await;
     until_clean_at(&quorum, 0).await;
 }
 
@@ -61,7 +61,7 @@ async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
             way.reset_connections();
         }
         second.kill();
-        until_logged(&manager, &["another name of redis://", "refused"]).await;
+        until_logged(&manager, &["the same server as redis://", "refused"]).await;
         // The name gets a vote again once it leads to a server of its own.
         way.move_to(third.addr());
         serves(&manager).await;

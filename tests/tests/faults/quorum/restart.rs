@@ -31,7 +31,7 @@ fn now_at(raw: &mut Resp) -> u64 {
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
     let told = error.to_string();
-    let (_, behind) = told.split_once("votes in ").expect(&told);
+    let (_, behind) = told.split_once("will vote in ").expect(&told);
     assert_eq!(outage_of(error), Some(Outage::NotReady), "{told}");
     field(behind, 0).parse().unwrap()
 }
@@ -41,7 +41,7 @@ fn votes_in(error: &Error) -> f64 {
 async fn until_votes_in(manager: &LockManager, seconds: f64) {
     eventually_async(LONG, async || {
         let error = manager.lock("k").try_acquire().await.unwrap_err();
-        error.to_string().contains("votes in ") && votes_in(&error) > seconds
+        error.to_string().contains("will vote in ") && votes_in(&error) > seconds
     })
     .await;
 }
