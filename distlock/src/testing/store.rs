@@ -208,11 +208,9 @@ impl TestStore {
         });
         match outcome {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
-                Ok(Some(AcquireReply::Busy(Some(holder_view(&holder)))))
+                Ok(Some(AcquireReply::Busy(Some(view_of(&holder)))))
             }
-            Some(Outcome::Busy(holder)) => {
-                Ok(Some(AcquireReply::Queued(Some(holder_view(&holder)))))
-            }
+            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(view_of(&holder))))),
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(trouble(outage)),
             Some(Outcome::Lost { .. } | Outcome::HoldLimit(_)) | None => {
@@ -354,7 +352,7 @@ impl LockStore for Arc<TestStore> {
             {
                 let state = lock(&self.state);
                 let holder = state.script.holder(&Target::of(Some(key), None));
-                seen.holder = holder.map(holder_view);
+                seen.holder = holder.map(view_of);
             }
             Ok(reply)
         })
@@ -382,7 +380,7 @@ fn trouble(outage: Outage) -> StoreError {
 }
 
 /// Returns a rule's holder as a store reports it.
-fn holder_view(holder: &Holder) -> HolderView {
+fn view_of(holder: &Holder) -> HolderView {
     let micros = |time: SystemTime| {
         let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)

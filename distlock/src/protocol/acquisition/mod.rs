@@ -1,5 +1,5 @@
 //! The state machine of one acquisition, acquiring -> held -> released or lost (R1), without I/O.
-//! Its number is its owner id. A call is *stalled* if the caller's task has not been polled in time.
+//! Its number is the owner id. A call is *stalled* if the caller's task was not polled in time.
 //! Inputs arrive through `handle_*`, and pending actions come from `poll_*`. Time is an argument.
 
 use std::sync::Arc;
@@ -264,8 +264,8 @@ impl Acquisition {
                     let origin = acquiring.origin();
                     self.prove(proof, origin, now);
                 }
-                // Most likely only the replicas are missing: the acquisition repeats its acquire, and
-                // keeps what it has. The store has the grant, even if this confirmation was not sent.
+                // Most likely only the replicas are missing: acquires again, and keeps what it has.
+                // The store has the grant, even if this confirmation was not sent.
                 Err(error) if !self.request.durability.is_none() => {
                     acquiring.handle_failure(&self.request, error.sent(), now);
                 }
