@@ -151,8 +151,8 @@ has_sharded_channels() {
 against() {
     local server
     if ! server=$(tests/servers/fetch.sh "$1"); then
-        [ -z "${CI:-}" ] || fail "$1 cannot be had, so nothing is known of it"
-        printf 'warning: %s cannot be had, so nothing is known of it\n' "$1" >&2
+        [ -z "${CI:-}" ] || fail "could not fetch $1; it was not tested"
+        printf 'warning: could not fetch %s; it was not tested\n' "$1" >&2
         return
     fi
     "$server" --version
@@ -170,8 +170,8 @@ against() {
 behind_envoy() {
     local envoy
     if ! envoy=$(tests/servers/fetch.sh envoy-1.40); then
-        [ -z "${CI:-}" ] || fail "Envoy cannot be had, so nothing is known of it"
-        printf 'warning: Envoy cannot be had, so nothing is known of it\n' >&2
+        [ -z "${CI:-}" ] || fail "could not fetch Envoy; it was not tested"
+        printf 'warning: could not fetch Envoy; it was not tested\n' >&2
         return
     fi
     DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults --test conformance --test inventory -- proxies:: proxied::
@@ -227,7 +227,7 @@ case "$mode" in
         step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
         # --workspace, because the default member is the inventory example. Includes doctests.
         step "tests" cargo test --workspace
-        step "tests without lanes" env DISTLOCK_RUNTIME_CONNECTIONS=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
+        step "tests without runtime connections" env DISTLOCK_RUNTIME_CONNECTIONS=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
         others=$(other_servers | sed -n '1p;$p')
         for server in $others; do
             step "conformance: $server" against "$server" conformance

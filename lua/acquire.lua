@@ -13,12 +13,12 @@ local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end
 
 -- The fast path: the lock is free, there is no queue, and the last token is not ahead of the clock. A fence without a
--- mark means that there is no queue. Without a fence, the queue itself is checked.
+-- flag means that there is no queue. Without a fence, the queue itself is checked.
 local found = redis.call('MGET', lock, fence)
-local value, last_fence = found[1], found[2]
+local value, fence_value = found[1], found[2]
 local is_uncontended, lock_deleted
-if last_fence then
-  is_uncontended = #last_fence == 16 and last_fence < now_text and tonumber(last_fence)
+if fence_value then
+  is_uncontended = #fence_value == 16 and fence_value < now_text and tonumber(fence_value)
 else
   is_uncontended = redis.call('EXISTS', fence, queue) == 0
 end
@@ -70,7 +70,7 @@ end
 if wait == '0' then return { 3, now, value, kept_for } end
 
 -- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
--- owner: multiples of the golden ratio spread evenly, whichever of a client's owners ask here. A marked entry stays,
+-- owner: multiples of the golden ratio spread evenly, whichever of a client's owners acquire here. A marked entry stays,
 -- because it belongs to the holder or to an interrupted purge.
 local function make_room(count)
   local first = 0
@@ -105,7 +105,7 @@ if not redis.call('ZSCORE', queue, owner) then
   elseif max_waiters == '0' then
     return { 6, now, value, kept_for }
   end
-  mark_fence() -- first, because a queue without a mark would be ignored
+  set_queue_flag() -- first, because a queue without a flag would be ignored
   redis.call('ZADD', queue, score, owner)
 end
 redis.call('HSET', entries, owner, entry)

@@ -9,7 +9,7 @@ local now = tonumber(now_text)
 local work, alive
 
 local function check_queue(lock, queue, entries, fence, first_arg, last_arg)
-  local last_fence, lock_deleted
+  local fence_value, lock_deleted
   --@include next
   local value = redis.call('GET', lock)
   if not value then

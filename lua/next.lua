@@ -1,11 +1,11 @@
--- Fragment: grants a free lock to the next waiter. Expects the locals `lock, queue, entries, fence` (keys), `last_fence` (the
--- fence's value as last read or written, nil if it was no text), `lock_deleted` (whether this script has deleted the lock),
+-- Fragment: grants a free lock to the next waiter. Expects the locals `lock, queue, entries, fence` (keys), `fence_value` (the
+-- fence's value as last read or written, nil if not a string), `lock_deleted` (whether this script has deleted the lock),
 -- `client` (the caller's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs, as
--- text (`now_text`) and number (`now`), and `work` and `alive`, nil at first and shared by all locks of a script. Numbers
--- are passed on as texts, because formatting one costs more than most commands.
+-- string (`now_text`) and number (`now`), and `work` and `alive`, nil at first and shared by all locks of a script. Numbers
+-- are passed on as strings, because formatting one costs more than most commands.
 
 -- Limits the work of one script in queues, so that it does not block the server: an entry costs 1 to read, 5 to remove.
--- Each lock of a look has at least `MIN_WORK`, so that none waits for another's dead waiters. The next call continues.
+-- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
 local WORK, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
 work = math.max(work or WORK, MIN_WORK)
 
@@ -73,14 +73,14 @@ local function purge(client_id, marked_owner, score)
 end
 
 -- Returns the fence's value. MGET returns nil for a value of another type, and GET fails.
-local function last_token()
-  last_fence = last_fence or redis.call('GET', fence)
-  return last_fence
+local function read_fence()
+  fence_value = fence_value or redis.call('GET', fence)
+  return fence_value
 end
 
--- Returns the next token, as a text.
+-- Returns the next token, as a string.
 local function next_token()
-  local previous = last_token()
+  local previous = read_fence()
   if not previous then return now_text end
   local number = tonumber(string.match(previous, '^(%d+)%+?$'))
   if not number then error('FOREIGN the fence key holds a foreign value') end
@@ -89,18 +89,18 @@ local function next_token()
 end
 
 -- Keeps the fence until `fence_ttl` after the server's clock has reached the token. While the fence exists, tokens rise
--- whatever the clock does. The mark, a plus sign, means that there may be a queue.
+-- whatever the clock does. The flag, a plus sign, means that there may be a queue.
 local function set_fence(token, has_queue)
   local ttl = fence_ttl
   if token ~= now_text then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
-  last_fence = has_queue and token .. '+' or token
-  redis.call('SET', fence, last_fence, 'PX', ttl)
+  fence_value = has_queue and token .. '+' or token
+  redis.call('SET', fence, fence_value, 'PX', ttl)
 end
 
-local function mark_fence()
-  if last_token() and string.find(last_fence, '^%d+$') then
-    last_fence = last_fence .. '+'
-    redis.call('SET', fence, last_fence, 'KEEPTTL')
+local function set_queue_flag()
+  if read_fence() and string.find(fence_value, '^%d+$') then
+    fence_value = fence_value .. '+'
+    redis.call('SET', fence, fence_value, 'KEEPTTL')
   end
 end
 

@@ -5,7 +5,7 @@
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, min_hold = ARGV[1], ARGV[2]
 local found = redis.call('MGET', lock, fence)
-local value, last_fence = found[1], found[2]
+local value, fence_value = found[1], found[2]
 local held = value and string.find(value, '2 ' .. owner .. ' ', 1, true) == 1
 local lock_deleted = false
 if held then
@@ -18,8 +18,8 @@ if held then
     lock_deleted = true
   end
 end
--- A fence without a mark means that there is no queue.
-if last_fence and #last_fence == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
+-- A fence without a flag means that there is no queue.
+if fence_value and #fence_value == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 

@@ -1,6 +1,6 @@
 //! The attribute's arguments: `key = "...", lease = "15s", ...`.
 //!
-//! The list of `name = value` is read first, then the meaning of each value, so that one mistake
+//! The list of `name = value` is read first, then the meaning of each value, so that one error
 //! does not hide the next.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -11,7 +11,7 @@ use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
 
 use crate::duration::{self, Range};
-use crate::mistakes::{Mistakes, list, nearest};
+use crate::errors::{Errors, list, nearest};
 
 /// Every argument, with an example that can be pasted.
 const ARGUMENTS: [(&str, &str); 10] = [
@@ -48,7 +48,7 @@ const FOREIGN_NAMES: [(&str, &str); 14] = [
 /// Former names of arguments, and their replacements.
 const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error")];
 
-/// The arguments. A missing argument is `None`, so the runtime's default applies.
+/// The arguments. A missing argument is `None`, so the default of the `distlock` crate applies.
 pub(crate) struct Args {
     pub(crate) key: Option<LitStr>,
     pub(crate) lease: Option<u64>,
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Reads all arguments. Reports missing arguments at `attribute`.
-    pub(crate) fn parse(tokens: TokenStream, attribute: Span, mistakes: &mut Mistakes) -> Args {
+    pub(crate) fn parse(tokens: TokenStream, attribute: Span, errors: &mut Errors) -> Args {
         let mut args = Args {
             key: None,
             lease: None,
@@ -77,15 +77,15 @@ impl Args {
             on_error: None,
             krate: parse_quote!(::distlock),
         };
-        // A key with a mistake must not be reported as missing as well.
+        // A key with an error must not be reported as missing as well.
         let mut key_is_given = false;
         let mut given_names: Vec<String> = Vec::new();
         let (mut min_hold_at, mut wait_at) = (attribute, attribute);
-        for Argument { name, value } in parse_arguments(tokens, mistakes) {
+        for Argument { name, value } in parse_arguments(tokens, errors) {
             let text = name.to_string();
             key_is_given |= text == "key";
             if given_names.contains(&text) {
-                mistakes.at(name.span(), format!("`{text}` is given twice: keep one"));
+                errors.push_at(name.span(), format!("`{text}` is given twice: keep one"));
                 continue;
             }
             let Some(value) = value else {
@@ -118,12 +118,12 @@ impl Args {
             };
             given_names.push(text);
             if let Err(error) = result {
-                mistakes.add(error);
+                errors.push(error);
             }
         }
-        args.check_durations(min_hold_at, wait_at, mistakes);
+        args.check_durations(min_hold_at, wait_at, errors);
         if !key_is_given {
-            mistakes.at(
+            errors.push_at(
                 attribute,
                 "`key` is missing: write `#[distributed_lock(key = \"inventory:<item_id>\")]`, \
                  where `<item_id>` inserts a parameter",
@@ -133,11 +133,11 @@ impl Args {
     }
 
     /// Reports durations that contradict each other.
-    fn check_durations(&self, min_hold_at: Span, wait_at: Span, mistakes: &mut Mistakes) {
+    fn check_durations(&self, min_hold_at: Span, wait_at: Span, errors: &mut Errors) {
         if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
             && min_hold > max_hold
         {
-            mistakes.at(
+            errors.push_at(
                 min_hold_at,
                 "`min_hold` is longer than `max_hold`, after which the body is stopped: make it at most as long, or \
                  raise `max_hold`",
@@ -146,7 +146,7 @@ impl Args {
         if let (Some(wait), Some(min_hold)) = (self.wait, self.min_hold)
             && wait >= min_hold
         {
-            mistakes.at(
+            errors.push_at(
                 wait_at,
                 "`wait` is not shorter than `min_hold`, so a call that waits gets the key when `min_hold` ends, and runs the job a \
                  second time: make `wait` shorter (`\"0s\"` tries once), or `min_hold` longer",
@@ -161,11 +161,11 @@ struct Argument {
     value: Option<Expr>,
 }
 
-fn parse_arguments(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
+fn parse_arguments(tokens: TokenStream, errors: &mut Errors) -> Vec<Argument> {
     let mut arguments = Vec::new();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            if let Some(argument) = argument(input, mistakes) {
+            if let Some(argument) = argument(input, errors) {
                 arguments.push(argument);
             }
             if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
@@ -173,9 +173,9 @@ fn parse_arguments(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument
             }
             if starts_argument(input) {
                 let next = input.fork().call(Ident::parse_any)?;
-                mistakes.at(next.span(), format!("a comma is missing before `{next}`"));
+                errors.push_at(next.span(), format!("a comma is missing before `{next}`"));
             } else {
-                mistakes.at(
+                errors.push_at(
                     input.span(),
                     "expected `,` or the end after the argument's value",
                 );
@@ -185,15 +185,15 @@ fn parse_arguments(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument
         Ok(())
     };
     if let Err(error) = parser.parse2(tokens) {
-        mistakes.add(error);
+        errors.push(error);
     }
     arguments
 }
 
-/// Reads one argument. After a mistake, the input is at the comma before the next argument.
-fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument> {
+/// Reads one argument. After an error, the input is at the comma before the next argument.
+fn argument(input: ParseStream<'_>, errors: &mut Errors) -> Option<Argument> {
     if input.peek(Lit) {
-        let mistake = match input.parse::<Lit>() {
+        let error = match input.parse::<Lit>() {
             Ok(Lit::Str(text)) => syn::Error::new(
                 text.span(),
                 format!("an argument has a name: write `key = {:?}`", text.value()),
@@ -201,7 +201,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
             Ok(other) => not_an_argument(other.span()),
             Err(error) => error,
         };
-        mistakes.add(mistake);
+        errors.push(error);
         let _ = skip_argument(input);
         // Whatever the literal is, it was meant as the key.
         return Some(Argument {
@@ -210,12 +210,12 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
         });
     }
     let Ok(mut name) = input.call(Ident::parse_any) else {
-        mistakes.add(not_an_argument(input.span()));
+        errors.push(not_an_argument(input.span()));
         let _ = skip_argument(input);
         return None;
     };
     if let Some((_, new)) = RENAMED.iter().find(|(old, _)| name == old) {
-        mistakes.at(
+        errors.push_at(
             name.span(),
             format!("`{name}` is now named `{new}`: write `{}`", example(new)),
         );
@@ -223,12 +223,12 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
     }
     let legal = ARGUMENTS.iter().find(|(legal, _)| name == legal);
     let Some((_, example)) = legal else {
-        mistakes.add(unknown(&name));
+        errors.push(unknown(&name));
         let _ = skip_argument(input);
         return None;
     };
     if !input.peek(Token![=]) || input.peek(Token![==]) {
-        mistakes.at(
+        errors.push_at(
             name.span(),
             format!("`{name}` takes its value after `=`: write `{example}`"),
         );
@@ -237,7 +237,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
     }
     let _ = input.parse::<Token![=]>();
     if input.is_empty() || input.peek(Token![,]) {
-        mistakes.at(
+        errors.push_at(
             name.span(),
             format!("`{name}` has no value: write `{example}`"),
         );
@@ -246,7 +246,7 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
     let value = match input.parse::<Expr>() {
         Ok(value) => Some(value),
         Err(error) => {
-            mistakes.add(error);
+            errors.push(error);
             let _ = skip_argument(input);
             None
         }
@@ -413,7 +413,7 @@ fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
             op: UnOp::Neg(_), ..
         }) => format!("`min_replicas` cannot be negative: write `{example}`"),
         _ => format!(
-            "`min_replicas` is a number, such as `{example}`: what is known at run time only is given to \
+            "`min_replicas` is a number, such as `{example}`: for a value known only at run time, use \
              `LockManagerBuilder::min_replicas`"
         ),
     };

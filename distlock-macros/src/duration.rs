@@ -40,8 +40,8 @@ pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, Str
     if millis > range.max {
         return Err(match argument {
             "lease" => format!(
-                "a `lease` of {text:?} is too long: a crashed holder would block the key for all \
-                 of it, write at most \"24h\" (the lease is renewed for as long as the body runs)"
+                "a `lease` of {text:?} is too long: a crashed holder would block the key for that \
+                 long; write at most \"24h\" (the lease is renewed for as long as the body runs)"
             ),
             _ => format!("`{argument}` is at most one day: write \"24h\" or less"),
         });
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_has_its_own_message() {
-        let mistakes = [
+    fn each_error_has_its_own_message() {
+        let cases = [
             ("", "is empty"),
             ("-5s", "is negative"),
             ("15 s", "write \"15s\""),
@@ -184,7 +184,7 @@ mod tests {
             ("99999999999999999h", "more milliseconds"),
             ("99999999999999999999s", "more milliseconds"),
         ];
-        for (text, expected) in mistakes {
+        for (text, expected) in cases {
             let message = message(text);
             assert!(message.contains(expected), "{text:?}: {message}");
         }

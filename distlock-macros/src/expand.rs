@@ -7,11 +7,11 @@ use syn::{GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quot
 
 use crate::args::Args;
 use crate::captures;
+use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
-use crate::mistakes::Mistakes;
 use crate::template::{Part, Template};
 
-/// Also emits the item after a mistake, so that its callers still resolve.
+/// Also emits the item after an error, so that its callers still resolve.
 pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
     try_expand(args, item).unwrap_or_else(|error| {
         let error = error.into_compile_error();
@@ -20,34 +20,34 @@ pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenSt
 }
 
 fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
-    let mut mistakes = Mistakes::default();
-    let args = Args::parse(args, attribute_span(item), &mut mistakes);
-    let function = Function::parse(item.clone(), &mut mistakes);
+    let mut errors = Errors::default();
+    let args = Args::parse(args, attribute_span(item), &mut errors);
+    let function = Function::parse(item.clone(), &mut errors);
     let plan = args.key.as_ref().zip(function).map(|(key, function)| {
-        let template = Template::parse(key, &function.scope(), &mut mistakes);
+        let template = Template::parse(key, &function.scope(), &mut errors);
         if args.on_error.is_none() {
-            check_can_return(&function, &mut mistakes);
+            check_can_return(&function, &mut errors);
         }
         if let Some(name) = (args.on_error.as_ref())
             .and_then(captures::closure)
             .and_then(|closure| captures::find_capture(closure, &function.parameters()))
         {
-            mistakes.at(
+            errors.push_at(
                 name.span(),
                 format!(
-                    "`on_error` cannot capture `{name}`: the body owns what the function was \
-                     called with; make the result from the error alone, `|error| ...`, or return a \
-                     `Result` and let the caller decide"
+                    "`on_error` cannot capture `{name}`: the parameters are moved into the body; \
+                     build the result from the error only, `|error| ...`, or return a `Result` and \
+                     let the caller decide"
                 ),
             );
         }
         (key.value(), template, function)
     });
-    mistakes.finish()?;
+    errors.finish()?;
     let Some((label, template, function)) = plan else {
         return Err(syn::Error::new(
             attribute_span(item),
-            "a mistake was found and not reported: this is a bug in distlock",
+            "internal error: expansion failed without a diagnostic; please report this",
         ));
     };
     let lock = Lock {
@@ -64,9 +64,9 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
 }
 
 /// Reports the return type `!`, for which the compiler's own message mentions an experimental type.
-fn check_can_return(function: &Function, mistakes: &mut Mistakes) {
+fn check_can_return(function: &Function, errors: &mut Errors) {
     if let Some(never @ Type::Never(_)) = function.output() {
-        mistakes.on(
+        errors.push_spanned(
             never,
             "a function that never returns cannot return a lock failure: handle it with \
              `on_error = |error| ...`",
@@ -167,7 +167,7 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
             end,
         } => {
             // A call by path, because a trait bound in a signature would add a note that shows the
-            // runtime's source to every "is not `Display`".
+            // crate's source to every "is not `Display`".
             let place = generated_span(expr.span());
             let display = if is_generic {
                 expr.clone()
@@ -334,10 +334,10 @@ impl Lock<'_> {
             Some(on_error) => {
                 let site = generated_span(on_error.span());
                 let pointer = if matches!(ty, Type::Never(_)) {
-                    // `!` is stable only behind an arrow.
+                    // `!` is stable only after an arrow.
                     quote_spanned!(site=> fn(#krate::Error) -> #ty)
                 } else {
-                    // An alias, because behind an arrow no lifetime may be omitted.
+                    // An alias, because after an arrow no lifetime may be omitted.
                     quote_spanned!(site=> #krate::__private::OnError<#ty>)
                 };
                 quote_spanned!(site=> { let __on_error: #pointer = #on_error; __on_error })
@@ -352,7 +352,7 @@ impl Lock<'_> {
     }
 
     /// Returns the check for the body's success, on which `min_hold` depends. `Probe` distinguishes
-    /// a `Result` from other types by autoref specialization, also behind an alias.
+    /// a `Result` from other types by autoref specialization, even through an alias.
     fn succeeded(&self) -> TokenStream {
         let krate = self.krate;
         let Output { ty, place } = &self.output;

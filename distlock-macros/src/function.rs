@@ -9,7 +9,7 @@ use syn::{
     Signature, Token, Type, TypeParamBound, Visibility, token,
 };
 
-use crate::mistakes::Mistakes;
+use crate::errors::Errors;
 use crate::template::Scope;
 
 pub(crate) struct Function {
@@ -46,18 +46,18 @@ pub(crate) struct Boxed {
 
 impl Function {
     /// Returns `None` if there is no signature to check the key against.
-    pub(crate) fn parse(item: TokenStream, mistakes: &mut Mistakes) -> Option<Function> {
+    pub(crate) fn parse(item: TokenStream, errors: &mut Errors) -> Option<Function> {
         match syn::parse2::<Item>(item) {
-            Ok(Item::Function(parsed)) => parsed.into_function(mistakes),
+            Ok(Item::Function(parsed)) => parsed.into_function(errors),
             Ok(Item::Other { span, what, remedy }) => {
-                mistakes.at(
+                errors.push_at(
                     span,
                     format!("`#[distributed_lock]` locks an `async fn`, not {what}: {remedy}"),
                 );
                 None
             }
             Err(error) => {
-                mistakes.add(error);
+                errors.push(error);
                 None
             }
         }
@@ -214,17 +214,17 @@ fn other_item(input: ParseStream<'_>) -> Option<(&'static str, &'static str)> {
 }
 
 /// Returns true after the `extern` of `extern "C" { ... }`.
-fn is_block_of_declarations(behind: ParseStream<'_>) -> bool {
-    let ahead = behind.fork();
+fn is_block_of_declarations(rest: ParseStream<'_>) -> bool {
+    let ahead = rest.fork();
     let _ = ahead.parse::<Option<LitStr>>();
     ahead.peek(token::Brace)
 }
 
 impl Parsed {
-    fn into_function(self, mistakes: &mut Mistakes) -> Option<Function> {
+    fn into_function(self, errors: &mut Errors) -> Option<Function> {
         let name = &self.sig.ident;
         let Some((braces, inner_attrs, statements)) = self.body else {
-            mistakes.at(
+            errors.push_at(
                 name.span(),
                 format!(
                     "`{name}` has no body to lock: write `#[distributed_lock(...)]` on the \
@@ -238,7 +238,7 @@ impl Parsed {
         } else if let Some(boxed) = Boxed::recognize(&self.sig.output, &statements) {
             Form::Boxed(Box::new(boxed))
         } else {
-            not_async(&self.sig, mistakes);
+            not_async(&self.sig, errors);
             // Sufficient to check the key.
             Form::Async
         };
@@ -254,10 +254,10 @@ impl Parsed {
     }
 }
 
-fn not_async(sig: &Signature, mistakes: &mut Mistakes) {
+fn not_async(sig: &Signature, errors: &mut Errors) {
     let name = &sig.ident;
     if let Some(constness) = &sig.constness {
-        mistakes.on(
+        errors.push_spanned(
             constness,
             format!("a `const fn` cannot wait for a lock: write `async fn {name}`"),
         );
@@ -266,14 +266,14 @@ fn not_async(sig: &Signature, mistakes: &mut Mistakes) {
             || "write `async fn` and return what the future returns".to_owned(),
             |value| format!("write `async fn {name}(..) -> {}`", readable(&value)),
         );
-        mistakes.on(
+        errors.push_spanned(
             output,
             format!(
                 "`{name}` returns a future, and the lock would be gone before it runs: {arrow}"
             ),
         );
     } else {
-        mistakes.at(
+        errors.push_at(
             sig.fn_token.span,
             format!(
                 "`#[distributed_lock]` needs an `async fn`: write `async fn {name}`; if it is one \

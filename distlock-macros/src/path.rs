@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Call(String),
 }
 
-/// The reason why a text is not a [`Path`].
+/// The reason why a string is not a [`Path`].
 pub(crate) enum PathError {
     Empty,
     Position,

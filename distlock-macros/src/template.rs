@@ -8,10 +8,10 @@ use quote::{ToTokens, quote};
 use syn::ext::IdentExt as _;
 use syn::{Index, LitStr, Token};
 
-use crate::mistakes::{Mistakes, list, nearest};
+use crate::errors::{Errors, list, nearest};
 use crate::path::{Path, PathError, Step};
 
-/// The runtime's limit for a whole key, in bytes.
+/// The limit of the `distlock` crate for a whole key, in bytes.
 const MAX_KEY: usize = 512;
 
 /// The names with which a placeholder may start.
@@ -59,12 +59,12 @@ impl Template {
         })
     }
 
-    pub(crate) fn parse(key: &LitStr, scope: &Scope, mistakes: &mut Mistakes) -> Template {
+    pub(crate) fn parse(key: &LitStr, scope: &Scope, errors: &mut Errors) -> Template {
         let mut parser = Parser {
             key,
             text: &key.value(),
             scope,
-            mistakes,
+            errors,
             is_malformed: false,
         };
         let pieces = parser.pieces();
@@ -97,7 +97,7 @@ struct Parser<'a> {
     key: &'a LitStr,
     text: &'a str,
     scope: &'a Scope,
-    mistakes: &'a mut Mistakes,
+    errors: &'a mut Errors,
     /// An unmatched angle bracket was found.
     is_malformed: bool,
 }
@@ -113,9 +113,9 @@ impl Parser<'_> {
             .unwrap_or_else(|| self.key.span())
     }
 
-    fn mistake(&mut self, at: Range<usize>, message: String) {
+    fn push_error(&mut self, at: Range<usize>, message: String) {
         let span = self.span(at);
-        self.mistakes.at(span, message);
+        self.errors.push_at(span, message);
     }
 
     /// Splits the text at placeholders and resolves `<<` and `>>`.
@@ -133,7 +133,7 @@ impl Parser<'_> {
                 let end = rest[1..].find(['<', '>']).map(|end| at + 1 + end);
                 let Some(end) = end.filter(|&end| self.text[end..].starts_with('>')) else {
                     self.is_malformed = true;
-                    self.mistake(
+                    self.push_error(
                         at..at + 1,
                         "`<` opens a placeholder that is never closed: write `<name>` to insert a \
                          parameter, or `<<` for a literal `<`"
@@ -157,9 +157,9 @@ impl Parser<'_> {
             } else {
                 if c == '>' {
                     self.is_malformed = true;
-                    self.mistake(
+                    self.push_error(
                         at..at + 1,
-                        "`>` closes no placeholder: write `<name>` to insert a parameter, or `>>` \
+                        "unmatched `>`: write `<name>` to insert a parameter, or `>>` \
                          for a literal `>`"
                             .into(),
                     );
@@ -179,7 +179,7 @@ impl Parser<'_> {
 
     fn check_length(&mut self, pieces: &[Piece]) {
         if self.text.is_empty() {
-            self.mistake(
+            self.push_error(
                 0..0,
                 "the key is empty: write a name for what is locked, such as \
                  `key = \"inventory:<item_id>\"`"
@@ -188,11 +188,11 @@ impl Parser<'_> {
         }
         let length: usize = pieces.iter().map(|piece| piece.kind.min_length()).sum();
         if length > MAX_KEY {
-            self.mistake(
+            self.push_error(
                 0..self.text.len(),
                 format!(
                     "the key is at least {length} bytes long: a key has at most {MAX_KEY} \
-                     bytes, write a shorter one"
+                     bytes; write a shorter one"
                 ),
             );
         }
@@ -204,7 +204,7 @@ impl Parser<'_> {
                 continue;
             };
             if let Some(control) = text.chars().find(|c| c.is_control()) {
-                self.mistake(
+                self.push_error(
                     piece.at.clone(),
                     format!(
                         "the key contains the control character {control:?}: write a key of \
@@ -223,7 +223,7 @@ impl Parser<'_> {
                 continue;
             };
             match &next.kind {
-                Kind::Placeholder(other) => self.mistake(
+                Kind::Placeholder(other) => self.push_error(
                     value.at.start..next.at.end,
                     format!(
                         "nothing separates `<{inside}>` from `<{other}>`, so that different values \
@@ -231,10 +231,10 @@ impl Parser<'_> {
                     ),
                 ),
                 Kind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {
-                    self.mistake(
+                    self.push_error(
                         next.at.clone(),
                         format!(
-                            "the `%` behind `<{inside}>` would be read as a part of the value, where \
+                            "the `%` after `<{inside}>` would be read as a part of the value, where \
                              it begins an escape: put another character before it, such as \
                              `<{inside}>:%`"
                         ),
@@ -261,7 +261,7 @@ impl Parser<'_> {
                 Kind::Placeholder(inside) => {
                     let expr = self
                         .resolve(&inside, piece.at.clone())
-                        .map_err(|message| self.mistake(piece.at, message))
+                        .map_err(|message| self.push_error(piece.at, message))
                         .ok()?;
                     Some(Part::Value {
                         placeholder: inside,
@@ -276,7 +276,7 @@ impl Parser<'_> {
 
     /// Returns the expression for a placeholder.
     fn resolve(&self, inside: &str, at: Range<usize>) -> Result<TokenStream, String> {
-        let path = Path::parse(inside).map_err(|mistake| self.explain(inside, &mistake))?;
+        let path = Path::parse(inside).map_err(|error| self.explain(inside, &error))?;
         let span = self.span(at);
         let root = if path.root == "self" {
             let receiver = self.scope.receiver.ok_or_else(|| self.no_self(inside))?;
@@ -373,7 +373,7 @@ impl Parser<'_> {
             write!(
                 message,
                 "; `#[async_trait]` hides the names bound by a pattern: give the parameter a name \
-                 and take it apart in the body"
+                 and destructure it in the body"
             )
         } else if names.is_empty() {
             write!(
@@ -401,8 +401,8 @@ impl Parser<'_> {
         message
     }
 
-    fn explain(&self, inside: &str, mistake: &PathError) -> String {
-        match mistake {
+    fn explain(&self, inside: &str, error: &PathError) -> String {
+        match error {
             PathError::Empty => format!(
                 "`<>` names no parameter: write `{}`, or `<<` and `>>` for literal angle brackets",
                 self.example()
@@ -418,7 +418,7 @@ impl Parser<'_> {
             PathError::Other => format!(
                 "`<{inside}>` is not a placeholder: write a parameter or `self`, then fields or \
                  method calls without arguments, such as `<item_id>`, `<order.id>` or \
-                 `<self.tenant()>`; pass what takes more than that as a parameter"
+                 `<self.tenant()>`; compute any other value before the call and pass it as a parameter"
             ),
         }
     }

@@ -87,7 +87,7 @@
 //!   up its place in the queue.
 //! - A call that is dropped while its body runs drops the body at its current await. The lock is
 //!   released in the background.
-//! - A dropped [`LockGuard`] releases its lock in the background, also outside of a runtime.
+//! - A dropped [`LockGuard`] releases its lock in the background, even outside a runtime.
 //! - A release and a [`shutdown`] continue if their futures are dropped.
 //! - A spawned task inherits neither the lock nor the manager of [`with_manager`].
 //!

@@ -19,8 +19,8 @@ for i = 2, #KEYS do
   elseif not value or type(value) == 'string' and string.sub(value, 1, 7) == '3 vote ' then
     failure = 'FREE'
   elseif type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
-    local kept = redis.pcall('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
-    if type(kept) == 'table' then failure = kept.err end
+    local extended = redis.pcall('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
+    if type(extended) == 'table' then failure = extended.err end
   elseif type(value) == 'table' and value.err and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
     failure = value.err
   elseif type(value) == 'string' and string.sub(value, 1, #prefix + 3) == '3 revoked ' .. ARGV[2 * i] .. ' ' then

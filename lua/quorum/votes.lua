@@ -67,22 +67,22 @@ end
 
 -- Returns the last token that this node knows, or zero.
 local function last_token()
-  local last_fence = redis.call('GET', fence) or '0'
-  if not string.find(last_fence, '^%d+$') then error('FOREIGN the fence key holds a foreign value') end
-  return tonumber(last_fence)
+  local fence_value = redis.call('GET', fence) or '0'
+  if not string.find(fence_value, '^%d+$') then error('FOREIGN the fence key holds a foreign value') end
+  return tonumber(fence_value)
 end
 
 -- Gives the vote to `owner` with a token above all that the node knows, and not behind its clock. If `named_token` is such a
 -- token, the vote is confirmed with it at once: for the `full_ttl`, or a vote's short TTL if `is_handoff` (given from the
 -- queue). Returns the token, and 1 if the vote is confirmed.
 local function vote_for(owner, ticket, lease, name, named_token, full_ttl, is_handoff)
-  local last_fence, state, token, short_ttl = last_token(), 'vote', now_text, string.format('%.0f', short_lease(lease) + 250)
+  local known_token, state, token, short_ttl = last_token(), 'vote', now_text, string.format('%.0f', short_lease(lease) + 250)
   local max_ttl, ttl = short_ttl, short_ttl
-  if named_token and tonumber(named_token) > math.max(last_fence, now) then
+  if named_token and tonumber(named_token) > math.max(known_token, now) then
     state, token, max_ttl = 'held', named_token, full_ttl
     if not is_handoff then ttl = full_ttl end
-  elseif last_fence >= now then
-    token = string.format('%.0f', last_fence + 1)
+  elseif known_token >= now then
+    token = string.format('%.0f', known_token + 1)
   end
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
   set_fence(token)

@@ -2,7 +2,7 @@
 -- KEYS  lock queue entry fence
 -- ARGV  owner, token, ticket µs, 'lease ms, longest ttl ms, client name', remaining wait ms,
 --       'fence ttl ms, client uuid, channel prefix'
--- Reply now, as a text
+-- Reply now, as a string
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ticket = ARGV[1], ARGV[3]
 local fence_ttl, client, channels = string.match(ARGV[6], '^(%d+) (%x+) (.*)$')

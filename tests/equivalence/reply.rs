@@ -8,8 +8,8 @@ use super::op::OWNERS;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, Inspection, Occupant, Owner, Proof, RenewReply, RenewalFailure,
-    RevokeReply,
+    AcquireReply, CheckQueueReply, HolderView, Inspection, Owner, Proof, RenewReply,
+    RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
@@ -64,7 +64,7 @@ impl Reply {
             Reply::Ask(AcquireReply::Queued(_)) => vec!["queued"],
             Reply::Ask(AcquireReply::Busy(_)) => vec!["busy"],
             Reply::Ask(AcquireReply::Full(_)) => vec!["full"],
-            Reply::Ask(AcquireReply::Late | AcquireReply::Foreign(_)) => vec!["refused"],
+            Reply::Ask(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
             Reply::Renew(RenewReply { failures, .. }) => {
@@ -84,7 +84,7 @@ impl Reply {
                         "all missing"
                     }
                     CheckQueueReply::Checked { .. } => "some here",
-                    CheckQueueReply::Failed(_) | CheckQueueReply::Foreign(_) => "refused",
+                    CheckQueueReply::Failed(_) | CheckQueueReply::KeyConflict(_) => "refused",
                 })
                 .collect(),
             Reply::Inspect(_) => vec!["inspected"],
@@ -161,11 +161,11 @@ impl Observed {
         *token = FencingToken::new(rank(&mut self.tokens[key], token.get()));
     }
 
-    fn occupant(&mut self, key: usize, occupant: &mut Option<Occupant>) {
-        if let Some(occupant) = occupant {
-            self.token(key, &mut occupant.token);
-            self.since(key, &mut occupant.since);
-            occupant.kept_until = occupant.kept_until.map(|_| 0);
+    fn holder(&mut self, key: usize, holder: &mut Option<HolderView>) {
+        if let Some(holder) = holder {
+            self.token(key, &mut holder.token);
+            self.since(key, &mut holder.since);
+            holder.kept_until = holder.kept_until.map(|_| 0);
         }
     }
 
@@ -209,12 +209,12 @@ impl Observed {
                 self.record(client, key, owner, proof.token);
                 self.proof(key, proof);
             }
-            AcquireReply::Queued(occupant)
-            | AcquireReply::Busy(occupant)
-            | AcquireReply::Full(occupant) => {
-                self.occupant(key, occupant);
+            AcquireReply::Queued(holder)
+            | AcquireReply::Busy(holder)
+            | AcquireReply::Full(holder) => {
+                self.holder(key, holder);
             }
-            AcquireReply::Late | AcquireReply::Foreign(_) => {}
+            AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
         }
         Reply::Ask(reply)
     }
@@ -240,8 +240,8 @@ impl Observed {
 
     pub(super) fn look(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
         for (key, reply) in replies.iter_mut().enumerate() {
-            if let CheckQueueReply::Checked { occupant, missing } = reply {
-                self.occupant(key, occupant);
+            if let CheckQueueReply::Checked { holder, missing } = reply {
+                self.holder(key, holder);
                 missing.sort_unstable();
             }
         }
@@ -249,7 +249,7 @@ impl Observed {
     }
 
     pub(super) fn inspect(&mut self, key: usize, mut reply: Inspection) -> Reply {
-        self.occupant(key, &mut reply.occupant);
+        self.holder(key, &mut reply.holder);
         if let Some(token) = &mut reply.last_token {
             self.token(key, token);
         }

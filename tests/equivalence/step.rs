@@ -178,8 +178,8 @@ impl Step {
                     key: key_name,
                     waiters: 0,
                 };
-                let occupant = run(store, inspect, LIMIT).await?.occupant;
-                let held = occupant.map_or(1, |occupant| occupant.token.get());
+                let holder = run(store, inspect, LIMIT).await?.holder;
+                let held = holder.map_or(1, |holder| holder.token.get());
                 let token = FencingToken::new(held + u64::from(!right));
                 let revoke = Revoke {
                     key: key_name,

@@ -75,7 +75,7 @@ proptest! {
         prop_assert!(t.validity() + t.margin() == t.lease && t.margin() >= t.lease / 100, "{:?}", t);
         prop_assert!(t.ttl() >= t.lease + Duration::from_millis(250), "{:?}", t);
         // A grant is short, and is confirmed long before it ends.
-        let grant = t.grant();
+        let grant = t.short_grant_timing();
         prop_assert!(grant.lease <= t.lease && grant.lease <= Duration::from_secs(1), "{:?}", t);
         prop_assert!(t.confirm_delay() + 3 * grant.command_timeout() < grant.validity(), "{:?}", t);
     }
@@ -84,7 +84,7 @@ proptest! {
     fn arithmetic_holds_for_any_lease(lease in duration()) {
         // A message of the store may contain any lease.
         let t = Timing::new(lease);
-        let all = [t.lease, t.ttl(), t.command_timeout(), t.renew_interval(), t.grant().lease, t.confirm_delay()];
+        let all = [t.lease, t.ttl(), t.command_timeout(), t.renew_interval(), t.short_grant_timing().lease, t.confirm_delay()];
         prop_assert!(all.into_iter().all(|duration| duration <= t.ttl()), "{:?}", t);
         prop_assert!(t.validity() <= t.lease, "{:?}", t);
     }

@@ -2,7 +2,7 @@
 //! its connections. Those that break a rule of the protocol itself are its `Rules`. Only a build
 //! with `--cfg sabotage` uses any.
 
-mod hasty;
+mod fake_wait;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
-use hasty::Hasty;
+use fake_wait::FakeWaitTransport;
 
 /// Breaks the parts of a manager as the saboteur that `DISTLOCK_SABOTAGE` names does.
 pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
@@ -33,10 +33,10 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
         parts.background_runtime = Handle::try_current().ok();
     }
     if !rules.listen_first {
-        parts.transport_factory = |sockets| Arc::new(Deaf(Arc::new(sockets)));
+        parts.transport_factory = |sockets| Arc::new(DelayedSubscribeTransport(Arc::new(sockets)));
     }
     if !rules.acknowledged {
-        parts.transport_factory = |sockets| Arc::new(Hasty::of(Arc::new(sockets)));
+        parts.transport_factory = |sockets| Arc::new(FakeWaitTransport::new(Arc::new(sockets)));
     }
     parts
 }
@@ -56,18 +56,18 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// Connections that say that they listen, and do it much later.
+/// A transport that reports SUBSCRIBE as done, but sends it three seconds later.
 #[derive(Debug)]
-struct Deaf(Arc<dyn Transport>);
+struct DelayedSubscribeTransport(Arc<dyn Transport>);
 
-impl Transport for Deaf {
+impl Transport for DelayedSubscribeTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
     ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
-            Ok(Arc::new(DeafConnection(connection)) as Arc<dyn Connection>)
+            Ok(Arc::new(DelayedSubscribeConnection(connection)) as Arc<dyn Connection>)
         })
     }
 
@@ -77,9 +77,9 @@ impl Transport for Deaf {
 }
 
 #[derive(Debug)]
-struct DeafConnection(Arc<dyn Connection>);
+struct DelayedSubscribeConnection(Arc<dyn Connection>);
 
-impl Connection for DeafConnection {
+impl Connection for DelayedSubscribeConnection {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }
@@ -107,18 +107,18 @@ impl Connection for DeafConnection {
     }
 }
 
-/// A passage of some scripts, and what the saboteur writes instead.
+/// A passage of some scripts, and the replacement with which a saboteur breaks a rule.
 struct Edit {
-    by: &'static str,
+    saboteur: &'static str,
     scripts: &'static [&'static str],
     passage: &'static str,
-    instead: &'static str,
+    replacement: &'static str,
 }
 
-/// The scripts that include `next.lua`.
+/// The scripts that include `next.lua`, except `revoke`: no saboteur needs to break it.
 const NEXT: &[&str] = &["acquire", "check_queue", "release"];
 
-/// Those that include `quorum/votes.lua`.
+/// The scripts that include `quorum/votes.lua`, except `quorum/revoke`, for the same reason.
 const VOTES: &[&str] = &[
     "quorum/acquire",
     "quorum/confirm",
@@ -127,7 +127,7 @@ const VOTES: &[&str] = &[
     "quorum/yield",
 ];
 
-/// Those that include `quorum/epoch.lua`.
+/// The scripts that include `quorum/epoch.lua`.
 const EPOCH: &[&str] = &[
     "quorum/acquire",
     "quorum/confirm",
@@ -138,16 +138,16 @@ const EPOCH: &[&str] = &[
 
 const EDITS: &[Edit] = &[
     Edit {
-        by: "del-without-token",
+        saboteur: "del-without-token",
         scripts: &["release"],
         passage: "if held then\n",
-        instead: "if value then\n",
+        replacement: "if value then\n",
     },
     Edit {
-        by: "renew-recreates",
+        saboteur: "renew-recreates",
         scripts: &["renew"],
         passage: "  else\n    failure = ''\n  end\n",
-        instead: "  elseif not value then
+        replacement: "  elseif not value then
     local time = redis.call('TIME')
     local now_text = string.format('%.0f', time[1] * 1000000 + time[2])
     redis.call('SET', key, prefix .. ARGV[2 * i] .. ' ' .. now_text .. ' renewed', 'PX', ARGV[2 * i])
@@ -157,115 +157,115 @@ const EDITS: &[Edit] = &[
 ",
     },
     Edit {
-        by: "renew-by-set",
+        saboteur: "renew-by-set",
         scripts: &["renew"],
         passage: "redis.pcall('PEXPIRE', key, ARGV[2 * i])",
-        instead: "redis.pcall('SET', key, value, 'PX', ARGV[2 * i])",
+        replacement: "redis.pcall('SET', key, value, 'PX', ARGV[2 * i])",
     },
     // First the lock, with a token of one; then everything that may fail; then the lock as it
     // should be.
     Edit {
-        by: "set-before-incr",
+        saboteur: "set-before-incr",
         scripts: &["acquire"],
         passage: "local time = redis.call('TIME')\n",
-        instead: "local was_free = redis.call('EXISTS', lock, queue) == 0
+        replacement: "local was_free = redis.call('EXISTS', lock, queue) == 0
 if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. name, 'PX', ttl) end
 local time = redis.call('TIME')
 ",
     },
     Edit {
-        by: "set-before-incr",
+        saboteur: "set-before-incr",
         scripts: &["acquire"],
         passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
-        instead: "if now_text > ARGV[3] then
+        replacement: "if now_text > ARGV[3] then
   if was_free then redis.call('DEL', lock) end
   return { 4, tonumber(now_text), ARGV[7] }
 end
 ",
     },
     Edit {
-        by: "set-before-incr",
+        saboteur: "set-before-incr",
         scripts: &["acquire"],
         passage: "if is_uncontended and not value then\n",
-        instead: "if was_free then\n",
+        replacement: "if was_free then\n",
     },
     Edit {
-        by: "set-before-incr",
+        saboteur: "set-before-incr",
         scripts: &["acquire"],
         passage: "      'PX', ttl, 'NX') then\n",
-        instead: "      'PX', ttl) then\n",
+        replacement: "      'PX', ttl) then\n",
     },
     Edit {
-        by: "no-apply-by",
+        saboteur: "no-apply-by",
         scripts: &["acquire"],
         passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
-        instead: "",
+        replacement: "",
     },
     Edit {
-        by: "publish-before-write",
+        saboteur: "publish-before-write",
         scripts: NEXT,
         passage: "  if not lock_deleted then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed\n",
-        instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
+        replacement: "  redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
   redis.call('DEL', lock)
 ",
     },
     Edit {
-        by: "long-grant-lease",
+        saboteur: "long-grant-lease",
         scripts: NEXT,
         passage: "  return math.min(lease, 1000)\n",
-        instead: "  return lease\n",
+        replacement: "  return lease\n",
     },
     Edit {
-        by: "dead-not-purged",
+        saboteur: "dead-not-purged",
         scripts: NEXT,
         passage: "        purge(client_id, owner, string.sub(score, 2))\n",
-        instead: "        remove(owner)\n        work = work - REMOVAL_COST\n",
+        replacement: "        remove(owner)\n        work = work - REMOVAL_COST\n",
     },
     Edit {
-        by: "dead-not-purged",
+        saboteur: "dead-not-purged",
         scripts: NEXT,
         passage: "    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
-        instead: "    alive[client_id] = true\n",
+        replacement: "    alive[client_id] = true\n",
     },
     Edit {
-        by: "newcomer-passes",
+        saboteur: "newcomer-passes",
         scripts: &["acquire"],
         passage: "if is_uncontended and not value then\n",
-        instead: "if not value and (not last_fence or string.sub(last_fence, 1, 16) < now_text) then\n",
+        replacement: "if not value and (not fence_value or string.sub(fence_value, 1, 16) < now_text) then\n",
     },
     Edit {
-        by: "no-write-back",
+        saboteur: "no-write-back",
         scripts: &["quorum/confirm", "quorum/repair"],
         passage: "if last_token() < tonumber(token) then set_fence(token) end\n",
-        instead: "",
+        replacement: "",
     },
     Edit {
-        by: "no-write-back",
+        saboteur: "no-write-back",
         scripts: VOTES,
         passage: "  set_fence(token)\n  remove(owner)\n",
-        instead: "  if state == 'vote' then set_fence(token) end\n  remove(owner)\n",
+        replacement: "  if state == 'vote' then set_fence(token) end\n  remove(owner)\n",
     },
     Edit {
-        by: "no-quarantine",
+        saboteur: "no-quarantine",
         scripts: EPOCH,
         passage: "  from = math.max(now, tonumber(latest_time)) + tonumber(quarantine) * 1000\n",
-        instead: "  from = now\n",
+        replacement: "  from = now\n",
     },
 ];
 
-/// The scripts as a saboteur wants them.
+/// Returns the scripts with the edits of a saboteur.
 fn scripts(saboteur: String) -> Scripts {
     Scripts::edited(move |name, source| {
-        let at_work = EDITS.iter().filter(|edit| edit.by == saboteur);
-        at_work.fold(source, |source, edit| edit.apply(name, source))
+        let active = EDITS.iter().filter(|edit| edit.saboteur == saboteur);
+        active.fold(source, |source, edit| edit.apply(name, source))
     })
 }
 
 impl Edit {
     /// # Panics
     ///
-    /// When the script was changed and the passage is not there, or not once.
+    /// Panics unless `passage` occurs exactly once, because the script may have changed.
     fn apply(&self, name: &str, source: String) -> String {
         if !self.scripts.contains(&name) {
             return source;
@@ -274,10 +274,10 @@ impl Edit {
         assert!(
             found == 1,
             "{:?}: {name}.lua has this passage {found} times:\n{}",
-            self.by,
+            self.saboteur,
             self.passage
         );
-        source.replace(self.passage, self.instead)
+        source.replace(self.passage, self.replacement)
     }
 }
 
@@ -306,14 +306,18 @@ mod tests {
             edited.dedup();
             let mut wanted = edit.scripts.to_vec();
             wanted.sort_unstable();
-            assert_eq!(edited, wanted, "{:?}", edit.by);
+            assert_eq!(edited, wanted, "{:?}", edit.saboteur);
         }
     }
 
     #[test]
     fn every_edit_of_a_script_breaks_a_rule() {
         for edit in EDITS {
-            assert!(Rules::broken_by(edit.by).is_some(), "{}", edit.by);
+            assert!(
+                Rules::broken_by(edit.saboteur).is_some(),
+                "{}",
+                edit.saboteur
+            );
         }
     }
 }

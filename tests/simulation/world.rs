@@ -183,5 +183,5 @@ impl World {
 /// Creates an id as of the only client of another process.
 fn of_another_process(random: &SeededRandom) -> ClientId {
     let process = format!("{:016x}{:08x}", random.next(), random.next() >> 32);
-    ClientId::named(&format!("{process}{:08x}", 1))
+    ClientId::from_str(&format!("{process}{:08x}", 1))
 }

@@ -1,17 +1,17 @@
 use super::*;
 use quote::quote;
 
-fn mistakes(tokens: TokenStream) -> Vec<String> {
-    let mut mistakes = Mistakes::default();
-    Args::parse(tokens, Span::call_site(), &mut mistakes);
-    let Err(errors) = mistakes.finish() else {
+fn errors(tokens: TokenStream) -> Vec<String> {
+    let mut errors = Errors::default();
+    Args::parse(tokens, Span::call_site(), &mut errors);
+    let Err(errors) = errors.finish() else {
         return Vec::new();
     };
     errors.into_iter().map(|error| error.to_string()).collect()
 }
 
 #[test]
-fn each_mistake_has_its_own_message() {
+fn each_error_has_its_own_message() {
     let cases = [
         (quote!(), "`key` is missing"),
         (quote!("inventory"), "write `key = \"inventory\"`"),
@@ -84,7 +84,7 @@ fn each_mistake_has_its_own_message() {
     ];
     for (tokens, expected) in cases {
         let text = tokens.to_string();
-        let found = mistakes(tokens);
+        let found = errors(tokens);
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
     }
@@ -97,7 +97,7 @@ fn the_documentation_has_a_row_for_each_argument() {
     let table = lines
         .skip_while(|line| *line != "/// # Arguments")
         .take_while(|line| *line != "/// # Key templates");
-    let rows = table.filter_map(|line| line.strip_prefix("/// | `")?.split_once(" = "));
+    let rows = table.filter_map(|line| line.strip_prefix("/// | `")?.split_once('`'));
     let names: Vec<_> = rows.map(|(name, _)| name).collect();
     assert_eq!(names, ARGUMENTS.map(|(name, _)| name));
 }

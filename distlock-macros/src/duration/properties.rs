@@ -46,7 +46,7 @@ fn print(millis: u64) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// Generates texts that are nearly durations.
+/// Generates strings that are nearly durations.
 fn soup() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         6 => (0..100u64).prop_map(|number| number.to_string()),
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// The generated texts are useful only if enough of them are accepted.
+/// The generated strings are useful only if enough of them are accepted.
 #[test]
 fn both_verdicts_are_common() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -45,16 +45,16 @@ impl Parser<'_> {
                         groups += 1;
                         if let Some(message) = self.brace_error(&group, has_values) {
                             broken = true;
-                            self.mistake(group.start..piece.at.end, message);
+                            self.push_error(group.start..piece.at.end, message);
                         }
                     }
                     ('{', Some(_)) | ('}', None) => {
-                        let mistake = format!(
-                            "this `{c}` has no partner: braces mark the part of the key that \
-                             Redis Cluster hashes, write one pair such as `{{tenant:<tenant>}}`, \
+                        let message = format!(
+                            "unmatched `{c}`: braces mark the part of the key that \
+                             Redis Cluster hashes; write one pair such as `{{tenant:<tenant>}}`, \
                              or none"
                         );
-                        self.mistake(piece.at.clone(), mistake);
+                        self.push_error(piece.at.clone(), message);
                         return;
                     }
                     (_, Some(mut group)) => {
@@ -67,18 +67,18 @@ impl Parser<'_> {
             }
         }
         if open.is_some() {
-            self.mistake(
+            self.push_error(
                 0..self.text.len(),
-                "`{` is never closed: braces mark the part of the key that Redis Cluster hashes, \
+                "`{` is never closed: braces mark the part of the key that Redis Cluster hashes; \
                  write one pair such as `{tenant:<tenant>}`, or none"
                     .into(),
             );
         } else if groups > 1 && !broken {
-            self.mistake(
+            self.push_error(
                 0..self.text.len(),
                 format!(
                     "the key has {groups} pairs of braces: they mark the one part of the key that \
-                     Redis Cluster hashes, keep one pair"
+                     Redis Cluster hashes; keep one pair"
                 ),
             );
         }
@@ -117,11 +117,11 @@ impl Parser<'_> {
         ))
     }
 
-    /// Returns true if a text that could be a tag could also be a value.
+    /// Returns true if a string that could be a tag could also be a value.
     fn may_be_a_value(&self, text: &str) -> bool {
         let word = leading_word(text);
-        let behind = &text[word.len()..];
-        if behind.is_empty() || behind.starts_with(':') {
+        let rest = &text[word.len()..];
+        if rest.is_empty() || rest.starts_with(':') {
             self.closest_name(word).is_some() || text.parse::<u64>().is_ok() || is_formatted(text)
         } else {
             // `stock-eu` is a tag, `item_id-1` is not.
@@ -155,8 +155,8 @@ impl Parser<'_> {
                 let known = words(text).find_map(|word| self.closest_name(word));
                 let known = known.map_or(example, |known| format!("<{known}>"));
                 return format!(
-                    "write `{known}` to insert the value, and pass what takes more than fields \
-                     and methods without arguments as a parameter"
+                    "write `{known}` to insert the value; compute any other value before the call and \
+                     pass it as a parameter"
                 );
             }
         };
@@ -211,11 +211,11 @@ fn is_formatted(text: &str) -> bool {
     })
 }
 
-/// Returns the identifier that `text` starts with, or an empty text.
+/// Returns the identifier that `text` starts with, or an empty string.
 pub(super) fn leading_word(text: &str) -> &str {
     let inside = text.strip_prefix("r#").unwrap_or(text);
-    let behind = inside.find(|c: char| !is_word_char(c));
-    let end = text.len() - inside.len() + behind.unwrap_or(inside.len());
+    let length = inside.find(|c: char| !is_word_char(c));
+    let end = text.len() - inside.len() + length.unwrap_or(inside.len());
     &text[..end]
 }
 

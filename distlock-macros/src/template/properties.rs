@@ -27,9 +27,9 @@ fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
         patterns_are_hidden: false,
         hidden: Vec::new(),
     };
-    let mut mistakes = Mistakes::default();
-    let template = Template::parse(&LitStr::new(text, span), &scope, &mut mistakes);
-    if let Err(errors) = mistakes.finish() {
+    let mut errors = Errors::default();
+    let template = Template::parse(&LitStr::new(text, span), &scope, &mut errors);
+    if let Err(errors) = errors.finish() {
         return Err(errors.into_iter().map(|error| error.to_string()).collect());
     }
     let parts = template.parts.into_iter().map(|part| match part {
@@ -125,7 +125,7 @@ fn is_legal(parts: &[Seen]) -> bool {
         "" => !has_signs(&key),
         "{}" => {
             let (before, rest) = key.split_once('{').expect("a brace");
-            let (tag, behind) = rest.split_once('}').unwrap_or(("", ""));
+            let (tag, after) = rest.split_once('}').unwrap_or(("", ""));
             let signed = before.ends_with(['#', '$']) && names_a_parameter(&first_word(tag));
             let is_tag = tag.contains('\0')
                 || is_text_of_tags(tag.strip_suffix(':').unwrap_or("")) && !signed
@@ -134,7 +134,7 @@ fn is_legal(parts: &[Seen]) -> bool {
                 has_signs(&key)
             } else {
                 // The brace in between is not the start of a key, and not part of a word.
-                has_signs(before) || has_signs(&format!("}}{behind}"))
+                has_signs(before) || has_signs(&format!("}}{after}"))
             };
             is_tag && !others
         }
@@ -231,14 +231,14 @@ fn is_step(step: &str) -> bool {
     }
     let name = step.strip_suffix("()").unwrap_or(step);
     let plain = name.strip_prefix("r#").unwrap_or(name);
-    // The generated and the shrunk texts contain no other letters.
+    // The generated and the shrunk strings contain no other letters.
     let is_word = plain.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && plain.chars().all(|c| c.is_alphanumeric() || c == '_');
     let never_raw = ["self", "Self", "super", "crate", "_"].contains(&plain);
     is_word && !never_raw && name != "await"
 }
 
-/// Generates texts that are nearly templates.
+/// Generates strings that are nearly templates.
 fn soup() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => select(vec!["<item_id>", "<order.id>", "<self.tenant()>", "<type>", "<r#type>", "<N>", "<order.0.1>"]),
@@ -340,7 +340,7 @@ proptest! {
     }
 }
 
-/// The generated texts are useful only if enough of them are accepted.
+/// The generated strings are useful only if enough of them are accepted.
 #[test]
 fn both_verdicts_are_common() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

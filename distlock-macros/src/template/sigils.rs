@@ -12,16 +12,16 @@ impl Parser<'_> {
             };
             let mut at = 0;
             while let Some(c) = text[at..].chars().next() {
-                let behind = &text[at + c.len_utf8()..];
+                let rest = &text[at + c.len_utf8()..];
                 // `check_braces` has already checked text in braces without a value.
                 if c == '{'
-                    && let Some(length) = behind.find(['{', '}'])
-                    && behind[length..].starts_with('}')
+                    && let Some(length) = rest.find(['{', '}'])
+                    && rest[length..].starts_with('}')
                 {
                     at += 1 + length + 1;
                     continue;
                 }
-                let word = leading_word(behind);
+                let word = leading_word(rest);
                 let named = match c {
                     '#' | '$' => self.closest_name(word),
                     ':' if text[..at].ends_with('/') || (nth, at) == (0, 0) => {
@@ -30,9 +30,9 @@ impl Parser<'_> {
                     _ => None,
                 };
                 if let Some(named) = named {
-                    let path = &behind[..path_length(behind)];
+                    let path = &rest[..path_length(rest)];
                     let message = self.inserts_nothing(c, path, &named);
-                    self.mistake(piece.at.clone(), message);
+                    self.push_error(piece.at.clone(), message);
                     at += path.len();
                 }
                 at += c.len_utf8();

@@ -12,23 +12,23 @@ fn scope(names: &[&str], has_self: bool) -> Scope {
 }
 
 fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>> {
-    let mut mistakes = Mistakes::default();
+    let mut errors = Errors::default();
     let key = LitStr::new(key, Span::call_site());
-    let template = Template::parse(&key, scope, &mut mistakes);
+    let template = Template::parse(&key, scope, &mut errors);
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => (text, String::new()),
         Part::Value {
             placeholder, expr, ..
         } => (placeholder, expr.to_string().replace(' ', "")),
     });
-    match mistakes.finish() {
+    match errors.finish() {
         Ok(()) => Ok(parts.collect()),
         Err(errors) => Err(errors.into_iter().map(|error| error.to_string()).collect()),
     }
 }
 
 fn parts(key: &str) -> Vec<(String, String)> {
-    parse(key, &scope(&["item_id", "order", "r#type", "N"], true)).expect("no mistakes")
+    parse(key, &scope(&["item_id", "order", "r#type", "N"], true)).expect("no errors")
 }
 
 fn literal(text: &str) -> (String, String) {
@@ -52,8 +52,8 @@ fn keywords_go_by_either_name() {
         ]
     );
     for key in ["<order.self>", "<order._>", "<order.crate()>"] {
-        let mistakes = parse(key, &scope(&["order"], true)).expect_err(key);
-        assert!(mistakes[0].contains("is not a placeholder"), "{mistakes:?}");
+        let errors = parse(key, &scope(&["order"], true)).expect_err(key);
+        assert!(errors[0].contains("is not a placeholder"), "{errors:?}");
     }
 }
 
@@ -66,13 +66,13 @@ fn capacity_is_enough_for_every_legal_key() {
         ("inventory:<item_id>", MAX_KEY),
     ] {
         let key = LitStr::new(key, Span::call_site());
-        let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());
+        let template = Template::parse(&key, &scope(&["item_id"], false), &mut Errors::default());
         assert_eq!(template.capacity, capacity, "{}", key.value());
     }
 }
 
 #[test]
-fn each_mistake_has_its_own_message() {
+fn each_error_has_its_own_message() {
     let scope = scope(&["item_id", "order"], false);
     let long = "x".repeat(513);
     let cases = [
@@ -81,7 +81,7 @@ fn each_mistake_has_its_own_message() {
         ("a\nb", "control character '\\n'"),
         ("a:<item_id", "never closed"),
         ("a:<item_id<order>", "never closed"),
-        ("a:item_id>", "closes no placeholder"),
+        ("a:item_id>", "unmatched `>`"),
         ("a:<>", "`<>` names no parameter: write `<item_id>`"),
         ("a:<0>", "not by position"),
         ("a:<item_id:04>", "write `<item_id>`"),
@@ -124,9 +124,9 @@ fn each_mistake_has_its_own_message() {
         ("a:{:?}:<order>", "write `<item_id>`"),
         (
             "a:{item_id + 1}",
-            "write `<item_id>` to insert the value, and pass what takes more",
+            "write `<item_id>` to insert the value; compute any other value",
         ),
-        ("a:{itm_id:>4}", "closes no placeholder"),
+        ("a:{itm_id:>4}", "unmatched `>`"),
         ("a:{item_id-1}:<order>", "write `<item_id>`"),
         ("a:{f(order)}:<order>", "write `<order>`"),
         ("a:{ item_id }", "write `<item_id>`"),
@@ -169,8 +169,8 @@ fn each_mistake_has_its_own_message() {
         ),
         ("a:{}", "empty hash tag"),
         ("a:{b", "never closed"),
-        ("a:b}", "`}` has no partner"),
-        ("a:{{b}}", "`{` has no partner"),
+        ("a:b}", "unmatched `}`"),
+        ("a:{{b}}", "unmatched `{`"),
         ("{a}:<order>:{b}", "2 pairs of braces"),
     ];
     for (key, expected) in cases {
@@ -199,9 +199,9 @@ fn a_value_ends_where_the_text_before_the_next_begins() {
     ] {
         let key = LitStr::new(key, Span::call_site());
         let scope = scope(&["item_id", "order", "N"], false);
-        let mut mistakes = Mistakes::default();
-        let template = Template::parse(&key, &scope, &mut mistakes);
-        assert!(mistakes.finish().is_ok(), "{}", key.value());
+        let mut errors = Errors::default();
+        let template = Template::parse(&key, &scope, &mut errors);
+        assert!(errors.finish().is_ok(), "{}", key.value());
         let found = template.parts.iter().filter_map(|part| match part {
             Part::Literal(_) => None,
             Part::Value { end, .. } => Some(*end),

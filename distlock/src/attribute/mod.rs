@@ -216,7 +216,7 @@ pub const fn returns<T>() -> Option<T> {
 /// how deep annotated functions can nest. Layout computation stops at a box, so the body is boxed.
 /// A `Send` proof continues through boxes, and through a caller's variables in their order. The
 /// first two arguments are temporaries of the caller that live as long as this future. Because of
-/// them, the compiler first proves the deep types of the runtime, which are then known wherever the
+/// them, the compiler first proves the deep types of this crate, which are then known wherever the
 /// chain ends. Next it proves the body, with nothing between it and its caller. A type-erased
 /// future stops the compiler in both cases.
 pub fn run<F: Future>(

@@ -50,7 +50,7 @@ pub enum Outage {
 
 impl Outage {
     /// Returns true if the server responds, but rejects the command.
-    pub(crate) fn is_refusal(self) -> bool {
+    pub(crate) fn is_rejection(self) -> bool {
         matches!(
             self,
             Outage::OutOfMemory

@@ -23,7 +23,7 @@ use crate::protocol::outcome::HoldEnd;
 /// A held lock. The watchdog renews it until the guard is released or dropped, or the lock is lost.
 ///
 /// Call [`release`](LockGuard::release) when the work is done. Dropping the guard releases the lock
-/// in the background, also outside of a runtime. If the process exits before that, the key stays
+/// in the background, even outside a runtime. If the process exits before that, the key stays
 /// until its lease ends, unless [`LockManager::shutdown`] is awaited.
 ///
 /// A guard cannot stop the code that uses it. Check [`is_held`](LockGuard::is_held), race
@@ -321,7 +321,7 @@ impl LockGuard {
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
             Kind::Reentered { .. } => AcquirePath::Reentered,
-            Kind::Owner | Kind::Released => self.held.grip.path,
+            Kind::Owner | Kind::Released => self.held.info.path,
         }
     }
 
@@ -336,7 +336,7 @@ impl LockGuard {
     /// lock.
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotOurs)),
+            ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotHeld)),
             ReleaseResult::Released => None,
         }
     }

@@ -18,7 +18,7 @@ static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInstalled`] on every further call, also after [`shutdown`].
+/// [`Error::AlreadyInstalled`] on every further call, even after [`shutdown`].
 pub fn install(manager: LockManager) -> Result<(), Error> {
     INSTALLED.set(manager).map_err(|_| Error::AlreadyInstalled)
 }

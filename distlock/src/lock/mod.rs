@@ -145,7 +145,7 @@ impl Lock {
     ///
     /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end.
     /// A dropped guard, a panic and a loss free the key at once. While only `min_hold` keeps the
-    /// key, [`Holder::kept_until`](crate::Holder::kept_until) says until when. A
+    /// key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at which it is freed. A
     /// [`wait`](Lock::wait) that is set and not shorter is rejected with [`Error::Config`]. Such a
     /// call would get the key at the end of that time, and run the job a second time.
     ///
@@ -398,7 +398,7 @@ impl Lock {
                 Ok((guard, span))
             }
             Err(error) => {
-                span.end_refused(&error, waited);
+                span.end_failed(&error, waited);
                 Err(error)
             }
         }
@@ -415,7 +415,7 @@ impl Lock {
             span::record_acquire(&span, core.clock.now().since(started), outcome);
         }
         if let Err(error) = &result {
-            logging::not_acquired(self.options.label.as_deref(), error);
+            logging::acquire_failed(self.options.label.as_deref(), error);
         }
         result
     }
@@ -441,7 +441,7 @@ impl Lock {
         let options = core.store.begin(&key, options);
         let started = core.clock.now();
         let held = acquire::acquire(core, Request::new(key, options, started)).await?;
-        logging::acquired(&held, held.grip.path, core.clock.now().since(started));
+        logging::acquired(&held, held.info.path, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), held))
     }
 
@@ -453,7 +453,7 @@ impl Lock {
         let acquired = self.take_turn(frame, &call.request).await;
         match &acquired {
             Ok(_) => call.finish_acquired(AcquirePath::Reentered, held.fencing_token(), None),
-            Err(error) => call.finish_refused(error),
+            Err(error) => call.finish_failed(error),
         }
         acquired
     }

@@ -11,7 +11,7 @@ use crate::lock::guard::LockGuard;
 use crate::lock::scope::{self, Frame};
 use crate::manager::telemetry::span::{self, RunSpan};
 
-/// A future of the runtime, proven `Send` and `Sync` once, here.
+/// A type-erased future of this crate, so `Send` and `Sync` are checked once.
 pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 
 /// A call that acquires the lock, runs the body and releases the lock.

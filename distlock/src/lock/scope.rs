@@ -125,7 +125,7 @@ pub fn current() -> HeldLock {
     }
 }
 
-/// Returns the innermost hold of the running call tree, or `None` outside of a locked body.
+/// Returns the innermost hold of the running call tree, or `None` outside a locked body.
 ///
 /// ```
 /// # use distlock::LockManager;

@@ -107,7 +107,7 @@ impl LockManager {
     pub async fn shutdown(&self) {
         let core = self.core().clone();
         let (done, finished) = oneshot::channel();
-        self.core().executor.spawn_later(async move {
+        self.core().executor.spawn(async move {
             shutdown::shut_down(core).await;
             // The caller may have dropped its future.
             let _ = done.send(());

@@ -27,14 +27,14 @@ pub(crate) struct Grant {
     pub(crate) lease: Duration,
 }
 
-/// A request for a lock.
+/// The acquire command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: Owner,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
-    /// The remaining wait of the caller. With zero, the request does not wait in the queue.
+    /// The remaining wait of the caller. With zero, the command does not wait in the queue.
     pub(crate) wait: Duration,
 }
 
@@ -45,28 +45,28 @@ pub(crate) struct Proof {
     pub(crate) token: FencingToken,
 }
 
-/// The reply to a request for a lock.
+/// The reply to an acquire command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireReply {
     /// The owner has the lock for the full lease.
     Held(Proof),
     /// The owner is in the queue.
-    Queued(Option<Occupant>),
-    /// The lock or its queue is occupied, and the request does not wait.
-    Busy(Option<Occupant>),
+    Queued(Option<HolderView>),
+    /// The lock is held or others wait for it, and the command does not wait.
+    Busy(Option<HolderView>),
     /// The queue is full.
-    Full(Option<Occupant>),
-    /// The server ran the request after its apply-by, and changed nothing.
+    Full(Option<HolderView>),
+    /// The server ran the command after its apply deadline, and changed nothing.
     Late,
     /// A key of the lock holds a value that distlock did not write.
-    Foreign(String),
+    KeyConflict(String),
 }
 
-/// The occupant of a lock, as the store reports it.
+/// The holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Occupant {
+pub(crate) struct HolderView {
     /// The owner's number, if the owner belongs to this client.
-    pub(crate) ours: Option<Owner>,
+    pub(crate) local_owner: Option<Owner>,
     /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
@@ -77,16 +77,16 @@ pub(crate) struct Occupant {
     pub(crate) name: String,
 }
 
-/// The token of an occupant that the test kit invents without one. It is below all real tokens.
+/// The token of an holder that the test kit invents without one. It is below all real tokens.
 pub(crate) const NO_TOKEN: FencingToken = FencingToken::new(0);
 
-impl Occupant {
+impl HolderView {
     /// Returns true if both are the same acquisition, for example in reports of two servers.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.token == other.token && self.name == other.name
     }
 
-    pub(crate) fn holder(&self) -> Holder {
+    pub(crate) fn to_holder(&self) -> Holder {
         Holder {
             client: self.name.clone(),
             fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN),
@@ -151,18 +151,18 @@ pub(crate) struct CheckQueue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CheckQueueReply {
     Checked {
-        occupant: Option<Occupant>,
-        /// Owners that neither hold the lock nor have a place in its queue.
+        holder: Option<HolderView>,
+        /// Owners that neither hold the lock nor have an entry in its queue.
         missing: Vec<Owner>,
     },
     Failed(StoreError),
-    Foreign(String),
+    KeyConflict(String),
 }
 
 /// The reply to an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
-    pub(crate) occupant: Option<Occupant>,
+    pub(crate) holder: Option<HolderView>,
     /// The time until the store removes the lock, unless it is renewed.
     pub(crate) expires_in: Option<Duration>,
     pub(crate) waiters: u64,
@@ -179,7 +179,7 @@ pub(crate) struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerInspection {
     pub(crate) address: String,
-    /// The occupant is the holder at that server; a vote is not a hold.
+    /// The holder is the holder at that server; a vote is not a hold.
     pub(crate) inspection: Result<Inspection, StoreError>,
 }
 

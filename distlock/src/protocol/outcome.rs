@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::messages::Occupant;
+use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 
 /// A command to send for an acquisition.
@@ -20,14 +20,14 @@ pub(crate) enum Action {
     Renew,
 }
 
-/// The outcome of an owner id for its call.
+/// The outcome of an acquisition for its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Held,
-    /// No hold came of the id, or the hold ended before its call saw it. The call cancels the id,
-    /// and acquires with a new one, which takes over the obstacle.
+    /// The acquisition ended without a hold, or before the call claimed its hold. The call cancels
+    /// it, and starts a new one, which takes over the obstacle.
     Retry(Option<Obstacle>),
-    Refused(Refusal),
+    Failed(Failure),
 }
 
 /// The last reason why a call did not get the lock.
@@ -39,14 +39,14 @@ pub(crate) enum Obstacle {
 
 /// The reason why a call does not get the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum Failure {
     /// The lock is held, or other calls wait for it.
-    Busy(Option<Occupant>),
+    Busy(Option<HolderView>),
     /// As `Busy`, and the queue has no room for another waiter.
-    Full(Option<Occupant>),
+    Full(Option<HolderView>),
     Unavailable(StoreError),
     /// A key of the lock holds a value that distlock did not write.
-    Foreign(String),
+    KeyConflict(String),
     ShutDown,
 }
 
@@ -57,12 +57,12 @@ pub(crate) enum HoldEnd {
     /// The store reported that it has no such lock.
     Gone,
     /// The store reported the same to a release, although the hold was valid until then (R30).
-    NotOurs,
-    /// No proof arrived in time. Carries the last failure, or an empty text if none is known.
+    NotHeld,
+    /// No proof arrived in time. Carries the last failure, or an empty string if none is known.
     NotRenewed(String),
     /// The hold reached its `max_hold`.
     MaxHold,
-    /// The lock was revoked. Carries the name of the revoking client, or an empty text if unknown.
+    /// The lock was revoked. Carries the revoking client's name, or an empty string if unknown.
     Revoked(String),
     ShutDown,
 }

@@ -1,4 +1,4 @@
-//! The request of a call.
+//! The request of an acquire call.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use crate::observer::telemetry::Delivery;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
-/// How long the store keeps a caller's place in the queue after the wait has ended.
-const PLACE_GRACE: Duration = Duration::from_secs(1);
+/// How long the store keeps a queue entry after the wait has ended.
+const QUEUE_ENTRY_GRACE: Duration = Duration::from_secs(1);
 
-/// Bounds of half of `wait`, after which a call has waited for long.
+/// Bounds of half of `wait`, after which a wait counts as long.
 const MIN_LONG_WAIT: Duration = Duration::from_secs(1);
 const MAX_LONG_WAIT: Duration = Duration::from_secs(30);
 
-/// A request for a lock: one key, for one holder.
+/// The key and options of one acquire call.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) key: LockKey,
@@ -51,12 +51,12 @@ impl Request {
         (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELED))
     }
 
-    /// Returns the time from which the call has waited for long.
+    /// Returns the time at which the wait counts as long.
     pub(crate) fn long_wait_from(&self) -> BootInstant {
         self.started + (self.options.wait / 2).clamp(MIN_LONG_WAIT, MAX_LONG_WAIT)
     }
 
-    /// Marks a call that has waited for long. Returns true the first time.
+    /// Marks a wait that counts as long. Returns true the first time.
     pub(crate) fn mark_long_wait(&self, now: BootInstant) -> bool {
         now >= self.long_wait_from() && !self.is_long_wait_reported.swap(true, Ordering::AcqRel)
     }
@@ -71,9 +71,9 @@ impl Request {
         self.started + self.options.wait
     }
 
-    /// Returns until when the store keeps the caller's place in the queue.
-    pub(crate) fn place_expires_at(&self) -> BootInstant {
-        self.deadline() + PLACE_GRACE
+    /// Returns the time until which the store keeps the queue entry.
+    pub(crate) fn queue_entry_expires_at(&self) -> BootInstant {
+        self.deadline() + QUEUE_ENTRY_GRACE
     }
 
     /// Returns how long the call has waited: zero if it tries once, however long its command took.

@@ -6,12 +6,12 @@ macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {
         /// The rules in force.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
+        #[allow(unreachable_pub, dead_code)] // The verification code uses every item; the library only some.
         pub struct Rules {
             $($(#[$doc])* pub $rule: bool,)*
         }
 
-        #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
+        #[allow(unreachable_pub, dead_code)] // The verification code uses every item; the library only some.
         impl Rules {
             /// The protocol with all its rules.
             pub const ALL: Rules = Rules { $($rule: true,)* };
@@ -32,19 +32,19 @@ macro_rules! rules {
 }
 
 rules! {
-    /// R1: an owner id that was undone never acquires again.
+    /// R1: an owner id whose acquire was cancelled never acquires again.
     undo_is_final = "undo-then-ask-again",
-    /// R1: an acquire that went unanswered is repeated with the same id, or undone.
+    /// R1: an acquire that went unanswered is repeated with the same owner id, or cancelled.
     same_id = "no-idempotent-acquire",
     /// R2: a new connection kills its predecessor in the server before anything else.
     kill_old = "old-connection-lives",
-    /// R2: where it cannot, an undone acquire is undone again after its apply-by.
+    /// R2: where it cannot, an acquire is cancelled again after its apply deadline.
     undo_twice = "undone-once",
-    /// R2: an unanswered acquire is released on its runtime connection, or after that has ended.
+    /// R2: an unanswered acquire is cancelled on its runtime connection, or after that has ended.
     release_in_order = "lane-overtaken",
-    /// R2: the server does not apply an acquire after its apply-by.
+    /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",
-    /// R3: an acquire that failed after it was sent is undone, whatever the server replied.
+    /// R3: an acquire that failed after it was sent is cancelled, whatever the server replied.
     undo_what_failed = "set-before-incr",
     /// R3: a granting script writes before it publishes, so that a refusing server stops it.
     write_first = "publish-before-write",
@@ -71,7 +71,7 @@ rules! {
     token_of_proof = "token-of-push",
     /// R17: background work does not run where callers can block it.
     own_thread = "watchdog-on-user-runtime",
-    /// R18: a release frees only the lock of its own id.
+    /// R18: a release frees only the lock of its own owner id.
     own_lock_only = "del-without-token",
     /// R19: a renewal never creates a lock.
     renew_only = "renew-recreates",
@@ -79,9 +79,9 @@ rules! {
     renew_in_place = "renew-by-set",
     /// R25: the resource checks the token on every access.
     fence_reads = "fence-not-on-read",
-    /// R26: a call that stops waiting leaves the queue.
+    /// R26: a call that stops waiting cancels its queue entry.
     leave_queue = "entry-leaked",
-    /// R37: a lock or place that its call does not take up is released.
+    /// R37: a hold or queue entry that its call does not claim is released.
     release_unused = "grant-not-taken",
     /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",

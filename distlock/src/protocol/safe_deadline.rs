@@ -24,8 +24,8 @@ pub(crate) fn safe_until(from: BootInstant, timing: Timing) -> BootInstant {
     from + timing.validity()
 }
 
-/// Returns until when a pushed grant is valid without a confirmation (R12). Returns `None` if less
-/// than half of its lease is left until then, or its age is unknown.
+/// Returns the time until which a pushed grant is valid without a confirmation (R12), or `None` if
+/// less than half of its lease is left until then, or its age is unknown.
 pub(crate) fn granted_until(
     rules: Rules,
     grant: &Grant,
@@ -94,7 +94,7 @@ impl SafeDeadline {
         (current < CLOSED).then_some(BootInstant(current))
     }
 
-    /// Returns the safe deadline, also after the hold has ended.
+    /// Returns the safe deadline, even after the hold has ended.
     pub(crate) fn last(&self) -> BootInstant {
         BootInstant(self.0.load(Ordering::Acquire) & !CLOSED)
     }

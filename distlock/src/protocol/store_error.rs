@@ -13,7 +13,7 @@ pub(crate) struct StoreError {
     pub(crate) outage: Outage,
     pub(crate) code: Code,
     pub(crate) detail: String,
-    /// Set if no connection received the command, so that there is nothing to undo.
+    /// Set if no connection received the command, so that there is nothing to cancel.
     pub(crate) unsent: bool,
     cause: Option<Cause>,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Code {
     /// The server is a replica that has lost its primary.
     PrimaryDown,
     /// A key of the lock holds a value that distlock did not write.
-    Foreign,
+    KeyConflict,
     NotAuthenticated,
     WrongPassword,
     NoPermission,
@@ -95,7 +95,7 @@ impl StoreError {
         self
     }
 
-    /// Returns the same error, after another command was sent that may have to be undone.
+    /// Returns the same error, after another command was sent that may have to be cancelled.
     pub(crate) fn sent(mut self) -> Self {
         self.unsent = false;
         self
@@ -109,7 +109,7 @@ impl StoreError {
         self
     }
 
-    /// Returns the same error with a remedy behind its detail.
+    /// Returns the same error with a remedy after its detail.
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         let detail = self.detail.trim_end_matches(['.', ' ']);
         self.detail = format!("{detail}; {remedy}");

@@ -33,7 +33,7 @@ impl Timing {
         self.lease + self.grace()
     }
 
-    /// Returns what is subtracted for clocks that run at different rates, and for the time to stop.
+    /// Returns the safety margin for clock drift and for stopping the body.
     pub(crate) fn margin(self) -> Duration {
         self.lease / 100 + Duration::from_millis(2)
     }
@@ -60,15 +60,15 @@ impl Timing {
     }
 
     /// Returns the timing of a pushed grant that is not yet confirmed (R4).
-    pub(crate) fn grant(self) -> Timing {
+    pub(crate) fn short_grant_timing(self) -> Timing {
         Timing {
             lease: self.lease.min(Duration::from_secs(1)),
         }
     }
 
-    /// Returns how long a short grant is held before it is confirmed. A shorter body saves that.
+    /// Returns how long a short grant is held unconfirmed. A shorter body saves that round trip.
     pub(crate) fn confirm_delay(self) -> Duration {
-        self.grant().lease / 50
+        self.short_grant_timing().lease / 50
     }
 }
 

@@ -1,4 +1,4 @@
-//! The name of a client in its store.
+//! The id of a client in its store.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use crate::protocol::messages::Owner;
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
-/// The name of a client in the store: 24 hex digits for the process, 8 for the manager.
+/// The id of a client in the store: 24 hex digits for the process, 8 for the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientId(std::sync::Arc<str>);
 
@@ -15,28 +15,28 @@ impl ClientId {
     pub(crate) fn new(random: &dyn Random) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::named(&format!("{}{number:08x}", PROCESS_NAMES.latest(random)))
+        Self::from_str(&format!("{}{number:08x}", PROCESS_IDS.latest(random)))
     }
 
-    /// Returns the id for a name as the store has it.
-    pub(crate) fn named(name: &str) -> Self {
-        ClientId(name.into())
+    /// Returns the id that a string in the store stands for.
+    pub(crate) fn from_str(id: &str) -> Self {
+        ClientId(id.into())
     }
 
-    /// Returns another name for the same client, which no copy of this process has. A machine that
+    /// Returns another id for the same client, which no copy of this process has. A machine that
     /// was cloned while it ran has the same memory as its clones.
-    pub(crate) fn renamed(&self, random: &dyn Random) -> Self {
+    pub(crate) fn regenerate(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
-        Self::named(&format!("{}{number}", PROCESS_NAMES.rename(random)))
+        Self::from_str(&format!("{}{number}", PROCESS_IDS.regenerate(random)))
     }
 
-    /// Returns the name of a client that receives no pushes and checks its queues instead. It is
-    /// one digit longer, by which the store knows that the client does not listen.
+    /// Returns the id of a client that receives no pushes and checks its queues instead. It is one
+    /// digit longer, by which the store knows that the client does not listen.
     pub(crate) fn polling(&self) -> Self {
         if self.is_polling() {
             return self.clone();
         }
-        Self::named(&format!("{}0", self.0))
+        Self::from_str(&format!("{}0", self.0))
     }
 
     pub(crate) fn is_polling(&self) -> bool {
@@ -55,9 +55,9 @@ impl ClientId {
         };
         let process = client.get(..PROCESS_DIGITS);
         let this_process = process == self.0.get(..PROCESS_DIGITS)
-            || process.is_some_and(|name| PROCESS_NAMES.is_known(name));
-        let ours = (client == &*self.0).then(|| parse_number(number)).flatten();
-        (this_process, ours)
+            || process.is_some_and(|id| PROCESS_IDS.is_known(id));
+        let local_owner = (client == &*self.0).then(|| parse_number(number)).flatten();
+        (this_process, local_owner)
     }
 }
 
@@ -71,42 +71,42 @@ pub(crate) fn parse_number(text: &str) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The digits of a client's name that identify its process.
+/// The digits of a client id that identify its process.
 const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-/// The names of this process, oldest first. Clients that were not renamed still have an older one.
-static PROCESS_NAMES: ProcessNames = ProcessNames(Mutex::new(Vec::new()));
+/// The ids of this process, oldest first. A client whose id was not regenerated has an older one.
+static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new(Vec::new()));
 
 #[derive(Debug)]
-struct ProcessNames(Mutex<Vec<String>>);
+struct ProcessIds(Mutex<Vec<String>>);
 
-/// Upper limit of remembered names, by which holders of this process are recognized.
-const MAX_PROCESS_NAMES: usize = 1_000;
+/// Upper limit of remembered ids, by which holders of this process are recognized.
+const MAX_PROCESS_IDS: usize = 1_000;
 
-impl ProcessNames {
+impl ProcessIds {
     fn latest(&self, random: &dyn Random) -> String {
         let latest = lock(&self.0).last().cloned();
-        latest.unwrap_or_else(|| self.rename(random))
+        latest.unwrap_or_else(|| self.regenerate(random))
     }
 
-    fn rename(&self, random: &dyn Random) -> String {
-        let name = random_name(random);
-        let mut names = lock(&self.0);
-        if names.len() == MAX_PROCESS_NAMES {
-            names.remove(0);
+    fn regenerate(&self, random: &dyn Random) -> String {
+        let id = random_id(random);
+        let mut ids = lock(&self.0);
+        if ids.len() == MAX_PROCESS_IDS {
+            ids.remove(0);
         }
-        names.push(name.clone());
-        name
+        ids.push(id.clone());
+        id
     }
 
-    fn is_known(&self, name: &str) -> bool {
-        lock(&self.0).iter().any(|known| known == name)
+    fn is_known(&self, id: &str) -> bool {
+        lock(&self.0).iter().any(|known| known == id)
     }
 }
 
-fn random_name(random: &dyn Random) -> String {
+fn random_id(random: &dyn Random) -> String {
     let text = format!("{:016x}{:016x}", random.fresh(), random.fresh());
     text[..PROCESS_DIGITS].to_owned()
 }
@@ -117,23 +117,23 @@ mod tests {
     use crate::util::random::SystemRandom;
 
     #[test]
-    fn a_renamed_client_is_of_the_same_process() {
+    fn a_client_with_another_id_is_of_the_same_process() {
         let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
-        let renamed = client.renamed(&SystemRandom);
-        assert_ne!(renamed, client);
+        let regenerated = client.regenerate(&SystemRandom);
+        assert_ne!(regenerated, client);
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
-        assert_eq!(renamed.recognize(&owner(&renamed)), (true, Some(7)));
-        assert_eq!(renamed.recognize(&owner(&client)), (true, None));
-        assert_eq!(renamed.recognize(&owner(&other)), (true, None));
-        assert_eq!(renamed.recognize("00ff:7"), (false, None));
-        let known = ProcessNames(Mutex::new(Vec::new()));
+        assert_eq!(regenerated.recognize(&owner(&regenerated)), (true, Some(7)));
+        assert_eq!(regenerated.recognize(&owner(&client)), (true, None));
+        assert_eq!(regenerated.recognize(&owner(&other)), (true, None));
+        assert_eq!(regenerated.recognize("00ff:7"), (false, None));
+        let known = ProcessIds(Mutex::new(Vec::new()));
         let first = known.latest(&SystemRandom);
         assert_eq!(known.latest(&SystemRandom), first);
-        let second = known.rename(&SystemRandom);
+        let second = known.regenerate(&SystemRandom);
         assert!(first != second && known.is_known(&first) && known.is_known(&second));
         assert_eq!(known.latest(&SystemRandom), second);
-        for _ in 1..MAX_PROCESS_NAMES {
-            known.rename(&SystemRandom);
+        for _ in 1..MAX_PROCESS_IDS {
+            known.regenerate(&SystemRandom);
         }
         assert!(!known.is_known(&first) && known.is_known(&second));
     }

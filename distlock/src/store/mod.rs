@@ -1,7 +1,7 @@
 //! The interface of a store.
 //!
 //! A store serves one client. The future of a command may be dropped at any await. The command may
-//! then have taken effect, and a release undoes it.
+//! then have taken effect, and a release cancels it.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -40,7 +40,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
 
     /// Returns the connection of the caller's own runtime, if there is one.
-    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
+    fn direct_path(&self) -> Option<Box<dyn DirectPath>> {
         None
     }
 
@@ -71,7 +71,8 @@ pub(crate) async fn run<C: StoreCommand>(
     timeout: Duration,
 ) -> Result<C::Reply, StoreError> {
     let reply = store.call(command.command(), timeout).await?;
-    C::reply(reply).ok_or_else(|| StoreError::new(Outage::Other, "a reply to another command"))
+    C::reply(reply)
+        .ok_or_else(|| StoreError::new(Outage::Other, "the reply does not match the command"))
 }
 
 /// An open store, with its fixed properties.
@@ -88,7 +89,7 @@ pub(crate) struct OpenedStore {
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait RuntimeConnection: Send + Sync + fmt::Debug {
+pub(crate) trait DirectPath: Send + Sync + fmt::Debug {
     /// Runs [`Command::Acquire`] for a lock that needs no replicas.
     fn acquire<'a>(
         &'a self,
@@ -112,7 +113,7 @@ const MAX_WAITERS: u32 = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The name that other clients see.
-    pub(crate) name: String,
+    pub(crate) display_name: String,
     /// The queue length at which this client's acquire commands find the queue full.
     pub(crate) max_waiters: u32,
     /// The time for which the store keeps a token that this client creates.
@@ -121,9 +122,9 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Returns the default settings.
-    pub(crate) fn named(name: impl Into<String>) -> Self {
+    pub(crate) fn named(display_name: impl Into<String>) -> Self {
         Settings {
-            name: name.into(),
+            display_name: display_name.into(),
             max_waiters: MAX_WAITERS,
             fence_ttl: DEFAULT_FENCE_TTL,
         }
@@ -138,7 +139,7 @@ pub(crate) enum StoreEvent {
     /// A hold was revoked.
     Revoked(RevocationNotice),
     /// Commands of these owners are long past their deadlines on a runtime connection, and their
-    /// callers do not run.
+    /// callers are stalled.
     Stalled(Vec<Owner>),
     /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,

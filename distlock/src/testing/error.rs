@@ -216,7 +216,7 @@ pub fn already_installed() -> Error {
 /// Returns [`Error::ShutDown`]: the manager was shut down.
 ///
 /// ```
-/// let error = distlock::testing::error::shut_down("it takes no calls after `shutdown()`");
+/// let error = distlock::testing::error::shut_down("no calls are accepted after `shutdown()`");
 /// assert!(!error.is_retryable());
 /// ```
 #[must_use]
@@ -255,6 +255,6 @@ pub fn all(key: &str) -> Vec<Error> {
         config("an option is wrong"),
         not_installed(),
         already_installed(),
-        shut_down("it takes no calls after `shutdown()`; connect a new manager"),
+        shut_down("no calls are accepted after `shutdown()`; connect a new manager"),
     ]
 }

@@ -89,12 +89,12 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Panics outside a tokio runtime, and for a setting that cannot work, such as `min_replicas`.
+    /// Panics outside a tokio runtime, and for an invalid setting, such as `min_replicas`.
     #[track_caller]
     #[must_use]
     pub fn from_builder(builder: LockManagerBuilder) -> Self {
         let mut store = None;
-        let made = builder.memory_behind(|memory, events| {
+        let made = builder.in_memory_with(|memory, events| {
             let (opened, test_store) = TestStore::open(memory, events);
             store = Some(test_store);
             opened
@@ -235,7 +235,7 @@ impl TestLocks {
         let rule = self.store.add(Target::None, None, None, outcome);
         let store = self.store.clone();
         let lose = async move { store.lose(hold, how, rule).await };
-        self.manager.core().executor.spawn(lose);
+        self.manager.core().executor.poll_or_spawn(lose);
     }
 
     /// Waits until the lock of this key is held, for example by a spawned task, however long that

@@ -182,7 +182,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn foreign(self, detail: impl Into<String>) {
-        self.set(Outcome::Foreign(detail.into()));
+        self.set(Outcome::KeyConflict(detail.into()));
     }
 
     /// Lets the call acquire its lock, and lose it after `after`. Its body is stopped with

@@ -27,7 +27,7 @@ pub(crate) enum Target {
 pub(crate) enum Outcome {
     Busy(Holder),
     Unavailable(Outage),
-    Foreign(String),
+    KeyConflict(String),
     Lost { after: Duration, how: InjectedLoss },
     HoldLimit(Duration),
 }

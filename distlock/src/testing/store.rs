@@ -22,7 +22,7 @@ use crate::manager::engine::renew;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, NO_TOKEN, Occupant, Owner, RenewReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, Owner, RenewReply,
     Renewal, RenewalFailure,
 };
 use crate::protocol::store_error::StoreError;
@@ -154,7 +154,7 @@ impl TestStore {
                     (core.registry).update(entry, |acquisition| {
                         acquisition.handle_renewal(answer, now, now)
                     });
-                    renew::settle(core, entry);
+                    renew::finish_lost_hold(core, entry);
                 }
             }
         }
@@ -208,10 +208,10 @@ impl TestStore {
         });
         match outcome {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
-                Ok(Some(AcquireReply::Busy(Some(occupant(&holder)))))
+                Ok(Some(AcquireReply::Busy(Some(view_of(&holder)))))
             }
-            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(occupant(&holder))))),
-            Some(Outcome::Foreign(detail)) => Ok(Some(AcquireReply::Foreign(detail))),
+            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(view_of(&holder))))),
+            Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(trouble(outage)),
             Some(Outcome::Lost { .. } | Outcome::HoldLimit(_)) | None => {
                 self.check(Some(request.key), Some(request.owner))?;
@@ -348,11 +348,11 @@ impl LockStore for Arc<TestStore> {
             let mut reply = self.memory.call(command, timeout).await?;
             if let (Command::Inspect(Inspect { key, .. }), CommandReply::Inspected(seen)) =
                 (command, &mut reply)
-                && seen.occupant.is_none()
+                && seen.holder.is_none()
             {
                 let state = lock(&self.state);
                 let holder = state.script.holder(&Target::of(Some(key), None));
-                seen.occupant = holder.map(occupant);
+                seen.holder = holder.map(view_of);
             }
             Ok(reply)
         })
@@ -380,13 +380,13 @@ fn trouble(outage: Outage) -> StoreError {
 }
 
 /// Returns a rule's holder as a store reports it.
-fn occupant(holder: &Holder) -> Occupant {
+fn view_of(holder: &Holder) -> HolderView {
     let micros = |time: SystemTime| {
         let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
     };
-    Occupant {
-        ours: None,
+    HolderView {
+        local_owner: None,
         this_process: holder.this_process,
         token: holder.fencing_token.unwrap_or(NO_TOKEN),
         since: micros(holder.held_since),

@@ -154,8 +154,8 @@ impl Client {
             owners: owners.to_vec(),
         }];
         match self.run(&checks[..]).pop() {
-            Some(CheckQueueReply::Checked { occupant, missing }) => {
-                (occupant.and_then(|occupant| occupant.ours), missing)
+            Some(CheckQueueReply::Checked { holder, missing }) => {
+                (holder.and_then(|holder| holder.local_owner), missing)
             }
             other => panic!("{other:?}"),
         }

@@ -90,7 +90,7 @@ fn dead_and_overdue_waiters_make_room() {
     narrow.store.close();
     let other = world.client_with(1);
     assert!(matches!(other.acquire("k", 1), AcquireReply::Full(_)));
-    assert!(other.inspect("k").occupant.is_some());
+    assert!(other.inspect("k").holder.is_some());
 }
 
 #[test]

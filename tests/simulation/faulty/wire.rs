@@ -132,7 +132,7 @@ impl<'a> Words<'a> {
 
 fn owner(text: &str) -> (ClientId, Owner) {
     let (client, number) = text.split_once(':').unwrap();
-    (ClientId::named(client), number.parse().unwrap())
+    (ClientId::from_str(client), number.parse().unwrap())
 }
 
 const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
@@ -146,7 +146,7 @@ fn timing(ttl: Duration) -> Timing {
 
 /// Returns the client that receives the grants on a channel.
 pub(super) fn listener(channel: &str) -> ClientId {
-    ClientId::named(channel.strip_prefix(CHANNELS).unwrap())
+    ClientId::from_str(channel.strip_prefix(CHANNELS).unwrap())
 }
 
 pub(super) fn read(command: &Cmd) -> Request {
@@ -270,7 +270,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
         }
         ScriptId::CheckQueue => {
             let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
-            let client = ClientId::named(words.next());
+            let client = ClientId::from_str(words.next());
             words.expect(CHANNELS);
             words.expect(FENCE_TTL);
             let look = |key| {
@@ -349,7 +349,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (_, Answer::Asked(AcquireReply::Queued(_))) => occupied(2),
         (_, Answer::Asked(AcquireReply::Busy(_))) => occupied(3),
         (_, Answer::Asked(AcquireReply::Late)) => vec![number(4), number(wall)],
-        (_, Answer::Asked(AcquireReply::Foreign(_))) => vec![number(5), number(wall)],
+        (_, Answer::Asked(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],
         (_, Answer::Asked(AcquireReply::Full(_))) => occupied(6),
         (_, Answer::Confirmed(Some(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]

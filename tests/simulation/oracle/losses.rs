@@ -47,7 +47,7 @@ impl State {
         let late: Vec<_> = (self.holds.iter())
             .filter(|(client, hold)| {
                 let time = self.clients[*client].clock.now();
-                hold.grip
+                hold.info
                     .safe_deadline
                     .valid_until()
                     .is_some_and(|until| time.since(until) > GRANULARITY)

@@ -109,7 +109,7 @@ async fn a_server_of_another_kind() {
         (
             "a sentinel",
             sentinel.url(),
-            &["it is a sentinel", "write redis+sentinel://"],
+            &["the server is a sentinel", "write redis+sentinel://"],
         ),
         (
             "a service that no sentinel knows",

@@ -13,7 +13,7 @@ use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
 use crate::protocol::messages::{
-    Inspection, Occupant, QueuedWaiter, ServerInspection, system_time,
+    HolderView, Inspection, QueuedWaiter, ServerInspection, system_time,
 };
 use crate::store::command::Inspect;
 
@@ -114,7 +114,7 @@ pub struct Waiter {
 pub struct ServerState {
     /// The server's host and port.
     pub address: String,
-    /// The lock's holder on this server. One server alone does not make a hold. `None` also while
+    /// The lock's holder on this server. One server alone does not make a hold. `None` even while
     /// a client only has the vote of this server.
     pub holder: Option<Holder>,
     /// The number of waiters in this server's queue.
@@ -131,12 +131,12 @@ impl ServerState {
             Ok(inspection) => (Some(inspection), None),
             Err(error) => (None, Some(error.detail)),
         };
-        let occupant = inspection
+        let holder = inspection
             .as_ref()
-            .and_then(|inspection| inspection.occupant.as_ref());
+            .and_then(|inspection| inspection.holder.as_ref());
         ServerState {
             address: server.address,
-            holder: occupant.map(Occupant::holder),
+            holder: holder.map(HolderView::to_holder),
             queue_length: inspection
                 .as_ref()
                 .map_or(0, |inspection| inspection.waiters),
@@ -222,7 +222,7 @@ impl LockManager {
         self.check_alive()?;
         let (sender, receiver) = oneshot::channel();
         let work = work(self.core().clone());
-        self.core().executor.spawn_later(async move {
+        self.core().executor.spawn(async move {
             // The caller may have dropped its future.
             let _ = sender.send(work.await);
         });
@@ -239,10 +239,14 @@ pub(crate) async fn inspect(
     hold_events::publish_queue(core, &key, inspection.waiters);
     Ok(LockState {
         key: key.to_string(),
-        holders: inspection.occupant.iter().map(Occupant::holder).collect(),
+        holders: inspection
+            .holder
+            .iter()
+            .map(HolderView::to_holder)
+            .collect(),
         expires_in: inspection
             .expires_in
-            .filter(|_| inspection.occupant.is_some()),
+            .filter(|_| inspection.holder.is_some()),
         queue_length: inspection.waiters,
         waiters: inspection.waiting.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,

@@ -1,4 +1,4 @@
-//! Operations for operators: inspect, list and unlock locks, and support for `distlock doctor`.
+//! Administrative operations: inspect, list and revoke locks, and support for `distlock doctor`.
 
 pub mod doctor;
 pub(crate) mod inspect;

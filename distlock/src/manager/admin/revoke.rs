@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, inspect_store};
 use crate::manager::engine::core::Core;
-use crate::protocol::messages::{Occupant, RevokeReply};
+use crate::protocol::messages::{HolderView, RevokeReply};
 use crate::store::command;
 use crate::util::clock::BootInstant;
 
@@ -20,10 +20,10 @@ use crate::util::clock::BootInstant;
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// The pause between two inspections of a revoked lock.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long after its expiry a revoked lock may still be reported as held.
-const SLACK: Duration = Duration::from_secs(2);
+const EXPIRY_TOLERANCE: Duration = Duration::from_secs(2);
 
 impl LockManager {
     /// Revokes a lock from its holder, for example if the holder hangs or has crashed.
@@ -260,8 +260,8 @@ impl fmt::Display for RevokeOutcome {
 
 async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Revocation, Error> {
     let started = core.clock.now();
-    let seen = inspect_store(core, key, 0, INSPECT_TIMEOUT).await?;
-    let Some(occupant) = seen.occupant else {
+    let inspection = inspect_store(core, key, 0, INSPECT_TIMEOUT).await?;
+    let Some(holder) = inspection.holder else {
         return Ok(Revocation {
             outcome: RevokeOutcome::NotHeld,
             holders: Vec::new(),
@@ -269,7 +269,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         });
     };
     let revoke = async |delete| {
-        let token = occupant.token;
+        let token = holder.token;
         let revoke = command::Revoke { key, token, delete };
         let revoked = core.run_command(revoke, INSPECT_TIMEOUT).await;
         let waited = core.clock.now().since(started);
@@ -287,53 +287,53 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         // Only `min_hold` kept the key; its holder had already released the lock.
         RevokeReply::Deleted(token) => (RevokeOutcome::Released, Some(token)),
         RevokeReply::Revoked(token) => {
-            let ended = wait_until_free(core, key, &occupant, options, started).await?;
+            let ended = wait_until_free(core, key, &holder, options, started).await?;
             (ended, Some(token))
         }
         // The hold has just ended, or only `min_hold` keeps the key.
         RevokeReply::NotHeld | RevokeReply::Connected => {
-            let ended = wait_until_free(core, key, &occupant, options, started).await?;
+            let ended = wait_until_free(core, key, &holder, options, started).await?;
             (ended, None)
         }
     };
     Ok(Revocation {
         outcome,
-        holders: vec![occupant.holder()],
+        holders: vec![holder.to_holder()],
         fencing_token,
     })
 }
 
-/// Waits until a revoked hold has ended. With `wait_until_free`, gives up only `SLACK` after its
-/// expiry.
+/// Waits until a revoked hold has ended. With `wait_until_free`, gives up only `EXPIRY_TOLERANCE`
+/// after its expiry.
 async fn wait_until_free(
     core: &Core,
     key: &LockKey,
-    occupant: &Occupant,
+    holder: &HolderView,
     options: &Revoke,
     started: BootInstant,
 ) -> Result<RevokeOutcome, Error> {
     let (mut expires_at, mut give_up_at) = (None, started + options.wait);
     loop {
-        let seen = inspect_store(core, key, 0, INSPECT_TIMEOUT).await;
+        let inspection = inspect_store(core, key, 0, INSPECT_TIMEOUT).await;
         let now = core.clock.now();
-        match seen {
-            Ok(seen)
-                if seen
-                    .occupant
+        match inspection {
+            Ok(inspection)
+                if inspection
+                    .holder
                     .as_ref()
-                    .is_none_or(|other| !other.is_same(occupant)) =>
+                    .is_none_or(|other| !other.is_same(holder)) =>
             {
                 return Ok(match expires_at {
                     Some(expires_at) if now >= expires_at => RevokeOutcome::Expired,
                     _ => RevokeOutcome::Released,
                 });
             }
-            Ok(seen) if expires_at.is_none() => {
+            Ok(inspection) if expires_at.is_none() => {
                 // Fixed from now on, because the hold can no longer be renewed.
-                let end = now + seen.expires_in.unwrap_or_default();
+                let end = now + inspection.expires_in.unwrap_or_default();
                 expires_at = Some(end);
                 if options.wait_until_free {
-                    give_up_at = end + SLACK;
+                    give_up_at = end + EXPIRY_TOLERANCE;
                 }
             }
             Ok(_) => {}
@@ -343,6 +343,6 @@ async fn wait_until_free(
         if now >= give_up_at {
             return Ok(RevokeOutcome::Pending);
         }
-        tokio::time::sleep(LOOK_EVERY.min(give_up_at.since(now))).await;
+        tokio::time::sleep(POLL_INTERVAL.min(give_up_at.since(now))).await;
     }
 }

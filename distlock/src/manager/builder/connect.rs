@@ -165,7 +165,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL or an option that cannot work.
+    /// [`Error::Config`] for a malformed URL or an invalid option.
     pub fn connect_lazy(self, url: &str) -> Result<LockManager, Error> {
         match self.store(url)? {
             Store::Memory(server) => self.on_memory_server(server),
@@ -222,7 +222,7 @@ impl LockManagerBuilder {
         let client = assembly.client(self.settings());
         let connecting = Box::pin(open::connect(config, client));
         let (mut sender, receiver) = oneshot::channel();
-        assembly.executor.spawn_later(async move {
+        assembly.executor.spawn(async move {
             tokio::select! {
                 store = connecting => drop(sender.send(store)),
                 () = sender.closed() => {}
@@ -263,7 +263,7 @@ impl LockManagerBuilder {
 
     pub(crate) fn settings(&self) -> Settings {
         Settings {
-            name: self.name(),
+            display_name: self.name(),
             ..self.settings.clone()
         }
     }
@@ -292,16 +292,15 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] outside of a tokio runtime, or for an option that cannot work.
+    /// [`Error::Config`] outside a tokio runtime, or for an invalid option.
     pub fn in_memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.memory_behind(|store, _| store.into_opened_store())
+        self.in_memory_with(|store, _| store.into_opened_store())
     }
 
-    /// Creates the same manager with `front` before the store. `front` also receives the event
-    /// sink.
-    pub(crate) fn memory_behind(
+    /// Creates the same manager over the store that `wrap_store` returns.
+    pub(crate) fn in_memory_with(
         self,
-        front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
+        wrap_store: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> Result<LockManager, Error> {
         self.check_memory()?;
         let executor = Executor::current()?;
@@ -311,7 +310,7 @@ impl LockManagerBuilder {
         };
         let server = MemoryServer::new(parts.clock.clone());
         let assembly = Assembly::on_executor(executor, parts);
-        Ok(self.finish_memory(assembly, server, front))
+        Ok(self.finish_memory(assembly, server, wrap_store))
     }
 
     /// Creates a manager with an in-process store of its own and the real clock, for development
@@ -327,8 +326,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an option that cannot work, and if the system refuses to start a
-    /// thread.
+    /// [`Error::Config`] for an invalid option, and if the system refuses to start a thread.
     pub fn in_memory(self) -> Result<LockManager, Error> {
         self.on_memory_server(MemoryServer::new(Arc::new(BootClock)))
     }
@@ -343,12 +341,12 @@ impl LockManagerBuilder {
         self,
         assembly: Assembly,
         server: MemoryServer,
-        front: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
+        wrap_store: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let events = assembly.event_receiver.sink();
         let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(front(store, events), self.settings(), self.durability)
+        assembly.finish(wrap_store(store, events), self.settings(), self.durability)
     }
 
     /// Returns the source of the credentials, unless that is the URL.
@@ -374,7 +372,7 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Fails if an option cannot work, or needs a server.
+    /// Fails if an option is invalid, or needs a server.
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         self.check()?;
         let checked = Limits::MEMORY.check_durability(self.durability);
@@ -461,7 +459,7 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// A manager that lacks only its store.
+/// Everything needed to build a manager once the store is open.
 pub(crate) struct Assembly {
     parts: Parts,
     pub(crate) executor: Executor,
@@ -562,6 +560,6 @@ impl Assembly {
             let _ = core_slot.set(core.clone());
             io_thread
         });
-        LockManager::new(core, settings.name, durability, io_thread)
+        LockManager::new(core, settings.display_name, durability, io_thread)
     }
 }

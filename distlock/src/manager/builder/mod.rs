@@ -27,7 +27,7 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Zero where a panic aborts the process, because opening a runtime connection panics without an
 /// I/O driver. Only the author of the program knows whether all of its runtimes have one.
-const DEFAULT_RUNTIME_CONNECTIONS: usize = if cfg!(panic = "abort") { 0 } else { 8 };
+const DEFAULT_MAX_RUNTIME_CONNECTIONS: usize = if cfg!(panic = "abort") { 0 } else { 8 };
 
 /// A builder of a [`LockManager`].
 ///
@@ -70,7 +70,7 @@ impl Default for LockManagerBuilder {
             settings: Settings::named(String::new()),
             durability: Durability::NONE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            max_runtime_connections: DEFAULT_RUNTIME_CONNECTIONS,
+            max_runtime_connections: DEFAULT_MAX_RUNTIME_CONNECTIONS,
             tls: None,
             quorum: None,
             credentials: None,

@@ -19,47 +19,47 @@ use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
-use crate::protocol::messages::Occupant;
-use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
+use crate::protocol::messages::HolderView;
+use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
 use crate::protocol::request::Request;
-use crate::store::RuntimeConnection;
+use crate::store::DirectPath;
 use crate::util::clock::BootInstant;
 
-/// Acquires the lock, with as many owner ids as necessary. If this future is dropped, everything
-/// that it requested is released.
+/// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
+/// that it requested is cancelled.
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
     let mut call = AcquireCall::begin(core, request);
     let request = call.request.clone();
     let mut obstacle = None;
-    let refusal = loop {
+    let failure = loop {
         let mut attempt = AcquireAttempt::new(core, &request, obstacle.take());
         match attempt.run(&mut call).await {
             Outcome::Held => match attempt.take_hold() {
                 Some(held) => {
-                    let grip = &held.grip;
-                    call.finish_acquired(grip.path, grip.token, grip.granted_at);
+                    let info = &held.info;
+                    call.finish_acquired(info.path, info.token, info.granted_at);
                     return Ok(held);
                 }
-                None => break Refusal::ShutDown,
+                None => break Failure::ShutDown,
             },
             Outcome::Retry(last) => obstacle = last,
-            Outcome::Refused(refusal) => break refusal,
+            Outcome::Failed(failure) => break failure,
         }
     };
-    let error = refusal_error(core, &request, refusal);
-    call.finish_refused(&error);
+    let error = failure_error(core, &request, failure);
+    call.finish_failed(&error);
     Err(error)
 }
 
-/// An owner id that a call acquires with. If dropped before it becomes a hold, it is released,
-/// whatever the store has of it.
+/// One acquisition of a call. If dropped before it becomes a hold, it is cancelled, whatever the
+/// store holds for it.
 struct AcquireAttempt {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    /// Resolves when the command that the I/O thread runs for this id has ended.
+    /// Resolves when the command that the I/O thread runs for this acquisition has ended.
     io_thread_done: Option<oneshot::Receiver<()>>,
     became_hold: bool,
-    /// Makes a shutdown wait for the command sent here, so that it is undone.
+    /// Makes a shutdown wait for the command sent here, so that it is cancelled.
     in_flight: Option<TaskTrackerToken>,
 }
 
@@ -72,7 +72,7 @@ impl Drop for AcquireAttempt {
             io_thread_done.close();
             io_thread_done.try_recv().is_ok()
         });
-        // No command may follow the release. While one is in flight, `perform` releases the id.
+        // No command may follow the release. While one is in flight, `perform` sends the release.
         if has_ended {
             release::release_in_background(&self.core, &self.entry);
         }
@@ -118,7 +118,7 @@ impl AcquireAttempt {
                 acquisition.poll_outcome().map_or(Ok(command), Err)
             });
             // `perform` has changed the acquisition, but not reported its end yet. If its channel
-            // were closed now, it would release the id.
+            // were closed now, it would release the acquisition.
             if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
                 && let Some(io_thread_done) = self.io_thread_done.take()
             {
@@ -158,7 +158,7 @@ impl AcquireAttempt {
         }
         let holder = || {
             registry.peek(&self.entry, |acquisition| {
-                acquisition.occupant().map(Occupant::holder)
+                acquisition.holder().map(HolderView::to_holder)
             })
         };
         logging::queued(&self.entry.request, holder);
@@ -166,18 +166,16 @@ impl AcquireAttempt {
     }
 
     /// Returns this runtime's connection, unless replicas must acknowledge the lock.
-    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
+    fn runtime_connection(&self) -> Option<Box<dyn DirectPath>> {
         let store = &self.core.store;
         let needs_no_replicas = self.entry.request.durability.is_none();
-        needs_no_replicas
-            .then(|| store.runtime_connection())
-            .flatten()
+        needs_no_replicas.then(|| store.direct_path()).flatten()
     }
 
     /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.
     async fn acquire_over(
         &mut self,
-        connection: &dyn RuntimeConnection,
+        connection: &dyn DirectPath,
         wait: Duration,
         timeout: Duration,
     ) {
@@ -214,7 +212,7 @@ impl AcquireAttempt {
         let (core, entry) = (self.core.clone(), self.entry.clone());
         self.core
             .executor
-            .spawn(perform(core, entry, action, done, in_flight));
+            .poll_or_spawn(perform(core, entry, action, done, in_flight));
     }
 
     /// Waits until an event arrives, the wait ends, or a failed acquire may be retried.
@@ -257,7 +255,7 @@ impl AcquireAttempt {
 
     fn take_hold(&mut self) -> Option<HeldLock> {
         let held = HeldLock::of(&self.core, &self.entry)?;
-        // From here on the guard releases the id.
+        // From here on the guard releases the lock.
         self.became_hold = true;
         Some(held)
     }
@@ -270,7 +268,7 @@ async fn perform(
     entry: Arc<Entry>,
     action: Action,
     mut done: oneshot::Sender<()>,
-    // Makes a shutdown wait until this command is undone.
+    // Makes a shutdown wait until this command is cancelled.
     _in_flight: TaskTrackerToken,
 ) {
     tokio::select! {
@@ -288,12 +286,12 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     match action {
         Action::Acquire { wait, timeout } => {
             let reply = core.run_command(entry.acquire_command(wait), timeout).await;
-            let must_undo = reply.is_err() && !core.rules.undo_is_final;
+            let must_cancel = reply.is_err() && !core.rules.undo_is_final;
             let now = core.clock.now();
             (core.registry).update(entry, |acquisition| {
                 acquisition.handle_acquire_reply(reply, now)
             });
-            if must_undo {
+            if must_cancel {
                 let (key, lease) = (request.key.clone(), request.timing.lease);
                 release::release_unregistered(core, key, entry.owner, lease);
             }
@@ -315,27 +313,27 @@ async fn sleep_until(core: &Core, at: BootInstant) {
     core.executor.sleep(at.since(core.clock.now())).await;
 }
 
-fn refusal_error(core: &Core, request: &Request, refusal: Refusal) -> Error {
+fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
-    match refusal {
-        Refusal::Busy(occupant) => Error::Busy {
+    match failure {
+        Failure::Busy(holder) => Error::Busy {
             key,
             waited,
-            holders: occupant.iter().map(Occupant::holder).collect(),
+            holders: holder.iter().map(HolderView::to_holder).collect(),
         },
-        Refusal::Full(occupant) => Error::QueueFull {
+        Failure::Full(holder) => Error::QueueFull {
             key,
             max_waiters: core.max_waiters,
-            holders: occupant.iter().map(Occupant::holder).collect(),
+            holders: holder.iter().map(HolderView::to_holder).collect(),
         },
-        Refusal::Unavailable(error) => {
+        Failure::Unavailable(error) => {
             // A call that waited for a connection returns why there is still none.
             let is_outdated = error.unsent || error.outage == Outage::Unreachable;
             let current = core.store.outage().filter(|_| is_outdated);
             current.unwrap_or(error).into_error(Some(key), waited)
         }
-        Refusal::Foreign(detail) => Error::KeyConflict { key, detail },
-        Refusal::ShutDown => shut_down_error(),
+        Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },
+        Failure::ShutDown => shut_down_error(),
     }
 }

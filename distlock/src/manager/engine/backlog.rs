@@ -21,9 +21,9 @@ const MAX_IN_FLIGHT: usize = 256;
 /// lease.
 const MAX_BACKLOG: usize = 65_536;
 
-/// An acquisition to be released in the store.
+/// A pending release of an acquisition.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct Pending {
     pub(crate) entry: Arc<Entry>,
     /// Receives the result of the first attempt.
     pub(crate) result_sender: Option<oneshot::Sender<ReleaseResult>>,
@@ -49,7 +49,7 @@ pub(crate) enum ReleaseResult {
 pub(crate) struct Backlog {
     queues: Mutex<Queues>,
     /// Releases that their holders send themselves.
-    by_holders: Mutex<BTreeMap<Owner, Release>>,
+    by_holders: Mutex<BTreeMap<Owner, Pending>>,
     /// Wakes the task that retries releases.
     pub(crate) retry_notify: Notify,
 }
@@ -58,13 +58,13 @@ pub(crate) struct Backlog {
 struct Queues {
     in_flight: usize,
     /// Releases never attempted, which wait for others to end.
-    fresh: VecDeque<Release>,
+    fresh: VecDeque<Pending>,
     /// Releases that wait for the store, or for their time.
-    retries: VecDeque<Release>,
+    retries: VecDeque<Pending>,
     abandoned: Option<Abandoned>,
 }
 
-/// The number of releases given up since the last report, and the key of one of them.
+/// The number of releases abandoned since the last report, and the key of one of them.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     pub(crate) releases: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Abandoned {
 
 impl Backlog {
     /// Returns the release if it may start now. Otherwise it waits for one in flight to end.
-    pub(crate) fn try_start(&self, release: Release) -> Option<Release> {
+    pub(crate) fn try_start(&self, release: Pending) -> Option<Pending> {
         let mut queues = lock(&self.queues);
         if queues.in_flight >= MAX_IN_FLIGHT {
             queues.fresh.push_back(release);
@@ -91,17 +91,17 @@ impl Backlog {
     }
 
     /// Stores a release that its holder sends, in case the holder stops running.
-    pub(crate) fn assign_to_holder(&self, release: Release) {
+    pub(crate) fn assign_to_holder(&self, release: Pending) {
         lock(&self.by_holders).insert(release.entry.owner, release);
     }
 
     /// Removes a release that its holder was to send. Only the first call gets it.
-    pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Release> {
+    pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Pending> {
         lock(&self.by_holders).remove(&owner)
     }
 
     /// Schedules a retry. Returns the next waiting release, if `store_responds`.
-    pub(crate) fn retry_later(&self, release: Release, store_responds: bool) -> Option<Release> {
+    pub(crate) fn retry_later(&self, release: Pending, store_responds: bool) -> Option<Pending> {
         let mut queues = lock(&self.queues);
         queues.retries.push_back(release);
         queues.abandon_surplus();
@@ -112,12 +112,12 @@ impl Backlog {
     }
 
     /// Ends a release, and returns the next waiting one.
-    pub(crate) fn finish(&self) -> Option<Release> {
+    pub(crate) fn finish(&self) -> Option<Pending> {
         lock(&self.queues).next(true)
     }
 
-    /// Gives up a release. Returns the next waiting one, if `store_responds`.
-    pub(crate) fn abandon(&self, release: &Release, store_responds: bool) -> Option<Release> {
+    /// Abandons a release. Returns the next waiting one, if `store_responds`.
+    pub(crate) fn abandon(&self, release: &Pending, store_responds: bool) -> Option<Pending> {
         let mut queues = lock(&self.queues);
         queues.abandon(release);
         let next = queues.next(store_responds);
@@ -141,12 +141,12 @@ impl Backlog {
     }
 
     /// Starts as many due releases as the limit allows, those never attempted first.
-    pub(crate) fn start_due(&self, now: BootInstant) -> Vec<Release> {
+    pub(crate) fn start_due(&self, now: BootInstant) -> Vec<Pending> {
         lock(&self.queues).start_due(now)
     }
 
-    /// Gives up releases that can have nothing left. Returns all given up since the last call.
-    pub(crate) fn sweep(&self, has_expired: impl Fn(&Release) -> bool) -> Option<Abandoned> {
+    /// Abandons releases of expired state. Returns all abandoned since the last call.
+    pub(crate) fn sweep(&self, has_expired: impl Fn(&Pending) -> bool) -> Option<Abandoned> {
         let mut queues = lock(&self.queues);
         let Queues { fresh, retries, .. } = &mut *queues;
         let mut expired_queues = Vec::new();
@@ -164,7 +164,7 @@ impl Backlog {
 }
 
 impl Queues {
-    fn next(&mut self, store_responds: bool) -> Option<Release> {
+    fn next(&mut self, store_responds: bool) -> Option<Pending> {
         let next = (store_responds && self.in_flight <= MAX_IN_FLIGHT)
             .then(|| self.fresh.pop_front())
             .flatten();
@@ -174,7 +174,7 @@ impl Queues {
         next
     }
 
-    fn start_due(&mut self, now: BootInstant) -> Vec<Release> {
+    fn start_due(&mut self, now: BootInstant) -> Vec<Pending> {
         let capacity = MAX_IN_FLIGHT.saturating_sub(self.in_flight);
         let fresh_count = capacity.min(self.fresh.len());
         let mut due: Vec<_> = self.fresh.drain(..fresh_count).collect();
@@ -192,7 +192,7 @@ impl Queues {
         due
     }
 
-    fn abandon(&mut self, release: &Release) {
+    fn abandon(&mut self, release: &Pending) {
         let request = &release.entry.request;
         let abandoned = self.abandoned.get_or_insert_with(|| Abandoned {
             releases: 0,
@@ -202,7 +202,7 @@ impl Queues {
         abandoned.releases += 1;
     }
 
-    /// Gives up the oldest release if there are too many.
+    /// Abandons the oldest release if there are too many.
     fn abandon_surplus(&mut self) {
         if self.fresh.len() + self.retries.len() > MAX_BACKLOG
             && let Some(oldest) = self.retries.pop_front().or_else(|| self.fresh.pop_front())
@@ -221,12 +221,12 @@ mod tests {
     use crate::protocol::rules::Rules;
     use tokio_util::task::TaskTracker;
 
-    fn release(owner: Owner) -> Release {
+    fn release(owner: Owner) -> Pending {
         let (key, now) = (LockKey::new("k").unwrap(), BootInstant(0));
         let request = Arc::new(Request::new(key, Options::default(), now));
-        let acquisition = Acquisition::unknown(request, Rules::ALL, now);
+        let acquisition = Acquisition::release_only(request, Rules::ALL, now);
         let counter = TaskTracker::new();
-        Release {
+        Pending {
             entry: Entry::unregistered(owner, acquisition, counter.token()),
             result_sender: None,
             due: now,
@@ -235,9 +235,9 @@ mod tests {
         }
     }
 
-    /// In an outage some releases were attempted, some not. Those given up are reported once.
+    /// In an outage some releases were attempted, some not. Those abandoned are reported once.
     #[test]
-    fn a_sweep_gives_up_expired_releases_of_both_queues() {
+    fn a_sweep_abandons_expired_releases_in_both_queues() {
         let backlog = Backlog::default();
         let many = MAX_IN_FLIGHT as Owner;
         let started: Vec<_> = (0..many + 4)
@@ -246,7 +246,7 @@ mod tests {
         for release in started {
             assert!(backlog.retry_later(release, false).is_none());
         }
-        let is_odd = |release: &Release| release.entry.owner % 2 == 1;
+        let is_odd = |release: &Pending| release.entry.owner % 2 == 1;
         let abandoned = || backlog.sweep(is_odd).map(|abandoned| abandoned.releases);
         assert_eq!(
             (abandoned(), abandoned()),
@@ -268,6 +268,6 @@ mod tests {
         }
         let abandoned = backlog.sweep(|_| false).map(|abandoned| abandoned.releases);
         assert_eq!(abandoned, Some(MAX_IN_FLIGHT));
-        assert!(!backlog.is_idle(), "nothing takes up the one that is left");
+        assert!(!backlog.is_idle(), "no release starts the last one");
     }
 }

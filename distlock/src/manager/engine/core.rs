@@ -24,7 +24,7 @@ use crate::store::{LockStore, run};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::Random;
 
-/// A manager without its handle. It lives as long as any work of the manager.
+/// The state shared by all handles and background tasks of a manager.
 pub(crate) struct Core {
     pub(crate) store: Box<dyn LockStore>,
     /// The name of the store: managers with the same identity use the same locks.
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) renewal_monitor: RenewalMonitor,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
-    /// All that the store may have under this client's name: calls, holds, releases, kept keys.
+    /// All that the store may have under this client's id: calls, holds, releases, kept keys.
     pub(crate) in_store: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
     /// Allows one shutdown at a time.
@@ -127,7 +127,7 @@ impl Core {
     /// Spawns work that ends when the manager closes.
     pub(crate) fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (work, mut phase): (Work, _) = (Box::pin(work), self.phase.subscribe());
-        self.executor.spawn_later(async move {
+        self.executor.spawn(async move {
             tokio::select! {
                 biased;
                 () = work => {}
@@ -148,6 +148,6 @@ fn command_outcome(error: &StoreError) -> CommandOutcome {
 
 pub(crate) fn shut_down_error() -> Error {
     Error::ShutDown {
-        detail: "it takes no calls after `shutdown()`; connect a new manager".into(),
+        detail: "no calls are accepted after `shutdown()`; connect a new manager".into(),
     }
 }

@@ -68,9 +68,9 @@ impl EventReceiver {
             }
             (StoreEvent::Granted(grant), Some(core)) => on_granted(&core, grant),
             (StoreEvent::Revoked(revocation), Some(core)) => on_revoked(&core, &revocation),
-            (StoreEvent::Stalled(owners), Some(core)) => on_unresponsive(&core, owners),
+            (StoreEvent::Stalled(owners), Some(core)) => on_stalled(&core, owners),
             (StoreEvent::Reconnected, Some(core)) => {
-                core.clone().executor.spawn_later(on_reconnected(core));
+                core.clone().executor.spawn(on_reconnected(core));
             }
             (StoreEvent::Moved, Some(core)) => reacquire_all(&core),
             (StoreEvent::RenewalsReconnected, Some(core)) => renew::renew_all(&core),
@@ -80,7 +80,7 @@ impl EventReceiver {
     }
 }
 
-/// Applies a grant to its acquisition. Gives it back if no acquisition here has that id for that
+/// Applies a grant to its acquisition. Releases it if no acquisition here has that owner id and
 /// lock.
 fn on_granted(core: &Arc<Core>, grant: Grant) {
     let entry = core.registry.find(grant.owner);
@@ -108,13 +108,13 @@ fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
     }
 }
 
-/// Releases here what callers requested or gave back, because their runtimes do not run (R37).
-fn on_unresponsive(core: &Arc<Core>, owners: Vec<Owner>) {
+/// Releases on the I/O thread what stalled callers requested, or were to release (R37).
+fn on_stalled(core: &Arc<Core>, owners: Vec<Owner>) {
     for owner in owners {
         let now = core.clock.now();
         if let Some(entry) = core.registry.find(owner) {
             core.registry
-                .update(&entry, |acquisition| acquisition.handle_hang(now));
+                .update(&entry, |acquisition| acquisition.handle_stall(now));
             entry.changed.notify_one();
             release::submit_pending_release(core, &entry);
         } else {

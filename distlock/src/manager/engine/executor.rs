@@ -56,10 +56,10 @@ impl Executor {
         tokio::time::sleep(duration)
     }
 
-    /// Spawns boxed work, because every type of spawned task adds about 6 kB to a program.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Polls the work once in place if `inline` is set, and spawns it if it is still pending.
+    pub(crate) fn poll_or_spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.inline {
-            self.spawn_later(work);
+            self.spawn(work);
             return;
         }
         let mut work: Work = Box::pin(work);
@@ -70,8 +70,8 @@ impl Executor {
         }
     }
 
-    /// Spawns work without polling it on this stack.
-    pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Spawns boxed work, because every type of spawned task adds about 6 kB to a program.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let work: Work = Box::pin(work);
         self.handle.spawn(match &self.decorator {
             None => work,
@@ -84,7 +84,7 @@ impl Executor {
         let work: Box<dyn FnOnce() + Send> = Box::new(work);
         match &self.decorator {
             None => drop(self.handle.spawn_blocking(work)),
-            Some(_) => self.spawn_later(async move { work() }),
+            Some(_) => self.spawn(async move { work() }),
         }
     }
 }

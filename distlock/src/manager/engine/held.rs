@@ -37,7 +37,7 @@ use crate::util::notify::wait_until;
 pub struct HeldLock {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
-    pub(crate) grip: HoldInfo,
+    pub(crate) info: HoldInfo,
 }
 
 impl HeldLock {
@@ -57,7 +57,7 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.grip.token
+        self.info.token
     }
 
     /// Returns the key of the lock.
@@ -94,7 +94,7 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.grip.safe_deadline.check_valid(self.core.clock.now())
+        self.info.safe_deadline.check_valid(self.core.clock.now())
     }
 
     /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
@@ -126,7 +126,7 @@ impl HeldLock {
             return Duration::ZERO;
         }
         let safe_until = self
-            .grip
+            .info
             .safe_deadline
             .valid_until()
             .unwrap_or(BootInstant(0));
@@ -210,7 +210,7 @@ impl HeldLock {
         wait_until(&self.entry.ended, || self.error()).await
     }
 
-    /// Returns an error once the lock is no longer held, for code that runs long without an await.
+    /// Returns an error once the lock is no longer held. Call it in long sections without an await.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -240,11 +240,11 @@ impl HeldLock {
 impl HeldLock {
     /// Returns the hold of an acquisition, if the acquisition is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
-        let grip = core
+        let info = core
             .registry
             .peek(entry, |acquisition| acquisition.hold_info().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
-        Some(HeldLock { core, entry, grip })
+        Some(HeldLock { core, entry, info })
     }
 
     /// Returns the hold with the earliest safe deadline.
@@ -254,7 +254,7 @@ impl HeldLock {
     ) -> Option<Self> {
         let with_deadline = entries.filter_map(|entry| {
             let held = HeldLock::of(core, entry)?;
-            Some((held.grip.safe_deadline.valid_until()?, held))
+            Some((held.info.safe_deadline.valid_until()?, held))
         });
         let (_, first) = with_deadline.min_by_key(|(safe_until, _)| *safe_until)?;
         Some(first)
@@ -270,12 +270,12 @@ impl HeldLock {
 
     /// Returns the time since the hold began.
     pub(crate) fn age(&self) -> Duration {
-        self.core.clock.now().since(self.grip.since)
+        self.core.clock.now().since(self.info.since)
     }
 
-    /// Returns the safe deadline, also after the hold has ended.
+    /// Returns the safe deadline, even after the hold has ended.
     pub(crate) fn safe_until(&self) -> BootInstant {
-        self.grip.safe_deadline.last()
+        self.info.safe_deadline.last()
     }
 
     /// Returns how long ago the safe deadline passed. More than a moment means that this process,
@@ -309,7 +309,7 @@ impl HeldLock {
 
     /// Returns the error for a hold that ended this way.
     pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
-        let (key, fencing_token) = (self.key().to_owned(), Some(self.grip.token));
+        let (key, fencing_token) = (self.key().to_owned(), Some(self.info.token));
         let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut body = BodyState::Running;
         let reason = match end {
@@ -323,7 +323,7 @@ impl HeldLock {
             }
             HoldEnd::Released => return Error::Released { key, fencing_token },
             HoldEnd::Gone => LossReason::Gone,
-            HoldEnd::NotOurs => {
+            HoldEnd::NotHeld => {
                 if self.entry.is_completed() {
                     body = BodyState::Completed;
                 }

@@ -36,7 +36,7 @@ pub(crate) async fn run_queue_checks(core: Arc<Core>) {
     }
     let mut long_waits = LongWaits::default();
     loop {
-        if core.registry.queued().is_empty() && core.registry.due_calls().is_empty() {
+        if core.registry.queued().is_empty() && core.registry.needing_poll().is_empty() {
             core.registry.queue_check_notify.notified().await;
         }
         tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
@@ -48,16 +48,16 @@ pub(crate) async fn run_queue_checks(core: Arc<Core>) {
     }
 }
 
-/// Gives back what a call has in the store if its runtime does not run. A running call would have
-/// left at the end of its wait, or continued (R37).
+/// Releases what stalled calls have in the store. A call that is polled would have returned at the
+/// end of its wait, or continued (R37).
 fn release_stalled_calls(core: &Arc<Core>) {
     let now = core.clock.now();
     for entry in core.registry.queued() {
-        let is_refused = core.registry.update(&entry, |acquisition| {
+        let has_failed = core.registry.update(&entry, |acquisition| {
             acquisition.handle_time(now);
-            acquisition.is_refused()
+            acquisition.has_failed()
         });
-        if is_refused {
+        if has_failed {
             entry.changed.notify_one();
             release::release_in_background(core, &entry);
         }
@@ -66,7 +66,7 @@ fn release_stalled_calls(core: &Arc<Core>) {
     if core.store.outage().is_some() {
         return;
     }
-    for entry in core.registry.due_calls() {
+    for entry in core.registry.needing_poll() {
         core.registry
             .update(&entry, |acquisition| acquisition.handle_queue_check(now));
         entry.changed.notify_one();
@@ -99,17 +99,17 @@ async fn check_queues(core: &Core, mut batch: Vec<KeyWaiters>) {
 fn apply_reply(core: &Core, key_waiters: &KeyWaiters, reply: &CheckQueueReply) {
     for entry in &key_waiters.entries {
         core.registry.update(entry, |acquisition| match reply {
-            CheckQueueReply::Checked { occupant, missing } => {
-                let holder = occupant.as_ref().and_then(|occupant| occupant.ours);
-                if holder == Some(entry.owner) {
+            CheckQueueReply::Checked { holder, missing } => {
+                let owner = holder.as_ref().and_then(|holder| holder.local_owner);
+                if owner == Some(entry.owner) {
                     acquisition.handle_found();
                 } else if missing.contains(&entry.owner) {
                     acquisition.handle_missing();
                 } else {
-                    acquisition.handle_occupied(occupant.clone());
+                    acquisition.handle_occupied(holder.clone());
                 }
             }
-            CheckQueueReply::Foreign(detail) => acquisition.handle_foreign(detail.clone()),
+            CheckQueueReply::KeyConflict(detail) => acquisition.handle_key_conflict(detail.clone()),
             // The next check retries, at most until `wait` ends.
             CheckQueueReply::Failed(_) => {}
         });
@@ -121,10 +121,10 @@ impl KeyWaiters {
     /// Returns true if the lock is free, and a waiter of this client is still queued.
     fn is_unfinished(&self, reply: &CheckQueueReply) -> bool {
         match reply {
-            CheckQueueReply::Checked { occupant, missing } => {
-                occupant.is_none() && missing.len() < self.entries.len()
+            CheckQueueReply::Checked { holder, missing } => {
+                holder.is_none() && missing.len() < self.entries.len()
             }
-            CheckQueueReply::Foreign(_) | CheckQueueReply::Failed(_) => false,
+            CheckQueueReply::KeyConflict(_) | CheckQueueReply::Failed(_) => false,
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Registry {
     inner: Mutex<Inner>,
     /// Wakes the watchdog when a hold becomes due earlier than expected.
     pub(crate) watchdog_notify: Notify,
-    /// Wakes the queue checks when an acquisition is queued, or its call is to continue.
+    /// Wakes the queue checks when an acquisition is queued, or needs a poll of its call.
     pub(crate) queue_check_notify: Notify,
 }
 
@@ -35,20 +35,20 @@ struct Inner {
     due: BTreeSet<(BootInstant, Owner)>,
     /// The next wake-up of the watchdog; `None` while it works, or when nothing is held.
     wakes_at: Option<BootInstant>,
-    arrivals: u64,
+    last_sequence: u64,
 }
 
-/// The published state of an acquisition.
+/// What the registry publishes of an acquisition.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State {
-    standing: AcquisitionState,
+struct Snapshot {
+    state: AcquisitionState,
     due: Option<BootInstant>,
 }
 
-impl State {
+impl Snapshot {
     fn of(acquisition: &Acquisition) -> Self {
-        State {
-            standing: acquisition.state(),
+        Snapshot {
+            state: acquisition.state(),
             due: acquisition.poll_timeout(),
         }
     }
@@ -60,8 +60,8 @@ pub(crate) struct Entry {
     pub(crate) owner: Owner,
     pub(crate) request: Arc<Request>,
     acquisition: Mutex<Acquisition>,
-    /// Its place among all calls: the first call acquires first, also after a reconnect.
-    arrival: u64,
+    /// The order of the calls: the first call acquires first, even after a reconnect.
+    sequence: u64,
     /// Wakes the call that acquires.
     pub(crate) changed: Notify,
     /// True if its last command, or the one in flight, uses a runtime connection.
@@ -85,14 +85,14 @@ impl Entry {
     fn new(
         owner: Owner,
         acquisition: Acquisition,
-        arrival: u64,
+        sequence: u64,
         in_store: TaskTrackerToken,
     ) -> Arc<Self> {
         Arc::new(Entry {
             owner,
             request: acquisition.request().clone(),
             acquisition: Mutex::new(acquisition),
-            arrival,
+            sequence,
             changed: Notify::new(),
             on_runtime_connection: AtomicBool::new(false),
             ended: Notify::new(),
@@ -105,7 +105,7 @@ impl Entry {
         })
     }
 
-    /// Returns an acquisition that is in no table, for an id that no call here uses.
+    /// Returns an acquisition that is not registered, for an owner id that no call here uses.
     pub(crate) fn unregistered(
         owner: Owner,
         acquisition: Acquisition,
@@ -203,8 +203,8 @@ impl Registry {
         in_store: TaskTrackerToken,
     ) -> Arc<Entry> {
         let mut inner = lock(&self.inner);
-        inner.arrivals += 1;
-        let entry = Entry::new(owner, acquisition, inner.arrivals, in_store);
+        inner.last_sequence += 1;
+        let entry = Entry::new(owner, acquisition, inner.last_sequence, in_store);
         inner.acquiring.insert(owner, entry.clone());
         entry
     }
@@ -217,7 +217,7 @@ impl Registry {
         change: impl FnOnce(&mut Acquisition) -> T,
     ) -> T {
         let mut acquisition = lock(&entry.acquisition);
-        let before = State::of(&acquisition);
+        let before = Snapshot::of(&acquisition);
         let was_confirmed = acquisition.is_confirmed();
         let result = change(&mut acquisition);
         self.publish_change(entry, &acquisition, before, was_confirmed);
@@ -228,23 +228,22 @@ impl Registry {
         &self,
         entry: &Arc<Entry>,
         acquisition: &Acquisition,
-        before: State,
+        before: Snapshot,
         was_confirmed: bool,
     ) {
-        let after = State::of(acquisition);
+        let after = Snapshot::of(acquisition);
         if before != after {
-            self.publish_state(entry, before.standing, after);
+            self.publish_state(entry, before.state, after);
         }
-        if before.standing == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed()
-        {
+        if before.state == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed() {
             entry.confirmed.notify_waiters();
         }
     }
 
     /// The caller has locked the acquisition, so that no other thread publishes an older state.
-    fn publish_state(&self, entry: &Arc<Entry>, before: AcquisitionState, after: State) {
+    fn publish_state(&self, entry: &Arc<Entry>, before: AcquisitionState, after: Snapshot) {
         let mut inner = lock(&self.inner);
-        let is_woken = match (after.standing, after.due) {
+        let is_woken = match (after.state, after.due) {
             (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),
             (AcquisitionState::Ended, _) => {
                 inner.remove(entry.owner);
@@ -256,11 +255,11 @@ impl Registry {
         if is_woken {
             self.watchdog_notify.notify_one();
         }
-        if before == after.standing {
+        if before == after.state {
             return;
         }
-        match after.standing {
-            AcquisitionState::Queued | AcquisitionState::AwaitsCall => {
+        match after.state {
+            AcquisitionState::Queued | AcquisitionState::NeedsPoll => {
                 self.queue_check_notify.notify_one()
             }
             AcquisitionState::Ended => entry.ended.notify_waiters(),
@@ -268,7 +267,7 @@ impl Registry {
         }
     }
 
-    /// Returns the acquisition of an id, unless it has ended.
+    /// Returns the acquisition of an owner id, unless it has ended.
     pub(crate) fn find(&self, owner: Owner) -> Option<Arc<Entry>> {
         let inner = lock(&self.inner);
         let held = || inner.held.get(&owner).map(|(_, entry)| entry.clone());
@@ -278,7 +277,7 @@ impl Registry {
     /// Returns the acquisitions that acquire or wait, in the order of their calls.
     pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
         let mut all: Vec<_> = lock(&self.inner).acquiring.values().cloned().collect();
-        all.sort_unstable_by_key(|entry| entry.arrival);
+        all.sort_unstable_by_key(|entry| entry.sequence);
         all
     }
 
@@ -287,14 +286,14 @@ impl Registry {
         self.acquiring_with(AcquisitionState::Queued)
     }
 
-    /// Returns the acquisitions with a call that is to continue, in the order of the calls.
-    pub(crate) fn due_calls(&self) -> Vec<Arc<Entry>> {
-        self.acquiring_with(AcquisitionState::AwaitsCall)
+    /// Returns the acquisitions that need a poll of their call, in the order of the calls.
+    pub(crate) fn needing_poll(&self) -> Vec<Arc<Entry>> {
+        self.acquiring_with(AcquisitionState::NeedsPoll)
     }
 
-    fn acquiring_with(&self, standing: AcquisitionState) -> Vec<Arc<Entry>> {
+    fn acquiring_with(&self, state: AcquisitionState) -> Vec<Arc<Entry>> {
         let mut all = self.acquiring();
-        all.retain(|entry| lock(&entry.acquisition).state() == standing);
+        all.retain(|entry| lock(&entry.acquisition).state() == state);
         all
     }
 

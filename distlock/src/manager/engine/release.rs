@@ -1,4 +1,4 @@
-//! Releases, repeated until the store has replied or can have nothing left.
+//! Releases, repeated until the store has replied or all state in it has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::config::options::Options;
 use crate::key::LockKey;
-use crate::manager::engine::backlog::{Release, ReleaseResult};
+use crate::manager::engine::backlog::{Pending, ReleaseResult};
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
@@ -21,7 +21,7 @@ use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::protocol::messages::{Owner, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
-use crate::store::RuntimeConnection;
+use crate::store::DirectPath;
 use crate::util::clock::BootInstant;
 
 /// The pause before a failed release is retried, and the interval of sweeps.
@@ -35,7 +35,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Star
         return StartedRelease::NotNeeded;
     }
     let release = new_release(core, &hold.entry, None);
-    match core.store.runtime_connection() {
+    match core.store.direct_path() {
         Some(connection) => {
             core.releases.assign_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
@@ -51,11 +51,11 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Star
 }
 
 /// Sends a release on the I/O thread, ahead of those that wait.
-fn send_on_io_thread(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<ReleaseResult> {
+fn send_on_io_thread(core: &Arc<Core>, mut release: Pending) -> oneshot::Receiver<ReleaseResult> {
     let (sender, receiver) = oneshot::channel();
     release.result_sender = Some(sender);
     core.releases.start_immediately();
-    core.executor.spawn(run_releases(core.clone(), release));
+    (core.executor).poll_or_spawn(run_releases(core.clone(), release));
     receiver
 }
 
@@ -72,15 +72,15 @@ pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
     drop(send_on_io_thread(core, release));
 }
 
-/// Releases an acquisition that gave back what its call did not take.
+/// Sends the release that an acquisition needs although its call has not requested one.
 pub(crate) fn submit_pending_release(core: &Arc<Core>, entry: &Arc<Entry>) {
     if core.registry.update(entry, Acquisition::poll_release) {
         submit(core, entry);
     }
 }
 
-/// Releases what the store may have of an acquisition, behind others, because no caller waits for
-/// it.
+/// Releases what the store may hold for an acquisition, after other releases, because no caller
+/// waits for it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     if begin_release(core, entry, Duration::ZERO) {
         submit(core, entry);
@@ -89,7 +89,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// Releases an id without an acquisition here, whatever the store has of it.
+/// Releases an owner id without an acquisition here, whatever the store holds for it.
 pub(crate) fn release_unregistered(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
     let options = Options {
         lease,
@@ -97,17 +97,17 @@ pub(crate) fn release_unregistered(core: &Arc<Core>, key: LockKey, owner: Owner,
     };
     let now = core.clock.now();
     let request = Arc::new(Request::new(key, options, now));
-    let acquisition = Acquisition::unknown(request, core.rules, now);
+    let acquisition = Acquisition::release_only(request, core.rules, now);
     submit(
         core,
         &Entry::unregistered(owner, acquisition, core.in_store.token()),
     );
 }
 
-/// Starts the release of an acquisition, or queues it behind others.
+/// Starts the release of an acquisition, or queues it after others.
 pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     if let Some(release) = core.releases.try_start(new_release(core, entry, None)) {
-        core.executor.spawn(run_releases(core.clone(), release));
+        (core.executor).poll_or_spawn(run_releases(core.clone(), release));
     }
 }
 
@@ -117,8 +117,8 @@ fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
         .update(entry, |acquisition| acquisition.release(keep, now))
 }
 
-/// Hands on the lock when its `min_hold` has ended; the TTL does if the manager closes before. Call
-/// it after the reply to the release, which would otherwise find the lock gone and report a loss.
+/// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key's TTL does
+/// so. Call this after the reply to the release, which would otherwise report a lost lock.
 fn hand_off_at(core: &Arc<Core>, entry: &Arc<Entry>, at: BootInstant) {
     let (task_core, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
     let in_store = core.in_store.token();
@@ -134,8 +134,8 @@ fn new_release(
     core: &Core,
     entry: &Arc<Entry>,
     result_sender: Option<oneshot::Sender<ReleaseResult>>,
-) -> Release {
-    Release {
+) -> Pending {
+    Pending {
         entry: entry.clone(),
         result_sender,
         due: core.clock.now(),
@@ -145,7 +145,7 @@ fn new_release(
 }
 
 /// Attempts a release, and then those that wait, while the store replies.
-async fn run_releases(core: Arc<Core>, mut release: Release) {
+async fn run_releases(core: Arc<Core>, mut release: Pending) {
     loop {
         let next = attempt(&core, release).await;
         match next {
@@ -156,7 +156,7 @@ async fn run_releases(core: Arc<Core>, mut release: Release) {
 }
 
 /// Attempts a release once. Returns the next one to attempt.
-async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
+async fn attempt(core: &Arc<Core>, mut release: Pending) -> Option<Pending> {
     let entry = release.entry.clone();
     let now = core.clock.now();
     let keep = core
@@ -178,7 +178,7 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         let _ = sender.send(step.into());
     }
     match step {
-        ReleaseStep::Done | ReleaseStep::NotOurs => core.releases.finish(),
+        ReleaseStep::Done | ReleaseStep::NotHeld => core.releases.finish(),
         // After the shutdown, no connection is left for a retry.
         ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => core.releases.finish(),
         ReleaseStep::RepeatAt(_) if has_expired(core, &release) => {
@@ -201,13 +201,13 @@ fn handle_reply(
     let step = core.registry.update(entry, |acquisition| {
         acquisition.handle_release_reply(reply, now)
     });
-    if step == ReleaseStep::NotOurs {
+    if step == ReleaseStep::NotHeld {
         report_loss(core, entry);
     }
     step
 }
 
-fn has_expired(core: &Core, release: &Release) -> bool {
+fn has_expired(core: &Core, release: &Pending) -> bool {
     let now = core.clock.now();
     core.registry
         .peek(&release.entry, |acquisition| acquisition.has_expired(now))
@@ -221,7 +221,7 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
             core.releases.retry_notify.notified().await;
         }
         tokio::time::sleep(RETRY_BACKOFF).await;
-        // Whichever comes first, because releases are given up also while the store is unavailable.
+        // Whichever comes first, because releases are abandoned even during an outage.
         let _ = tokio::time::timeout(SWEEP_INTERVAL, core.store.ready()).await;
         let now = core.clock.now();
         if now >= last_sweep + SWEEP_INTERVAL {
@@ -230,14 +230,14 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
         }
         if core.store.outage().is_none() {
             for release in core.releases.start_due(now) {
-                core.executor.spawn(run_releases(core.clone(), release));
+                (core.executor).poll_or_spawn(run_releases(core.clone(), release));
             }
         }
     }
 }
 
-/// Gives up releases, and logs all that were given up.
-pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&Release) -> bool) {
+/// Abandons releases, and logs all that were abandoned.
+pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&Pending) -> bool) {
     if let Some(abandoned) = core.releases.sweep(has_expired) {
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {
@@ -285,7 +285,7 @@ impl StartedRelease {
 pub(crate) struct HolderRelease {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    connection: Box<dyn RuntimeConnection>,
+    connection: Box<dyn DirectPath>,
     is_done: bool,
 }
 
@@ -340,7 +340,7 @@ impl Drop for HolderRelease {
 impl From<ReleaseStep> for ReleaseResult {
     fn from(step: ReleaseStep) -> Self {
         match step {
-            ReleaseStep::NotOurs => ReleaseResult::NotHeld,
+            ReleaseStep::NotHeld => ReleaseResult::NotHeld,
             ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseResult::Released,
         }
     }

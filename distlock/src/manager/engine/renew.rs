@@ -34,21 +34,21 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
                 Some(Action::Renew) => renewals.extend(DueRenewal::new(&core, entry)),
                 Some(Action::Confirm { timeout }) => {
                     let core = core.clone();
-                    core.clone().executor.spawn_later(async move {
+                    core.clone().executor.spawn(async move {
                         let reply = core.run_command(entry.confirm_command(), timeout).await;
                         let now = core.clock.now();
                         (core.registry).update(&entry, |acquisition| {
                             acquisition.handle_confirmation(reply, now)
                         });
-                        settle(&core, &entry);
+                        finish_lost_hold(&core, &entry);
                     });
                 }
                 // A hold never acquires, so without another action it has ended.
-                Some(Action::Acquire { .. }) | None => settle(&core, &entry),
+                Some(Action::Acquire { .. }) | None => finish_lost_hold(&core, &entry),
             }
         }
         for batch in batches(renewals) {
-            core.executor.spawn_later(renew_batch(core.clone(), batch));
+            core.executor.spawn(renew_batch(core.clone(), batch));
         }
         let due = core.registry.watchdog_notify.notified();
         match core.registry.plan_sleep(core.clock.now()) {
@@ -68,8 +68,8 @@ pub(crate) fn renew_all(core: &Core) {
     }
 }
 
-/// Reports a hold that was lost, and releases what it may have left in the store.
-pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
+/// Reports the hold if it was lost, and releases what it may have left in the store.
+pub(crate) fn finish_lost_hold(core: &Arc<Core>, entry: &Arc<Entry>) {
     let (has_ended, needs_release) = core.registry.update(entry, |acquisition| {
         (
             acquisition.state() == AcquisitionState::Ended,
@@ -158,7 +158,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
         core.registry.update(&entry, |acquisition| {
             acquisition.handle_renewal(reply, sent, now)
         });
-        settle(&core, &entry);
+        finish_lost_hold(&core, &entry);
     }
     core.telemetry
         .emit(Delivery::BestEffort, || Event::Renewed {
@@ -216,10 +216,10 @@ impl BatchOutcome {
 /// Returns how long a hold that is renewed now was still valid. `None` if the hold has ended, or is
 /// near its limit, where the value means nothing.
 fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
-    let grip = acquisition.hold_info()?;
-    let safe_until = grip.safe_deadline.valid_until()?;
+    let info = acquisition.hold_info()?;
+    let safe_until = info.safe_deadline.valid_until()?;
     let max_hold = acquisition.request().options.max_hold;
-    let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= grip.since + max_hold);
+    let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= info.since + max_hold);
     (!is_at_limit).then(|| safe_until.since(now))
 }
 

@@ -25,7 +25,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
     let releases = TaskTracker::new();
     for entry in held {
         let (task_core, token) = (core.clone(), releases.token());
-        core.executor.spawn(async move {
+        core.executor.poll_or_spawn(async move {
             let core = task_core;
             // A body notices the loss at its next await and ends by itself. A body that does not
             // await gets as long as its lease would have lasted.
@@ -86,7 +86,7 @@ fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
             // runtimes of the other calls may not run.
             AcquisitionState::Acquiring
             | AcquisitionState::Queued
-            | AcquisitionState::AwaitsCall
+            | AcquisitionState::NeedsPoll
                 if !is_in_flight_on_io_thread =>
             {
                 release::release_in_background(core, &entry);

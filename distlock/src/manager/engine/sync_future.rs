@@ -1,4 +1,4 @@
-//! Futures that only their owner polls.
+//! A wrapper that makes a boxed future `Sync`.
 
 use std::future::Future;
 use std::pin::Pin;

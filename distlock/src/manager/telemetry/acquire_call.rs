@@ -1,4 +1,4 @@
-//! The events of a call: one when it begins, and one when it ends, also if it is dropped.
+//! The events of a call: one when it begins, and one when it ends, even if it is dropped.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl<'a> AcquireCall<'a> {
         });
     }
 
-    pub(crate) fn finish_refused(mut self, error: &Error) {
+    pub(crate) fn finish_failed(mut self, error: &Error) {
         self.failure = acquire_failure(error);
     }
 }

@@ -20,10 +20,10 @@ impl HeldLock {
         let validity = self.entry.request.timing.validity();
         let proven = self.safe_until() - validity;
         // An unconfirmed grant is valid for less, and its hold began with its proof.
-        self.core.clock.now().since(proven.max(self.grip.since))
+        self.core.clock.now().since(proven.max(self.info.since))
     }
 
-    /// Publishes that the holder has finished or gone. Only the first call does.
+    /// Publishes the end of the hold, at most once.
     pub(crate) fn publish_end(&self, outcome: HoldOutcome) {
         if self.entry.mark_end_published() {
             self.core
@@ -93,7 +93,7 @@ pub(crate) fn publish_release(
             key,
             took: core.clock.now().since(started),
             outcome: match step {
-                ReleaseStep::NotOurs => ReleaseOutcome::NotHeld,
+                ReleaseStep::NotHeld => ReleaseOutcome::NotHeld,
                 ReleaseStep::RepeatAt(_) if failed => ReleaseOutcome::Unconfirmed,
                 ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
             },

@@ -93,7 +93,7 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     );
 }
 
-pub(crate) fn not_acquired(label: Option<&str>, error: &Error) {
+pub(crate) fn acquire_failed(label: Option<&str>, error: &Error) {
     tracing::debug!(target: TARGET, lock = label_or_default(label), %error, "not acquired");
 }
 

@@ -10,7 +10,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
-use crate::protocol::messages::Occupant;
+use crate::protocol::messages::HolderView;
 use crate::util::clock::BootInstant;
 
 /// The shortest interval between two log lines about one key.
@@ -56,7 +56,7 @@ impl LongWaits {
 
 fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
     core.registry.peek(entry, |acquisition| {
-        acquisition.occupant().map(Occupant::holder)
+        acquisition.holder().map(HolderView::to_holder)
     })
 }
 

@@ -8,7 +8,7 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::hold_events::loss_kind;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::LossKind;
-use crate::protocol::messages::{Inspection, Occupant};
+use crate::protocol::messages::{HolderView, Inspection};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
@@ -36,14 +36,14 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
         return;
     }
     let in_flight = core.in_flight.token();
-    core.clone().executor.spawn_later(async move {
+    core.clone().executor.spawn(async move {
         line.new_holder = Some(line.current_holder(&core).await);
         core.spawn_logging(move || drop(line));
         drop(in_flight);
     });
 }
 
-/// The log line of a loss. It is written when dropped, so also if its runtime ends before the
+/// The log line of a loss. It is written when dropped, so even if its runtime ends before the
 /// present holder is known.
 struct LossLine {
     hold: HeldLock,
@@ -79,7 +79,7 @@ fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
         Ok(Inspection {
             foreign: Some(_), ..
         }) => "none: a value that distlock did not write is stored at its key".into(),
-        Ok(inspection) => match inspection.occupant.as_ref().map(Occupant::holder) {
+        Ok(inspection) => match inspection.holder.as_ref().map(HolderView::to_holder) {
             Some(holder) => holder.to_string(),
             None => "none".into(),
         },

@@ -67,7 +67,7 @@ impl RunSpan {
         self.span.record("path", path.as_str());
     }
 
-    pub(crate) fn end_refused(&mut self, error: &Error, waited: Option<Duration>) {
+    pub(crate) fn end_failed(&mut self, error: &Error, waited: Option<Duration>) {
         self.span.record("waited_ms", waited.map(millis));
         self.record_outcome(failure_label(error));
     }

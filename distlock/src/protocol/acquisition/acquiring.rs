@@ -1,11 +1,11 @@
-//! The path of an owner id to its hold: its acquire commands, and their results.
+//! The acquiring stage of an acquisition: its acquire commands, and their results.
 
 use std::time::Duration;
 
 use crate::error::Outage;
 use crate::observer::event::AcquirePath;
-use crate::protocol::messages::{AcquireReply, Grant, Occupant, Proof};
-use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
+use crate::protocol::messages::{AcquireReply, Grant, HolderView, Proof};
+use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
@@ -19,36 +19,36 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 #[derive(Debug)]
 pub(super) struct Acquiring {
     next: Next,
-    /// Set if the store may have something of this id.
+    /// Set if the store may hold state for this acquisition.
     may_be_stored: bool,
     /// `may_be_stored`, and the remaining wait of the caller, before the acquire in flight.
     previous: Previous,
-    /// Set while the id is in the queue, as far as is known.
+    /// Set while the acquisition is queued, as far as is known.
     in_queue: bool,
     was_late: bool,
     backoff: Backoff,
     obstacle: Option<Obstacle>,
-    /// The occupant of the lock, as last reported.
-    occupant: Option<Occupant>,
+    /// The holder of the lock, as last reported.
+    holder: Option<HolderView>,
     /// A grant that arrived while an acquire was due or in flight.
     pushed: Option<Box<Grant>>,
-    /// The arrival of the grant that must be confirmed.
-    arrival: Arrival,
-    /// When it was first noticed that only the call can continue.
-    stuck_since: Option<BootInstant>,
+    /// The origin of the grant that must be confirmed.
+    origin: GrantOrigin,
+    /// Set when the acquisition was first found to need a poll, and cleared by that poll.
+    needs_poll_since: Option<BootInstant>,
 }
 
-/// The path on which a call got its lock.
+/// How and when the lock was granted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(super) struct GrantOrigin {
     pub(super) path: AcquirePath,
     /// The earliest possible time of the grant, if known.
     pub(super) granted_at: Option<BootInstant>,
 }
 
-impl Arrival {
-    /// The arrival of a lock that was free.
-    pub(super) const FREE: Arrival = Arrival {
+impl GrantOrigin {
+    /// The origin of a lock that was free.
+    pub(super) const FREE: GrantOrigin = GrantOrigin {
         path: AcquirePath::Free,
         granted_at: None,
     };
@@ -60,7 +60,7 @@ struct Previous {
     wait: Duration,
 }
 
-/// The next step of the id, or the event for which it waits.
+/// The next step of the acquisition, or the event for which it waits.
 #[derive(Debug)]
 enum Next {
     Acquire,
@@ -84,27 +84,27 @@ impl Acquiring {
             was_late: false,
             backoff: BACKOFF,
             obstacle,
-            occupant: None,
+            holder: None,
             pushed: None,
-            arrival: Arrival::FREE,
-            stuck_since: None,
+            origin: GrantOrigin::FREE,
+            needs_poll_since: None,
         }
     }
 
-    /// Returns true if the store may have something of this id, and only its call can continue.
-    pub(super) fn awaits_call(&self) -> bool {
+    /// Returns true if the acquire future must be polled, and the store may hold state.
+    pub(super) fn needs_poll(&self) -> bool {
         self.may_be_stored && matches!(self.next, Next::Acquire | Next::Retry(_) | Next::Confirm)
     }
 
-    /// Returns true if the call was first found due `timeout` ago, and has not continued since.
-    /// The pause before a retry does not count.
-    pub(super) fn notice_stuck(&mut self, timeout: Duration, now: BootInstant) -> bool {
-        let is_due = self.awaits_call() && self.retry_at().is_none_or(|at| now >= at);
+    /// Returns true if the call is stalled: it needed a poll `timeout` ago, and has not been polled
+    /// since. The pause before a retry does not count. Records when the call first needed the poll.
+    pub(super) fn detect_stall(&mut self, timeout: Duration, now: BootInstant) -> bool {
+        let is_due = self.needs_poll() && self.retry_at().is_none_or(|at| now >= at);
         if !is_due {
-            self.stuck_since = None;
+            self.needs_poll_since = None;
             return false;
         }
-        now >= *self.stuck_since.get_or_insert(now) + timeout
+        now >= *self.needs_poll_since.get_or_insert(now) + timeout
     }
 
     pub(super) fn is_queued(&self) -> bool {
@@ -132,12 +132,12 @@ impl Acquiring {
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
-        self.stuck_since = None;
+        self.needs_poll_since = None;
         match self.next {
             Next::Acquire => {
                 let wait = request.deadline().since(now);
                 if wait.is_zero() && !request.is_try_acquire() {
-                    self.refuse(request);
+                    self.fail(request);
                     return None;
                 }
                 let command_timeout = request.timing.command_timeout();
@@ -171,46 +171,46 @@ impl Acquiring {
             AcquireReply::Held(proof) => return Some(proof),
             // Free behind more dead waiters than one script removes: acquire again.
             AcquireReply::Queued(None) if !request.is_try_acquire() => self.next = Next::Acquire,
-            AcquireReply::Queued(occupant) => {
-                self.note_occupant(occupant);
+            AcquireReply::Queued(holder) => {
+                self.note_holder(holder);
                 self.obstacle = Some(Obstacle::Occupied);
                 self.in_queue = true;
                 self.next = Next::AwaitGrant;
             }
-            AcquireReply::Busy(occupant) => {
-                let occupant = self.note_rejection(occupant);
-                self.give_up(Outcome::Refused(Refusal::Busy(occupant)));
+            AcquireReply::Busy(holder) => {
+                let holder = self.note_rejection(holder);
+                self.finish(Outcome::Failed(Failure::Busy(holder)));
             }
-            AcquireReply::Full(occupant) => {
-                let occupant = self.note_rejection(occupant);
-                self.give_up(Outcome::Refused(Refusal::Full(occupant)));
+            AcquireReply::Full(holder) => {
+                let holder = self.note_rejection(holder);
+                self.finish(Outcome::Failed(Failure::Full(holder)));
             }
             // The server's time was not known well enough, so nothing was applied. Now it is known.
             AcquireReply::Late => {
                 let late = StoreError::timed_out(request.timing.command_timeout());
                 self.obstacle = Some(Obstacle::Error(late));
                 if request.is_try_acquire() && self.was_late {
-                    self.refuse(request);
+                    self.fail(request);
                 } else {
                     self.was_late = true;
                     self.next = Next::Acquire;
                 }
             }
-            AcquireReply::Foreign(detail) => {
-                self.give_up(Outcome::Refused(Refusal::Foreign(detail)))
+            AcquireReply::KeyConflict(detail) => {
+                self.finish(Outcome::Failed(Failure::KeyConflict(detail)))
             }
         }
         None
     }
 
-    /// Notes that this acquire left nothing in the store. Returns the occupant of the lock.
-    fn note_rejection(&mut self, occupant: Option<Occupant>) -> Option<Occupant> {
+    /// Notes that this acquire left nothing in the store. Returns the holder of the lock.
+    fn note_rejection(&mut self, holder: Option<HolderView>) -> Option<HolderView> {
         self.may_be_stored = self.previous.may_be_stored;
         self.obstacle = None;
-        self.occupant.take().or(occupant)
+        self.holder.take().or(holder)
     }
 
-    /// Handles a failed command: schedules a retry of the acquire, or refuses the call.
+    /// Handles a failed command: schedules a retry of the acquire, or fails the call.
     pub(super) fn handle_failure(
         &mut self,
         request: &Request,
@@ -230,13 +230,13 @@ impl Acquiring {
             self.obstacle = Some(Obstacle::Error(error));
         }
         if stop {
-            self.refuse(request);
+            self.fail(request);
         } else {
             self.next = Next::Retry(now + self.backoff.next_delay());
         }
     }
 
-    /// Returns true if a pushed grant can be taken now. One before the reply is stored for later.
+    /// Returns true if a pushed grant can be used now. One before the reply is stored for later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
             Next::AwaitGrant | Next::Retry(_) => true,
@@ -248,7 +248,7 @@ impl Acquiring {
         }
     }
 
-    /// Returns a stored grant, once the id waits for one.
+    /// Returns a stored grant, once the acquisition waits for one.
     pub(super) fn take_pushed(&mut self) -> Option<Box<Grant>> {
         match self.next {
             Next::AwaitGrant | Next::Retry(_) => self.pushed.take(),
@@ -258,24 +258,24 @@ impl Acquiring {
 
     /// Makes the confirmation of a grant the next step.
     pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<BootInstant>) {
-        self.arrival = Arrival { path, granted_at };
+        self.origin = GrantOrigin { path, granted_at };
         self.next = Next::Confirm;
     }
 
-    pub(super) fn arrival(&self) -> Arrival {
-        self.arrival
+    pub(super) fn origin(&self) -> GrantOrigin {
+        self.origin
     }
 
-    /// Handles a queue check that found the lock to be this id's.
+    /// Handles a queue check that found the lock held by this acquisition.
     pub(super) fn handle_found(&mut self) {
         if self.is_queued() {
             self.confirm(AcquirePath::QueueCheck, None);
         }
     }
 
-    /// Returns the occupant of the lock, as last reported.
-    pub(super) fn occupant(&self) -> Option<&Occupant> {
-        self.occupant.as_ref()
+    /// Returns the holder of the lock, as last reported.
+    pub(super) fn holder(&self) -> Option<&HolderView> {
+        self.holder.as_ref()
     }
 
     pub(super) fn error(&self) -> Option<&StoreError> {
@@ -285,16 +285,16 @@ impl Acquiring {
         }
     }
 
-    /// Acquires again, because the store may no longer have a place of this id.
+    /// Acquires again, because the store may no longer have this queue entry.
     pub(super) fn handle_missing(&mut self) {
         if self.is_queued() {
             self.next = Next::Acquire;
         }
     }
 
-    pub(super) fn note_occupant(&mut self, occupant: Option<Occupant>) {
-        if occupant.is_some() {
-            self.occupant = occupant;
+    pub(super) fn note_holder(&mut self, holder: Option<HolderView>) {
+        if holder.is_some() {
+            self.holder = holder;
         }
     }
 
@@ -311,39 +311,39 @@ impl Acquiring {
         }
     }
 
-    /// Refuses the call if its wait has ended, unless a command is due or in flight.
+    /// Fails the call if its wait has ended, unless a command is due or in flight.
     pub(super) fn handle_time(&mut self, request: &Request, now: BootInstant) {
         let waits = matches!(self.next, Next::AwaitGrant | Next::Retry(_));
         if waits && now >= request.deadline() {
-            self.refuse(request);
+            self.fail(request);
         }
     }
 
-    /// Gives up an id with a grant that cannot be proven. The call acquires with a new one.
+    /// Ends an acquisition whose grant cannot be proven. The call starts a new one.
     pub(super) fn restart(&mut self) {
         self.in_queue = false;
         let obstacle = self.obstacle.take();
-        self.give_up(Outcome::Retry(obstacle));
+        self.finish(Outcome::Retry(obstacle));
     }
 
-    pub(super) fn give_up(&mut self, outcome: Outcome) {
+    pub(super) fn finish(&mut self, outcome: Outcome) {
         self.next = Next::Done(outcome);
     }
 
-    fn refuse(&mut self, request: &Request) {
-        let refusal = match self.obstacle.take() {
-            Some(Obstacle::Occupied) => Refusal::Busy(self.occupant.take()),
-            Some(Obstacle::Error(error)) => Refusal::Unavailable(error),
-            None => Refusal::Unavailable(StoreError::timed_out(request.options.wait)),
+    fn fail(&mut self, request: &Request) {
+        let failure = match self.obstacle.take() {
+            Some(Obstacle::Occupied) => Failure::Busy(self.holder.take()),
+            Some(Obstacle::Error(error)) => Failure::Unavailable(error),
+            None => Failure::Unavailable(StoreError::timed_out(request.options.wait)),
         };
-        self.give_up(Outcome::Refused(refusal));
+        self.finish(Outcome::Failed(failure));
     }
 
-    /// Returns true if the store may have something of this id that must be undone.
+    /// Returns true if the store may hold state that must be cancelled.
     pub(super) fn needs_release(&self, rules: Rules) -> bool {
         let is_answered = match self.outcome() {
-            Some(Outcome::Refused(Refusal::Foreign(_))) => true,
-            Some(Outcome::Refused(Refusal::Unavailable(error))) => !error.is_unanswered(),
+            Some(Outcome::Failed(Failure::KeyConflict(_))) => true,
+            Some(Outcome::Failed(Failure::Unavailable(error))) => !error.is_unanswered(),
             _ => false,
         };
         self.may_be_stored

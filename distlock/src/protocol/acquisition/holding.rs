@@ -126,8 +126,8 @@ impl Holding {
         }
     }
 
-    /// Returns until when the call must have taken the hold: halfway to its safe deadline (R37).
-    pub(super) fn accept_by(&self) -> BootInstant {
+    /// Returns the time by which the call must claim the hold: halfway to its safe deadline (R37).
+    pub(super) fn claim_by(&self) -> BootInstant {
         let until = self.safe_deadline.valid_until().unwrap_or(BootInstant(0));
         self.since + until.since(self.since) / 2
     }
@@ -144,7 +144,7 @@ impl Holding {
         // The next attempt does not wait for this one to time out, because a short grant leaves no
         // time for that. The first reply counts.
         let timeout = self.safe_deadline.valid_until()?.since(now);
-        self.attempt = Attempt::At(now + request.timing.grant().command_timeout());
+        self.attempt = Attempt::At(now + request.timing.short_grant_timing().command_timeout());
         Some(Action::Confirm { timeout })
     }
 

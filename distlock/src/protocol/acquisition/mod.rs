@@ -1,7 +1,6 @@
-//! The state machine of one owner id, ask\* -> held -> released or lost (R1), without I/O. Inputs
-//! arrive through `handle_*`, and pending actions come from `poll_*`. Time is always an argument.
-//!
-//! `acquiring` is the path to a hold, `holding` the hold, and `releasing` the release.
+//! The state machine of one acquisition, acquiring -> held -> released or lost (R1), without I/O.
+//! Its number is the owner id. A call is *stalled* if the caller's task was not polled in time.
+//! Inputs arrive through `handle_*`, and pending actions come from `poll_*`. Time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +8,13 @@ use std::time::Duration;
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
-use crate::protocol::acquisition::acquiring::{Acquiring, Arrival};
+use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
 use crate::protocol::messages::{
-    AcquireReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
+    AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
 };
-use crate::protocol::outcome::{Action, HoldEnd, Obstacle, Outcome, Refusal};
+use crate::protocol::outcome::{Action, Failure, HoldEnd, Obstacle, Outcome};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::SafeDeadline;
@@ -28,7 +27,7 @@ pub(crate) mod releasing;
 #[cfg(test)]
 mod tests;
 
-/// The state of one owner id.
+/// One acquisition, from its first acquire command to the end of its release.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     request: Arc<Request>,
@@ -36,16 +35,16 @@ pub(crate) struct Acquisition {
     stage: Stage,
     /// The hold, kept after it has ended.
     hold_info: Option<HoldInfo>,
-    /// The release, from when the id is given up.
+    /// The release, once it has begun.
     releasing: Option<Releasing>,
-    /// Set once the call has seen its hold and uses it. Until then the hold is not extended, and
-    /// not kept for long (R37).
-    is_accepted: bool,
+    /// The hold is claimed once the caller has received it. Until then the hold is not extended,
+    /// and soon released (R37).
+    is_claimed: bool,
     /// Set while the loss of a hold in use has not been reported.
     is_loss_pending: bool,
-    /// Set if the id must be released although its holder has not given it up.
+    /// Set if a release must be sent that the holder has not requested.
     is_release_due: bool,
-    /// The outcome that the call had not yet seen when the id was given up on its behalf.
+    /// The outcome that the call had not yet received when the release began on its behalf.
     outcome: Option<Outcome>,
 }
 
@@ -53,19 +52,19 @@ pub(crate) struct Acquisition {
 enum Stage {
     Acquiring(Box<Acquiring>),
     Held(Holding),
-    /// Given up, or lost. Carries why the hold ended, if there was one that was not given back.
+    /// Cancelled, released or lost. Carries why the hold ended, if there was one, unless cancelled.
     Ended(Option<HoldEnd>),
 }
 
 /// The state of an acquisition, as the manager sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquisitionState {
-    /// The id is about to acquire, waits for a reply, or came out without a hold.
+    /// About to send an acquire command, waiting for a reply, or ended without a hold.
     Acquiring,
-    /// The id is in the queue, which is checked at intervals.
+    /// In the queue, which is checked at intervals.
     Queued,
-    /// The store may have something of the id, and only its call can continue.
-    AwaitsCall,
+    /// Waiting for the caller to poll its acquire future; the store may hold state.
+    NeedsPoll,
     Held,
     Ended,
 }
@@ -82,8 +81,8 @@ pub(crate) struct HoldInfo {
 }
 
 impl Acquisition {
-    /// Creates the acquisition of an id about to acquire, with the obstacle of an earlier id of its
-    /// call.
+    /// Creates an acquisition that is about to send its acquire command. `obstacle` is that of an
+    /// earlier acquisition of the same call.
     pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
         Acquisition {
             request,
@@ -91,16 +90,16 @@ impl Acquisition {
             stage: Stage::Acquiring(Box::new(Acquiring::new(obstacle))),
             hold_info: None,
             releasing: None,
-            is_accepted: false,
+            is_claimed: false,
             is_loss_pending: false,
             is_release_due: false,
             outcome: None,
         }
     }
 
-    /// Creates an acquisition that releases an id unknown to this client, whatever the store has of
-    /// it.
-    pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
+    /// Creates an acquisition that only releases an owner id unknown to this client, whatever the
+    /// store holds for it.
+    pub(crate) fn release_only(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
         Acquisition {
             stage: Stage::Ended(None),
             releasing: Some(Releasing::new(now)),
@@ -115,7 +114,7 @@ impl Acquisition {
     pub(crate) fn state(&self) -> AcquisitionState {
         match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.is_queued() => AcquisitionState::Queued,
-            Stage::Acquiring(acquiring) if acquiring.awaits_call() => AcquisitionState::AwaitsCall,
+            Stage::Acquiring(acquiring) if acquiring.needs_poll() => AcquisitionState::NeedsPoll,
             Stage::Acquiring(_) => AcquisitionState::Acquiring,
             Stage::Held(_) => AcquisitionState::Held,
             Stage::Ended(_) => AcquisitionState::Ended,
@@ -127,7 +126,7 @@ impl Acquisition {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.is_in_flight())
     }
 
-    /// Returns true if the id may be in the queue, where a grant stays until it is confirmed.
+    /// Returns true if a queue entry may exist, where a grant stays until it is confirmed.
     fn may_be_queued(&self) -> bool {
         match &self.stage {
             Stage::Acquiring(_) => true,
@@ -141,19 +140,19 @@ impl Acquisition {
         matches!(&self.stage, Stage::Held(held) if held.is_confirmed())
     }
 
-    fn may_use(&self) -> bool {
-        self.is_accepted || !self.rules.release_unused
+    fn may_extend(&self) -> bool {
+        self.is_claimed || !self.rules.release_unused
     }
 
-    /// Returns the occupant of the lock, as last reported, until the id has a hold.
-    pub(crate) fn occupant(&self) -> Option<&Occupant> {
+    /// Returns the holder of the lock, as last reported, until the lock is held.
+    pub(crate) fn holder(&self) -> Option<&HolderView> {
         match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.occupant(),
+            Stage::Acquiring(acquiring) => acquiring.holder(),
             _ => None,
         }
     }
 
-    /// Returns the call's last obstacle, if it is an error, until the id has a hold.
+    /// Returns the call's last obstacle, if it is an error, until the lock is held.
     pub(crate) fn error(&self) -> Option<&StoreError> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.error(),
@@ -161,7 +160,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the hold, also after it has ended.
+    /// Returns the hold, even after it has ended.
     pub(crate) fn hold_info(&self) -> Option<&HoldInfo> {
         self.hold_info.as_ref()
     }
@@ -174,7 +173,7 @@ impl Acquisition {
         }
     }
 
-    // Inputs while the id acquires.
+    // Inputs while acquiring.
 
     pub(crate) fn handle_acquire_reply(
         &mut self,
@@ -185,13 +184,13 @@ impl Acquisition {
             return;
         };
         if acquiring.outcome().is_some() {
-            // Whatever the reply is, the release that follows undoes it.
+            // Whatever the reply is, the release that follows cancels it.
             return;
         }
         match reply {
             Ok(reply) => {
                 if let Some(proof) = acquiring.handle_reply(&self.request, reply) {
-                    return self.prove(proof, Arrival::FREE, now);
+                    return self.prove(proof, GrantOrigin::FREE, now);
                 }
             }
             Err(error) => acquiring.handle_failure(&self.request, error, now),
@@ -210,36 +209,36 @@ impl Acquisition {
         }
     }
 
-    /// Handles a queue check that found the lock to be this id's, although no grant had arrived.
+    /// Handles a queue check that found the lock held by this acquisition before its grant arrived.
     pub(crate) fn handle_found(&mut self) {
         if let Stage::Acquiring(acquiring) = &mut self.stage {
             acquiring.handle_found();
         }
     }
 
-    /// Handles a queue check that found neither a lock nor a place of this id. Also called when
-    /// commands use another connection or server, which may not know the id.
+    /// Handles a queue check that found neither the lock nor a queue entry of this owner id. Also
+    /// called when commands use another connection or server, which may not know the owner id.
     pub(crate) fn handle_missing(&mut self) {
         if let Stage::Acquiring(acquiring) = &mut self.stage {
             acquiring.handle_missing();
         }
     }
 
-    /// Handles a queue check that reported the occupant of the lock.
-    pub(crate) fn handle_occupied(&mut self, occupant: Option<Occupant>) {
+    /// Handles a queue check that reported the holder of the lock.
+    pub(crate) fn handle_occupied(&mut self, holder: Option<HolderView>) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.is_queued()
         {
-            acquiring.note_occupant(occupant);
+            acquiring.note_holder(holder);
         }
     }
 
     /// Handles a queue check that found a value at the lock's keys that distlock did not write.
-    pub(crate) fn handle_foreign(&mut self, detail: String) {
+    pub(crate) fn handle_key_conflict(&mut self, detail: String) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.is_queued()
         {
-            acquiring.give_up(Outcome::Refused(Refusal::Foreign(detail)));
+            acquiring.finish(Outcome::Failed(Failure::KeyConflict(detail)));
         }
     }
 
@@ -262,11 +261,11 @@ impl Acquisition {
             Stage::Acquiring(acquiring) if acquiring.outcome().is_some() => {}
             Stage::Acquiring(acquiring) => match reply {
                 Ok(Some(proof)) => {
-                    let arrival = acquiring.arrival();
-                    self.prove(proof, arrival, now);
+                    let origin = acquiring.origin();
+                    self.prove(proof, origin, now);
                 }
-                // Most likely only the replicas are missing: the same id acquires again, and keeps
-                // what it has. The store has the grant, even if this confirmation was not sent.
+                // Most likely only the replicas are missing: acquires again, and keeps what it has.
+                // The store has the grant, even if this confirmation was not sent.
                 Err(error) if !self.request.durability.is_none() => {
                     acquiring.handle_failure(&self.request, error.sent(), now);
                 }
@@ -320,56 +319,56 @@ impl Acquisition {
         }
     }
 
-    /// Ends a hold that has expired or was not taken in time, and a wait that has ended.
+    /// Ends a hold that has expired or was not claimed in time, and a wait that has ended.
     pub(crate) fn handle_time(&mut self, now: BootInstant) {
-        let may_use = self.may_use();
+        let may_extend = self.may_extend();
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.handle_time(&self.request, now),
             Stage::Held(held) => {
                 if let Some(end) = held.check_end(now) {
                     self.end_hold(end, now);
-                } else if !may_use && now >= held.accept_by() {
-                    self.reclaim(now);
+                } else if !may_extend && now >= held.claim_by() {
+                    self.release_stalled(now);
                 }
             }
             Stage::Ended(_) => {}
         }
     }
 
-    /// Releases an id with which its call does not continue (R37). Called at a queue check, while
-    /// the store can be used.
+    /// Releases the acquisition if its call is stalled (R37). Called at a queue check, while the
+    /// store can be used.
     pub(crate) fn handle_queue_check(&mut self, now: BootInstant) {
-        let stuck_timeout = self.request.timing.command_timeout() * 2;
+        let stall_timeout = self.request.timing.command_timeout() * 2;
         if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.notice_stuck(stuck_timeout, now)
+            && acquiring.detect_stall(stall_timeout, now)
             && self.rules.release_unused
         {
-            self.reclaim(now);
+            self.release_stalled(now);
         }
     }
 
-    /// Returns true if the id has come out without a hold, so that its call has to leave it.
-    pub(crate) fn is_refused(&self) -> bool {
+    /// Returns true if the acquisition ended without a hold, so that the call must release it.
+    pub(crate) fn has_failed(&self) -> bool {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
     }
 
-    /// Releases the id if its call has a command in flight. Called when the call does not learn of
-    /// a reply in time, because its runtime does not run.
-    pub(crate) fn handle_hang(&mut self, now: BootInstant) {
+    /// Releases the acquisition if its call has a command in flight. Called when the call is
+    /// stalled, so that it does not receive the reply in time.
+    pub(crate) fn handle_stall(&mut self, now: BootInstant) {
         if self.is_in_flight() && self.rules.release_unused {
-            self.reclaim(now);
+            self.release_stalled(now);
         }
     }
 
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.give_up(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Acquiring(acquiring) => acquiring.finish(Outcome::Failed(Failure::ShutDown)),
             Stage::Held(_) => self.end_hold(HoldEnd::ShutDown, now),
             Stage::Ended(_) => {}
         }
     }
 
-    /// Gives up the id for its call or holder. A lock that is still held stays taken for `keep`.
+    /// Begins the release for the call or holder. A lock that is still held stays taken for `keep`.
     /// Returns true if a release must be sent.
     pub(crate) fn release(&mut self, keep: Duration, now: BootInstant) -> bool {
         self.handle_time(now);
@@ -384,7 +383,7 @@ impl Acquisition {
             Stage::Ended(end) if self.releasing.is_some() || end.is_none() => return false,
             Stage::Ended(end) => (end.clone(), None),
         };
-        let has_place = self.may_be_queued();
+        let has_queue_entry = self.may_be_queued();
         if let Stage::Acquiring(acquiring) = &self.stage {
             self.outcome = acquiring.outcome().cloned();
         }
@@ -395,8 +394,8 @@ impl Acquisition {
         };
         self.stage = Stage::Ended(end);
         let releasing = Releasing::new(now).with_hold(keep, safe_until);
-        self.releasing = Some(if has_place {
-            releasing.with_place(self.request.place_expires_at())
+        self.releasing = Some(if has_queue_entry {
+            releasing.with_queue_entry(self.request.queue_entry_expires_at())
         } else {
             releasing
         });
@@ -413,8 +412,8 @@ impl Acquisition {
             return ReleaseStep::Done;
         };
         let step = releasing.handle_reply(reply, now);
-        if step == ReleaseStep::NotOurs {
-            self.stage = Stage::Ended(Some(HoldEnd::NotOurs));
+        if step == ReleaseStep::NotHeld {
+            self.stage = Stage::Ended(Some(HoldEnd::NotHeld));
             self.is_loss_pending = true;
         }
         step
@@ -425,26 +424,26 @@ impl Acquisition {
     /// Returns the command to send now.
     pub(crate) fn poll_action(&mut self, now: BootInstant) -> Option<Action> {
         self.handle_time(now);
-        let may_use = self.may_use();
+        let may_extend = self.may_extend();
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
-            Stage::Held(held) if may_use => held.action(&self.request, now),
+            Stage::Held(held) if may_extend => held.action(&self.request, now),
             Stage::Held(_) | Stage::Ended(_) => None,
         }
     }
 
-    /// Returns the outcome for the call, once there is one. A hold counts as taken from then on.
+    /// Returns the outcome for the call, once there is one, and marks a hold as claimed.
     pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.outcome().cloned(),
             Stage::Held(_) => {
-                self.is_accepted = true;
+                self.is_claimed = true;
                 Some(Outcome::Held)
             }
-            // The acquisition ended before its call saw the outcome.
-            Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
+            // The acquisition ended before its call received the outcome.
+            Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Failed(Failure::ShutDown)),
             Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
-            Stage::Ended(None) => Some(Outcome::Retry(Some(Obstacle::Error(not_accepted())))),
+            Stage::Ended(None) => Some(Outcome::Retry(Some(Obstacle::Error(stalled_error())))),
             Stage::Ended(_) => Some(Outcome::Retry(None)),
         }
     }
@@ -456,8 +455,8 @@ impl Acquisition {
             .flatten()
     }
 
-    /// Returns true, once, if the id must be released although its holder has not given it up. The
-    /// release makes the store hand a free lock to the next waiter (R5).
+    /// Returns true, once, if a release must be sent that the holder has not requested. The release
+    /// makes the store hand a free lock to the next waiter (R5).
     pub(crate) fn poll_release(&mut self) -> bool {
         std::mem::take(&mut self.is_release_due)
     }
@@ -466,8 +465,8 @@ impl Acquisition {
     pub(crate) fn poll_timeout(&self) -> Option<BootInstant> {
         match &self.stage {
             Stage::Acquiring(_) => Some(self.request.deadline()),
-            Stage::Held(held) if self.may_use() => Some(held.next_due()),
-            Stage::Held(held) => Some(held.accept_by()),
+            Stage::Held(held) if self.may_extend() => Some(held.next_due()),
+            Stage::Held(held) => Some(held.claim_by()),
             Stage::Ended(_) => None,
         }
     }
@@ -486,7 +485,7 @@ impl Acquisition {
         releasing.map_or(Duration::ZERO, |releasing| releasing.keep(now))
     }
 
-    /// Returns true if the store can have nothing of the id any longer.
+    /// Returns true once all state in the store has expired.
     pub(crate) fn has_expired(&self, now: BootInstant) -> bool {
         let ttl = self.request.timing.ttl();
         let releasing = self.releasing.as_ref();
@@ -495,9 +494,9 @@ impl Acquisition {
 
     // Transitions between stages.
 
-    fn prove(&mut self, proof: Proof, arrival: Arrival, now: BootInstant) {
+    fn prove(&mut self, proof: Proof, origin: GrantOrigin, now: BootInstant) {
         match Holding::proven(&self.request, self.rules, proof, now) {
-            Some(held) => self.begin_hold(held, arrival),
+            Some(held) => self.begin_hold(held, origin),
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
                     acquiring.restart();
@@ -511,7 +510,7 @@ impl Acquisition {
             Some(held) => {
                 let path = AcquirePath::HandedOff;
                 let granted_at = grant.granted_at;
-                self.begin_hold(held, Arrival { path, granted_at });
+                self.begin_hold(held, GrantOrigin { path, granted_at });
             }
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
@@ -521,7 +520,7 @@ impl Acquisition {
         }
     }
 
-    fn begin_hold(&mut self, held: Holding, Arrival { path, granted_at }: Arrival) {
+    fn begin_hold(&mut self, held: Holding, GrantOrigin { path, granted_at }: GrantOrigin) {
         self.hold_info = Some(HoldInfo {
             token: held.token(),
             since: held.since(),
@@ -546,14 +545,15 @@ impl Acquisition {
         }
     }
 
-    /// Releases the id because its call does not take the hold, or does not learn of a reply.
-    /// Others can then have the lock, and the call acquires again when it runs (R37).
-    fn reclaim(&mut self, now: BootInstant) {
+    /// Releases the acquisition because its call is stalled. Others can then have the lock, and the
+    /// call acquires again once it is polled (R37).
+    fn release_stalled(&mut self, now: BootInstant) {
         if let Stage::Held(held) = &self.stage {
             held.safe_deadline().close(now);
         }
         self.stage = Stage::Ended(None);
-        self.releasing = Some(Releasing::new(now).with_place(self.request.place_expires_at()));
+        self.releasing =
+            Some(Releasing::new(now).with_queue_entry(self.request.queue_entry_expires_at()));
         self.is_release_due = true;
     }
 
@@ -561,16 +561,16 @@ impl Acquisition {
         if let Stage::Held(held) = &self.stage {
             held.safe_deadline().close(now);
             self.stage = Stage::Ended(Some(end));
-            self.is_loss_pending = self.is_accepted;
+            self.is_loss_pending = self.is_claimed;
         }
     }
 }
 
-/// Returns the obstacle of a call that did not continue, or did not take its hold.
-fn not_accepted() -> StoreError {
+/// Returns the obstacle of a stalled call.
+fn stalled_error() -> StoreError {
     StoreError::new(
         Outage::TimedOut,
-        "the request or the grant of this call was withdrawn, because its runtime did not run; move blocking work off \
-         the runtime's threads",
+        "the acquire future was not polled in time, so its request was cancelled; do not block the \
+         runtime's worker threads",
     )
 }

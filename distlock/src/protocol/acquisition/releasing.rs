@@ -1,4 +1,4 @@
-//! The release of an owner id: of its lock, its place in a queue, or an acquire without a reply.
+//! The release of an acquisition: of its lock, its queue entry, or an acquire without a reply.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
-/// The pause before a refused release is retried. It doubles every time, so that a release that is
-/// always refused does not hold up others.
+/// The pause before a rejected release is retried. It doubles every time, so that a release that is
+/// always rejected does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Maximum number of times that an answered release is sent again.
@@ -21,8 +21,8 @@ pub(super) struct Releasing {
     began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
     safe_until: Option<BootInstant>,
-    /// Until when the store keeps the id's place in the queue, if it may have one.
-    place_expires_at: Option<BootInstant>,
+    /// The time until which the store keeps the queue entry, if there may be one.
+    queue_entry_expires_at: Option<BootInstant>,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
     /// How often the release was sent again after a reply.
@@ -36,7 +36,7 @@ pub(crate) enum ReleaseStep {
     /// The release is complete.
     Done,
     /// The lock was no longer this owner's, although its hold was valid (R30).
-    NotOurs,
+    NotHeld,
     /// The release is repeated at this time. No caller needs to wait for that.
     RepeatAt(BootInstant),
 }
@@ -47,7 +47,7 @@ impl Releasing {
             keep: Duration::ZERO,
             began: now,
             safe_until: None,
-            place_expires_at: None,
+            queue_entry_expires_at: None,
             may_be_applied: false,
             repeats: 0,
             backoff: BACKOFF,
@@ -63,10 +63,10 @@ impl Releasing {
         }
     }
 
-    /// Sets until when the store may keep a place of the id in the queue.
-    pub(super) fn with_place(self, until: BootInstant) -> Self {
+    /// Sets the time until which the store may keep a queue entry.
+    pub(super) fn with_queue_entry(self, until: BootInstant) -> Self {
         Releasing {
-            place_expires_at: Some(until),
+            queue_entry_expires_at: Some(until),
             ..self
         }
     }
@@ -77,9 +77,9 @@ impl Releasing {
         self.keep.saturating_sub(now.since(self.began))
     }
 
-    /// Returns true if all that the id may have left in the store has expired.
+    /// Returns true once all state in the store has expired.
     pub(super) fn has_expired(&self, ttl: Duration, now: BootInstant) -> bool {
-        now >= self.began + ttl && self.place_expires_at.is_none_or(|until| now >= until)
+        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|until| now >= until)
     }
 
     pub(super) fn handle_reply(
@@ -93,7 +93,7 @@ impl Releasing {
                 // was lost before. A hold that may have expired meanwhile proves nothing.
                 let was_valid = self.safe_until.take().is_some_and(|until| now < until);
                 if was_valid && !released.was_held && !self.may_be_applied {
-                    return ReleaseStep::NotOurs;
+                    return ReleaseStep::NotHeld;
                 }
                 match released.again_after {
                     Some(after) if self.repeats < MAX_REPEATS => {

@@ -24,7 +24,7 @@ fn fresh(lease: Duration, wait: Duration) -> Acquisition {
 }
 
 /// Returns an acquisition that sent its acquire at 1 s, with a lease of 30 s and a wait of 10 s.
-fn asked() -> Acquisition {
+fn sent() -> Acquisition {
     let mut acquisition = fresh(SECOND * 30, SECOND * 10);
     let command = acquisition.poll_action(at(1_000));
     assert!(
@@ -50,8 +50,8 @@ fn held(token: u64) -> Result<AcquireReply, StoreError> {
 }
 
 fn queued() -> Result<AcquireReply, StoreError> {
-    Ok(AcquireReply::Queued(Some(Occupant {
-        ours: None,
+    Ok(AcquireReply::Queued(Some(HolderView {
+        local_owner: None,
         this_process: false,
         token: FencingToken::new(1),
         since: 0,
@@ -74,25 +74,25 @@ fn error(outage: Outage) -> StoreError {
     StoreError::new(outage, "it happens")
 }
 
-/// Returns an acquisition that has received `answer`.
-fn answered(answer: Result<AcquireReply, StoreError>) -> Acquisition {
-    let mut acquisition = asked();
-    acquisition.handle_acquire_reply(answer, at(1_010));
+/// Returns an acquisition that has received `reply`.
+fn replied(reply: Result<AcquireReply, StoreError>) -> Acquisition {
+    let mut acquisition = sent();
+    acquisition.handle_acquire_reply(reply, at(1_010));
     acquisition
 }
 
 /// Returns a waiting acquisition that was granted the lock at 2 s with the token 7. Its call has
-/// not seen the grant.
-fn not_accepted() -> Acquisition {
-    let mut acquisition = answered(queued());
+/// not received the grant.
+fn unclaimed() -> Acquisition {
+    let mut acquisition = replied(queued());
     assert_eq!(acquisition.state(), AcquisitionState::Queued);
     acquisition.handle_grant(&grant(Some(2_000), 7), at(2_010));
     acquisition
 }
 
-/// Returns the acquisition of `not_accepted`, after its call has seen the grant.
+/// Returns the acquisition of `unclaimed`, after its call has received the grant.
 fn granted() -> Acquisition {
-    let mut acquisition = not_accepted();
+    let mut acquisition = unclaimed();
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
     acquisition
 }
@@ -105,7 +105,7 @@ fn assert_confirms(acquisition: &mut Acquisition, now: BootInstant) {
 
 #[test]
 fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
-    let mut acquisition = asked();
+    let mut acquisition = sent();
     acquisition.handle_acquire_reply(held(7), at(1_500));
     let hold_info = acquisition.hold_info().unwrap().clone();
     let validity = Timing::new(SECOND * 30).validity();
@@ -114,15 +114,15 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
         Some(at(1_000) + validity)
     );
     assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
-    let mut late = asked();
+    let mut late = sent();
     late.handle_acquire_reply(held(7), at(1_000) + validity);
     assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
-    assert!(late.release(Duration::ZERO, at(40_000)), "it is undone");
+    assert!(late.release(Duration::ZERO, at(40_000)), "it is cancelled");
 }
 
 #[test]
-fn a_grant_that_overtakes_the_reply_is_taken_with_the_reply() {
-    let mut acquisition = asked();
+fn a_grant_that_overtakes_the_reply_is_applied_with_it() {
+    let mut acquisition = sent();
     acquisition.handle_grant(&grant(Some(1_005), 7), at(1_006));
     assert_eq!(acquisition.state(), AcquisitionState::Acquiring);
     acquisition.handle_acquire_reply(queued(), at(1_010));
@@ -131,7 +131,7 @@ fn a_grant_that_overtakes_the_reply_is_taken_with_the_reply() {
 
 #[test]
 fn a_grant_of_unknown_age_is_proven_first() {
-    let mut acquisition = answered(queued());
+    let mut acquisition = replied(queued());
     acquisition.handle_grant(&grant(None, 7), at(2_000));
     let command = acquisition.poll_action(at(2_000));
     assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
@@ -195,8 +195,8 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
 }
 
 #[test]
-fn an_untaken_hold_is_no_loss() {
-    let mut acquisition = answered(held(7));
+fn an_unclaimed_hold_is_no_loss() {
+    let mut acquisition = replied(held(7));
     acquisition.handle_time(at(60_000));
     assert_eq!(
         (acquisition.state(), acquisition.poll_loss()),
@@ -207,8 +207,8 @@ fn an_untaken_hold_is_no_loss() {
 }
 
 #[test]
-fn a_failed_acquire_is_repeated_with_its_id() {
-    let mut acquisition = asked();
+fn a_failed_acquire_is_repeated_with_the_same_owner_id() {
+    let mut acquisition = sent();
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
     let again = acquisition.poll_retry().unwrap();
     assert_eq!(
@@ -225,45 +225,45 @@ fn a_failed_acquire_is_repeated_with_its_id() {
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
 }
 
-/// Only an acquire that was refused, or not sent, is known to have left nothing.
+/// Only an acquire that was rejected, or not sent, is known to have left nothing.
 #[test]
-fn a_rejection_does_not_settle_an_earlier_acquire() {
+fn a_rejection_proves_nothing_about_an_earlier_acquire() {
     let timed_out = || Err(error(Outage::TimedOut));
     let unsent = || Err(error(Outage::Unreachable).unsent());
-    let refusals = [
+    let failures = [
         Ok(AcquireReply::Busy(None)),
         Ok(AcquireReply::Full(None)),
         unsent(),
     ];
-    for refusal in refusals {
+    for failure in failures {
         for (earlier, may_be_there) in [(unsent(), false), (timed_out(), true)] {
-            let mut acquisition = asked();
+            let mut acquisition = sent();
             acquisition.handle_acquire_reply(earlier, at(2_000));
             let again = acquisition.poll_retry().unwrap();
             acquisition.handle_retry();
             assert!(acquisition.poll_action(again).is_some());
-            acquisition.handle_acquire_reply(refusal.clone(), again);
-            let is_undone = acquisition.release(Duration::ZERO, again);
-            assert_eq!(is_undone, may_be_there, "{refusal:?}");
+            acquisition.handle_acquire_reply(failure.clone(), again);
+            let is_cancelled = acquisition.release(Duration::ZERO, again);
+            assert_eq!(is_cancelled, may_be_there, "{failure:?}");
         }
     }
 }
 
 #[test]
 fn a_reply_after_a_shutdown_makes_no_hold() {
-    let mut acquisition = asked();
+    let mut acquisition = sent();
     acquisition.handle_shutdown(at(1_001));
     acquisition.handle_acquire_reply(held(7), at(1_002));
-    let refused = Outcome::Refused(Refusal::ShutDown);
-    assert_eq!(acquisition.poll_outcome(), Some(refused));
+    let failed = Outcome::Failed(Failure::ShutDown);
+    assert_eq!(acquisition.poll_outcome(), Some(failed));
     assert!(acquisition.release(Duration::ZERO, at(1_003)));
 }
 
-/// The outcome is the same whether or not the call runs before its id leaves the queue.
+/// The outcome is the same whether or not the call is polled before the queue entry is released.
 #[test]
 fn the_end_of_a_wait_reports_its_obstacle() {
     for runs in [true, false] {
-        let mut acquisition = answered(queued());
+        let mut acquisition = replied(queued());
         acquisition.handle_time(at(11_000));
         let early = runs.then(|| acquisition.poll_outcome()).flatten();
         assert!(
@@ -272,7 +272,7 @@ fn the_end_of_a_wait_reports_its_obstacle() {
         );
         let outcome = early.or_else(|| acquisition.poll_outcome());
         assert!(
-            matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
+            matches!(outcome, Some(Outcome::Failed(Failure::Busy(Some(_))))),
             "{runs}: {outcome:?}"
         );
         let again = acquisition.release(Duration::ZERO, at(12_000));
@@ -281,21 +281,21 @@ fn the_end_of_a_wait_reports_its_obstacle() {
 }
 
 #[test]
-fn a_release_without_a_lock_is_a_loss_before_the_safe_deadline() {
+fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
     let nothing = ReleaseReply {
         was_held: false,
         again_after: None,
     };
-    let released = |answers: &[Result<ReleaseReply, StoreError>], when: u64| {
-        let mut acquisition = answered(held(7));
+    let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
+        let mut acquisition = replied(held(7));
         assert!(acquisition.release(Duration::ZERO, at(1_500)));
-        let last = answers
+        let last = replies
             .iter()
-            .map(|answer| acquisition.handle_release_reply(answer.clone(), at(when)))
+            .map(|reply| acquisition.handle_release_reply(reply.clone(), at(when)))
             .last();
         last.unwrap()
     };
-    assert_eq!(released(&[Ok(nothing)], 1_600), ReleaseStep::NotOurs);
+    assert_eq!(released(&[Ok(nothing)], 1_600), ReleaseStep::NotHeld);
     assert_eq!(
         released(&[Ok(nothing)], 60_000),
         ReleaseStep::Done,
@@ -309,31 +309,31 @@ fn a_release_without_a_lock_is_a_loss_before_the_safe_deadline() {
     let unsent = || Err(error(Outage::Unreachable).unsent());
     assert_eq!(
         released(&[unsent(), Ok(nothing)], 1_600),
-        ReleaseStep::NotOurs
+        ReleaseStep::NotHeld
     );
-    let answers = [unanswered(), unsent(), Ok(nothing)];
-    assert_eq!(released(&answers, 1_600), ReleaseStep::Done);
+    let replies = [unanswered(), unsent(), Ok(nothing)];
+    assert_eq!(released(&replies, 1_600), ReleaseStep::Done);
 }
 
-/// The store may keep a place of the call for longer than a TTL.
+/// The store may keep a queue entry for longer than a TTL.
 #[test]
-fn a_release_is_given_up_only_once_lock_and_place_have_expired() {
+fn a_release_is_abandoned_only_once_all_state_has_expired() {
     let leaves: [fn(&mut Acquisition); 2] = [
         |acquisition| {
             acquisition.handle_acquire_reply(queued(), at(1_010));
             assert!(acquisition.release(Duration::ZERO, at(2_000)));
         },
-        |acquisition| acquisition.handle_hang(at(2_000)),
+        |acquisition| acquisition.handle_stall(at(2_000)),
     ];
     for release in leaves {
         let mut acquisition = fresh(SECOND, SECOND * 20);
         acquisition.poll_action(at(1_000));
         release(&mut acquisition);
-        let place_expires_at = acquisition.request().place_expires_at();
-        assert!(place_expires_at > at(21_000) && acquisition.has_expired(place_expires_at));
-        assert!(!acquisition.has_expired(BootInstant(place_expires_at.0 - 1)));
+        let expires_at = acquisition.request().queue_entry_expires_at();
+        assert!(expires_at > at(21_000) && acquisition.has_expired(expires_at));
+        assert!(!acquisition.has_expired(BootInstant(expires_at.0 - 1)));
     }
-    let mut acquisition = answered(held(7));
+    let mut acquisition = replied(held(7));
     assert!(acquisition.release(Duration::ZERO, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
     assert!(acquisition.has_expired(ends) && !acquisition.has_expired(BootInstant(ends.0 - 1)));
@@ -341,7 +341,7 @@ fn a_release_is_given_up_only_once_lock_and_place_have_expired() {
 
 #[test]
 fn a_repeated_release_keeps_the_key_no_longer() {
-    let mut acquisition = answered(held(7));
+    let mut acquisition = replied(held(7));
     assert!(acquisition.release(SECOND * 5, at(2_000)));
     assert_eq!(acquisition.keep(at(2_000)), SECOND * 5);
     assert_eq!(acquisition.keep(at(5_000)), SECOND * 2);
@@ -349,8 +349,8 @@ fn a_repeated_release_keeps_the_key_no_longer() {
 }
 
 #[test]
-fn an_untaken_grant_is_not_renewed_and_is_released() {
-    let mut acquisition = not_accepted();
+fn an_unclaimed_hold_is_not_extended_and_is_released() {
+    let mut acquisition = unclaimed();
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
     let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
@@ -359,19 +359,19 @@ fn an_untaken_grant_is_not_renewed_and_is_released() {
     assert_eq!(acquisition.poll_action(half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Ended);
     assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
-    assert_eq!(acquisition.poll_loss(), None, "no client had it");
+    assert_eq!(acquisition.poll_loss(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
     let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
         panic!("{outcome:?}");
     };
-    assert!(error.to_string().contains("did not run"), "{error}");
+    assert!(error.to_string().contains("not polled in time"), "{error}");
     assert!(!acquisition.release(Duration::ZERO, half), "once is enough");
 }
 
 #[test]
 fn an_unnoticed_grant_is_released() {
-    let mut acquisition = asked();
-    acquisition.handle_hang(at(3_000));
+    let mut acquisition = sent();
+    acquisition.handle_stall(at(3_000));
     assert!(acquisition.poll_release());
     acquisition.handle_acquire_reply(held(7), at(3_100));
     assert_eq!(
@@ -379,38 +379,38 @@ fn an_unnoticed_grant_is_released() {
         AcquisitionState::Ended,
         "it comes too late"
     );
-    let mut waiting = answered(queued());
-    waiting.handle_hang(at(3_000));
-    assert_eq!(waiting.state(), AcquisitionState::Queued, "it was answered");
+    let mut waiting = replied(queued());
+    waiting.handle_stall(at(3_000));
+    assert_eq!(waiting.state(), AcquisitionState::Queued, "it has a reply");
 }
 
 #[test]
 fn an_idle_caller_is_released() {
-    let mut acquisition = asked();
+    let mut acquisition = sent();
     assert_eq!(
         acquisition.state(),
         AcquisitionState::Acquiring,
         "in flight"
     );
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
-    assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
+    assert_eq!(acquisition.state(), AcquisitionState::NeedsPoll);
     acquisition.handle_queue_check(at(2_010));
     assert_eq!(
         acquisition.state(),
-        AcquisitionState::AwaitsCall,
-        "its back-off has not ended"
+        AcquisitionState::NeedsPoll,
+        "its pause has not ended"
     );
     acquisition.handle_queue_check(at(2_100));
-    // A call that continues keeps its id.
+    // A call that continues keeps its acquisition.
     acquisition.handle_retry();
     acquisition.poll_action(at(2_110));
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(3_000));
     acquisition.handle_queue_check(at(4_200));
     acquisition.handle_queue_check(at(6_199));
-    assert_eq!(acquisition.state(), AcquisitionState::AwaitsCall);
+    assert_eq!(acquisition.state(), AcquisitionState::NeedsPoll);
     acquisition.handle_queue_check(at(6_200));
     assert!(acquisition.poll_release() && acquisition.state() == AcquisitionState::Ended);
-    // The store knows no id before its first acquire has been sent.
+    // The store has nothing of an acquisition whose first acquire has not been sent.
     let request = acquisition.request().clone();
     let mut fresh = Acquisition::new(request, None, Rules::ALL);
     assert_eq!(fresh.state(), AcquisitionState::Acquiring);
@@ -419,10 +419,10 @@ fn an_idle_caller_is_released() {
 }
 
 #[test]
-fn a_hold_records_how_it_was_acquired() {
+fn a_hold_knows_the_origin_of_its_grant() {
     // The age of these two grants is not known well enough, so they are confirmed first.
     let confirmed = |news: fn(&mut Acquisition)| {
-        let mut acquisition = answered(queued());
+        let mut acquisition = replied(queued());
         news(&mut acquisition);
         assert_confirms(&mut acquisition, at(2_010));
         acquisition.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
@@ -432,8 +432,8 @@ fn a_hold_records_how_it_was_acquired() {
         confirmed(|acquisition| acquisition.handle_grant(&grant(None, 7), at(2_010)));
     let found = confirmed(|acquisition| acquisition.handle_found());
     for (acquisition, path, granted_at) in [
-        (answered(held(7)), AcquirePath::Free, None),
-        (not_accepted(), AcquirePath::HandedOff, Some(at(2_000))),
+        (replied(held(7)), AcquirePath::Free, None),
+        (unclaimed(), AcquirePath::HandedOff, Some(at(2_000))),
         (of_unknown_age, AcquirePath::HandedOff, None),
         (found, AcquirePath::QueueCheck, None),
     ] {

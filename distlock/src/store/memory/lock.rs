@@ -7,7 +7,7 @@ use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Grant, Inspection, Occupant, Owner, Proof,
+    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, Owner, Proof,
     QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
@@ -59,7 +59,7 @@ pub(super) struct Fence {
     pub(super) expires_at: BootInstant,
 }
 
-/// The result of handing on a free lock.
+/// The result of handing off a free lock.
 enum NextGrant {
     /// The first live waiter has the lock.
     Granted,
@@ -103,21 +103,21 @@ impl MemoryLock {
         let revoked = |hold: &Hold| hold.owner_id == owner_id && hold.state == HoldState::Revoked;
         if self.hold.as_ref().is_some_and(revoked) {
             // The lock was revoked before its owner learned of its hold.
-            return AcquireReply::Busy(self.occupant(context));
+            return AcquireReply::Busy(self.holder(context));
         }
         if let Some(proof) = self.extend(context, &owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
-        let occupant = self.occupant(context);
+        let holder = self.holder(context);
         if request.wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
-            return AcquireReply::Busy(occupant);
+            return AcquireReply::Busy(holder);
         }
         if !self.queue.contains(&owner_id) && self.queue.len() >= *max_waiters {
             self.make_room(context, request.owner);
             if self.queue.len() >= *max_waiters {
-                return AcquireReply::Full(occupant);
+                return AcquireReply::Full(holder);
             }
         }
         self.queue.join(QueueEntry {
@@ -128,7 +128,7 @@ impl MemoryLock {
             since: context.wall,
             name: Arc::clone(name),
         });
-        AcquireReply::Queued(occupant)
+        AcquireReply::Queued(holder)
     }
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
@@ -268,7 +268,7 @@ impl MemoryLock {
                 || self.queue.contains(&owner_id)
         };
         CheckQueueReply::Checked {
-            occupant: self.occupant(context),
+            holder: self.holder(context),
             missing: (owners.iter().copied())
                 .filter(|owner| !here(*owner))
                 .collect(),
@@ -280,7 +280,7 @@ impl MemoryLock {
         let marked = usize::from(self.queue.marked().is_some());
         let waiting = self.queue.entries.values().skip(marked).take(waiters);
         Inspection {
-            occupant: self.occupant(context),
+            holder: self.holder(context),
             expires_in: self
                 .hold
                 .as_ref()
@@ -302,14 +302,14 @@ impl MemoryLock {
         self.hold.is_some()
     }
 
-    fn occupant(&self, context: &CommandContext<'_>) -> Option<Occupant> {
+    fn holder(&self, context: &CommandContext<'_>) -> Option<HolderView> {
         let hold = self.hold.as_ref()?;
         let remaining = hold.expires_at.since(context.now).as_micros();
         let ends_at = context
             .wall
             .saturating_add(u64::try_from(remaining).unwrap_or(u64::MAX));
-        Some(Occupant {
-            ours: (hold.owner_id.client == *context.caller).then_some(hold.owner_id.owner),
+        Some(HolderView {
+            local_owner: (hold.owner_id.client == *context.caller).then_some(hold.owner_id.owner),
             // No other process can reach this store.
             this_process: true,
             token: hold.token,
@@ -379,7 +379,7 @@ impl MemoryLock {
         let proof = self.create_hold(
             context,
             owner_id.clone(),
-            timing.grant().ttl(),
+            timing.short_grant_timing().ttl(),
             timing.ttl(),
             &name,
         );
@@ -388,7 +388,7 @@ impl MemoryLock {
             owner: owner_id.owner,
             token: proof.token,
             granted_at: Some(context.now),
-            lease: timing.grant().lease,
+            lease: timing.short_grant_timing().lease,
         };
         context.push(&owner_id.client, StoreEvent::Granted(grant));
     }
@@ -429,12 +429,12 @@ impl MemoryLock {
         token
     }
 
-    /// Cuts the hold down to the longest TTL that its holder may set (R21).
+    /// Shortens the hold to the longest TTL that its holder may set (R21).
     fn clamp_ttl(&mut self, now: BootInstant) {
         let Some(hold) = &mut self.hold else { return };
         let max_ttl = match self.queue.marked() {
             Some(entry) if entry.owner_id == hold.owner_id => {
-                hold.max_ttl.min(entry.timing.grant().ttl())
+                hold.max_ttl.min(entry.timing.short_grant_timing().ttl())
             }
             _ => hold.max_ttl,
         };

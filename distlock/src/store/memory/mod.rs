@@ -47,7 +47,7 @@ impl MemoryStore {
     ) -> Self {
         let known = RegisteredClient {
             events,
-            name: settings.name.into(),
+            name: settings.display_name.into(),
             max_waiters: usize::try_from(settings.max_waiters).unwrap_or(usize::MAX),
             fence_ttl: settings.fence_ttl,
         };

@@ -80,7 +80,7 @@ impl Queue {
             .and_then(|(entry, marked)| marked.then_some(entry))
     }
 
-    /// Adds an entry at the end. A waiter keeps its place, and gets the new deadline and lease.
+    /// Adds an entry at the end. A waiter keeps its position, and gets the new deadline and lease.
     pub(super) fn join(&mut self, mut entry: QueueEntry) {
         let expires_at = entry.deadline + QUEUE_GRACE;
         self.expires_at = if self.is_empty() {
@@ -143,9 +143,9 @@ impl Queue {
         }
     }
 
-    /// Removes the entries of the marked head's client, from behind the place that the mark names.
+    /// Removes the entries of the marked head's client, after the position that the mark names.
     /// The head is removed last: while it stays, the next call knows that the client must be
-    /// purged. Its mark names the place up to which that is done.
+    /// purged. Its mark names the position up to which that is done.
     pub(super) fn purge_client_of_head(&mut self, work: &mut i64) {
         let Some((order, head)) = self.entries.pop_first() else {
             return;

@@ -183,7 +183,7 @@ impl MemoryLocks {
     }
 }
 
-/// Returns a text that is equal for keys of the same lock ([`LockKey::tagged`]). Does not allocate.
+/// Returns an equal string for keys of the same lock ([`LockKey::tagged`]). Does not allocate.
 fn canonical(key: &LockKey) -> &str {
     let key = key.as_str();
     let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));

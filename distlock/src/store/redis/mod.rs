@@ -1,10 +1,10 @@
 //! The store in Redis. Only this module uses the `redis` crate.
 //!
-//! `node` is one server: a connection for commands, one for renewals, the `runtime_connections`,
-//! and those that wait for replicas (`acks`). `conn` opens and replaces a connection over a
-//! `transport`: sockets in production, a simulated network in tests. `wire` encodes commands and
-//! decodes replies. `cluster` and `quorum` are stores of several nodes. A node knows neither,
-//! except what `conn/group.rs` passes to its connections.
+//! `node` is one server: a connection for commands, one for renewals, the runtime connections
+//! (`runtime_connections`), and those that wait for replicas (`acks`). `conn` opens and replaces a
+//! connection over a `transport`: sockets in production, a simulated network in tests. `wire`
+//! encodes commands and decodes replies. `cluster` and `quorum` are stores of several nodes. A node
+//! knows neither, except what `conn/group.rs` passes to its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, LockStore, OpenedStore, RuntimeConnection};
+use crate::store::{BoxFuture, DirectPath, LockStore, OpenedStore};
 
 mod cluster;
 pub(crate) mod conn;
@@ -171,7 +171,7 @@ impl LockStore for RedisStore {
         })
     }
 
-    fn runtime_connection(&self) -> Option<Box<dyn RuntimeConnection>> {
+    fn direct_path(&self) -> Option<Box<dyn DirectPath>> {
         let path = self.node.runtime_path()?;
         Some(Box::new(RuntimeConnectionHandle {
             node: self.node.clone(),
@@ -199,7 +199,7 @@ struct RuntimeConnectionHandle {
     path: SendPath,
 }
 
-impl RuntimeConnection for RuntimeConnectionHandle {
+impl DirectPath for RuntimeConnectionHandle {
     fn acquire<'a>(
         &'a self,
         request: Acquire<'a>,

@@ -141,7 +141,7 @@ pub enum Body {
     Yielded,
     /// The owner has the lock for a lease, with this token.
     Confirmed(Token),
-    /// A push: the owner has the lock for this many ticks, because the previous one handed it on.
+    /// A push: the owner has the lock for this many ticks, because the previous one handed it off.
     HandedOn(Token, u8),
     /// The owner has the vote with this newer token, and must confirm at least that.
     Newer(Token),

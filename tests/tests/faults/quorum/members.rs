@@ -21,7 +21,7 @@ pub(crate) async fn until_logged(manager: &LockManager, parts: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let message = tried.unwrap_err().to_string();
-        message.contains("1 of 3 servers are usable")
+        message.contains("1 of 3 servers usable")
             && parts.iter().all(|part| message.contains(part))
     })
     .await;
@@ -33,12 +33,12 @@ async fn two_names_of_one_server_are_refused() {
     quorum.vote("distlock");
     let port = quorum.server(0).port();
     let url = format!("{},localhost:{port}", quorum.url());
-    is_refused(&url, "another name of redis://").await;
+    is_refused(&url, "the same server as redis://").await;
     // A lazy manager gives this server one vote, so it needs the other server.
     let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
-    until_logged(&manager, &["another name of redis://"]).await;
+    until_logged(&manager, &["the same server as redis://"]).await;
     until_clean_at(&quorum, 0).await;
 }
 
@@ -63,7 +63,7 @@ async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
             proxy.reset_connections();
         }
         second.kill();
-        until_logged(&manager, &["another name of redis://", "refused"]).await;
+        until_logged(&manager, &["the same server as redis://", "refused"]).await;
         // The name gets a vote again once it leads to a server of its own.
         proxy.move_to(third.addr());
         serves(&manager).await;

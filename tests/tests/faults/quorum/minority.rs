@@ -51,12 +51,12 @@ fn assert_logged(fault: Fault, error: &Error) {
     let message = error.to_string();
     assert!(error.is_unavailable() && error.is_retryable(), "{message}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
-    let parts = ["1 of 3 servers are usable", "no answer within"];
+    let parts = ["1 of 3 servers usable", "no answer within"];
     // A connection that has just ended is reported by its address.
     let is_named =
         message.contains("redis://127.0.0.1:") || parts.iter().any(|part| message.contains(part));
     assert!(
-        is_named || forgets && message.contains("votes in"),
+        is_named || forgets && message.contains("vote in"),
         "{message}"
     );
 }

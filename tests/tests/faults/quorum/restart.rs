@@ -31,7 +31,7 @@ fn now_at(raw: &mut Resp) -> u64 {
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
     let message = error.to_string();
-    let (_, behind) = message.split_once("votes in ").expect(&message);
+    let (_, behind) = message.split_once("will vote in ").expect(&message);
     assert_eq!(outage_of(error), Some(Outage::NotReady), "{message}");
     field(behind, 0).parse().unwrap()
 }
@@ -41,7 +41,7 @@ fn votes_in(error: &Error) -> f64 {
 async fn until_votes_in(manager: &LockManager, seconds: f64) {
     eventually_async(LONG, async || {
         let error = manager.lock("k").try_acquire().await.unwrap_err();
-        error.to_string().contains("votes in ") && votes_in(&error) > seconds
+        error.to_string().contains("will vote in ") && votes_in(&error) > seconds
     })
     .await;
 }

@@ -19,14 +19,14 @@ impl ClusterNode for Member {
     }
 
     fn slots_with_waiters(&self) -> Vec<Slot> {
-        self.topology.waited_slots_of(&self.address)
+        self.topology.slots_with_waiters_of(&self.address)
     }
 
     fn owns(&self, slot: Slot) -> bool {
         self.topology.primary_of(slot).as_ref() == Some(&self.address)
     }
 
-    fn mark_migrated(&self, slot: Slot) {
+    fn mark_moved(&self, slot: Slot) {
         self.topology.mark_moved(slot);
     }
 }

@@ -4,7 +4,7 @@
 //! `refresh` updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
 //! connections. A `route` runs a command on the node that has its slot, and follows each
 //! `redirect`. `listing` lists the taken keys. An acquire command without a reply is recorded in
-//! `pending_by_node`, because its slot may be on another node at the time of the release.
+//! `unanswered_by_node`, because its slot may be on another node at the time of the release.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueRep
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::cluster::pending_by_node::PendingByNode;
-use crate::store::redis::cluster::route::{Hop, Route, slot};
+use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
+use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::fan_out;
@@ -37,12 +37,12 @@ use crate::util::notify::wait_until;
 mod listing;
 mod member;
 mod nodes;
-mod pending_by_node;
 mod redirect;
 pub(super) mod refresh;
 mod route;
 pub(super) mod slot_map;
 pub(super) mod topology;
+mod unanswered_by_node;
 
 /// Pause before nodes that could not be reached are retried while connecting.
 const RETRY_CONNECT_INTERVAL: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct ClusterStore {
     nodes: Arc<Nodes>,
-    pending: PendingByNode,
+    unanswered: UnansweredByNode,
     refresh: AbortHandle,
 }
 
@@ -126,7 +126,7 @@ impl ClusterStore {
         let refresh = refresh::run(Arc::downgrade(&nodes), seeds, health);
         let store = ClusterStore {
             nodes,
-            pending: PendingByNode::default(),
+            unanswered: UnansweredByNode::default(),
             refresh: tokio::spawn(refresh).abort_handle(),
         };
         OpenedStore {
@@ -197,14 +197,14 @@ impl ClusterStore {
         // Set once a node has replied that the owner is queued or holds the lock.
         let mut has_state = false;
         loop {
-            let hop = route.next().await.map_err(|mut error| {
+            let attempt = route.next().await.map_err(|mut error| {
                 // An earlier reply reported state to release, so the error is not unsent.
                 error.unsent &= !has_state;
                 error
             })?;
             let response = {
-                let _pending = self.pending.track(request.owner, &hop.node);
-                self.acquire_at(&hop, request).await
+                let _unanswered_guard = self.unanswered.track(request.owner, &attempt.node);
+                self.acquire_at(&attempt, request).await
             };
             let result = match response {
                 // The owner is queued without a subscription: it acquires again, with the same id.
@@ -214,13 +214,16 @@ impl ClusterStore {
                 }
                 Ok(Some(reply)) => {
                     has_state |= matches!(reply, AcquireReply::Held(_) | AcquireReply::Queued(_));
-                    hop.node.await_acks(request, reply, hop.timeout).await
+                    attempt
+                        .node
+                        .await_acks(request, reply, attempt.timeout)
+                        .await
                 }
                 Err(error) => Err(error),
             };
             match result {
                 Ok(reply) => return Ok(reply),
-                Err(error) => route.handle_error(&hop, error).await?,
+                Err(error) => route.handle_error(&attempt, error).await?,
             }
         }
     }
@@ -232,10 +235,10 @@ impl ClusterStore {
     /// and sends the command again in the same write.
     async fn acquire_at(
         &self,
-        hop: &Hop,
+        attempt: &Attempt,
         request: &Acquire<'_>,
     ) -> Result<Option<AcquireReply>, StoreError> {
-        let (node, slot, mut timeout) = (&hop.node, slot(request.key), hop.timeout);
+        let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
         let (command_path, deadline) = (node.command_path()?, topology.clock.now() + timeout);
         let is_subscribed = || command_path.session.is_subscribed(slot);
@@ -260,7 +263,7 @@ impl ClusterStore {
         }
         topology.record_wait(slot, request.wait);
         let path = SendPath {
-            before: node.subscribe(&command_path.session, slot),
+            preceding: node.subscribe(&command_path.session, slot),
             ..SendPath::new(command_path.session.clone())
         };
         let reply = node.acquire_on(&path, request, timeout).await?;
@@ -280,7 +283,7 @@ impl ClusterStore {
         route.send(script).await
     }
 
-    /// Returns the route of a command that hands a lock on.
+    /// Returns the route of a command that hands off a lock.
     fn hand_off_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
         let mut route = Route::new(&self.nodes, key, timeout);
         route.awaits_resubscribe = true;
@@ -294,19 +297,22 @@ impl ClusterStore {
     ) -> Result<ReleaseReply, StoreError> {
         let owner = release.owner;
         let route = self.hand_off_route(release.key, timeout);
-        let released = route.run(|hop| async move {
-            let reply = hop.node.release(owner, release, hop.timeout).await?;
-            Ok((hop.node.clone(), reply))
+        let released = route.run(|attempt| async move {
+            let reply = attempt
+                .node
+                .release(owner, release, attempt.timeout)
+                .await?;
+            Ok((attempt.node.clone(), reply))
         });
         let (node, mut reply) = released.await?;
-        for other in self.pending.get(owner) {
+        for other in self.unanswered.get(owner) {
             if !Arc::ptr_eq(&other, &node) {
                 reply.again_after = reply
                     .again_after
                     .max(other.forget_unanswered(owner, timeout));
             }
         }
-        self.pending.forget(owner);
+        self.unanswered.forget(owner);
         Ok(reply)
     }
 
@@ -321,10 +327,13 @@ impl ClusterStore {
         // nodes. It is repeated anyway.
         let mut route = Route::new(&self.nodes, &check.key, timeout);
         route.waits_for_node = false;
-        let checked = route.run(|hop| async move {
-            let session = hop.node.commands.session()?;
-            let before = hop.node.subscribe(&session, slot);
-            hop.node.run(before, from_ref(check), hop.timeout).await
+        let checked = route.run(|attempt| async move {
+            let session = attempt.node.commands.session()?;
+            let preceding = attempt.node.subscribe(&session, slot);
+            attempt
+                .node
+                .run(preceding, from_ref(check), attempt.timeout)
+                .await
         });
         checked.await
     }
@@ -375,7 +384,7 @@ impl LockStore for ClusterStore {
                 }
                 Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
                 // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
-                // no node knows whether it is connected. A released lock that is kept is handed on.
+                // no node knows whether it is connected. A released and kept lock is handed off.
                 Command::Revoke(revoke) => {
                     let delete = false;
                     let revoke = Revoke { delete, ..revoke };

@@ -81,7 +81,7 @@ impl Nodes {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
         let Some(open) = &mut *open else {
-            return Err(closed());
+            return Err(closed_error());
         };
         if let Some(known) = open.get_mut(address) {
             known.last_used = now;
@@ -199,7 +199,7 @@ fn server(Address { host, port }: &Address) -> ServerLocation {
     ServerLocation::Direct(ConnectionAddr::Tcp(host.to_string(), *port))
 }
 
-fn closed() -> StoreError {
+fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connections were closed").unsent()
 }
 

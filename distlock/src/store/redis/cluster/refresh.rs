@@ -108,7 +108,7 @@ pub(super) async fn discover(
     while let Some(response) = responses.next().await {
         match response {
             Ok(found) => return Ok(found),
-            // An error that cannot pass by itself explains more.
+            // A permanent error explains more.
             Err(error) if last_error.outage.is_transient() => last_error = error,
             Err(_) => {}
         }
@@ -159,18 +159,18 @@ pub(in crate::store::redis) async fn query_slots(
     let response = connection.send(cmd).await.map_err(|error| {
         let error = errors::classify(&error);
         if error.code == Code::NoCluster {
-            let detail = "it is not a node of a cluster (its `cluster-enabled` is no); write redis:// for a single \
+            let detail = "the server is not a node of a cluster (its `cluster-enabled` is no); write redis:// for a single \
                 server";
             StoreError::new(Outage::Misconfigured, detail)
         } else if error.outage == Outage::Denied {
-            errors::with_missing_right(error, "CLUSTER SLOTS")
+            errors::with_missing_permission(error, "CLUSTER SLOTS")
         } else {
             error
         }
     })?;
     let map = SlotMap::parse(response, address)?;
     if map.primaries().is_empty() {
-        let detail = "it knows no node that has slots; create the cluster";
+        let detail = "the server knows no node that has slots; create the cluster";
         return Err(StoreError::new(Outage::NotReady, detail));
     }
     Ok(map)

@@ -18,8 +18,8 @@ use crate::store::redis::wire::slots::Slot;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
-/// Number of redirects that are followed without a pause.
-const MAX_HOPS: u32 = 3;
+/// Upper limit of redirects that are followed without a pause.
+const MAX_IMMEDIATE_REDIRECTS: u32 = 3;
 
 /// Initial pause before a slot in migration is retried.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ pub(super) struct Route<'a> {
     /// Set if the command is sent over the connection for renewals.
     renews: bool,
     /// Set if the command follows a migrating slot to its target. A command that changes a queue
-    /// must not: no client can be subscribed there yet, so all waiters would be taken for dead.
+    /// must not: no client can be subscribed there yet, so all waiters would be treated as dead.
     pub(super) follows_ask_redirect: bool,
     /// Timeout of one attempt.
     timeout: Duration,
@@ -42,14 +42,14 @@ pub(super) struct Route<'a> {
     /// Set if the route waits for a node that is lost.
     pub(super) waits_for_node: bool,
     /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
-    /// A command that hands a lock on takes all waiters without a subscription for dead.
+    /// A command that hands off a lock treats all waiters without a subscription as dead.
     pub(super) awaits_resubscribe: bool,
     /// Until this instant, time to open a node for the first time does not count. Time for a lost
     /// node or a migrating slot counts, because it may be long.
     pub(super) open_deadline: BootInstant,
     /// The node that the last ASK redirect named, for one attempt.
-    detour: Option<Address>,
-    hops: u32,
+    ask_target: Option<Address>,
+    redirects: u32,
     backoff: Backoff,
     last_error: Option<StoreError>,
 }
@@ -60,11 +60,11 @@ pub(super) fn slot(key: &LockKey) -> Slot {
 
 /// One attempt of a route at one node.
 #[derive(Debug)]
-pub(super) struct Hop {
+pub(super) struct Attempt {
     pub(super) node: Arc<Node>,
     address: Address,
     /// A command to send immediately before.
-    pub(super) before: Option<Cmd>,
+    pub(super) preceding: Option<Cmd>,
     /// Timeout of this attempt.
     pub(super) timeout: Duration,
 }
@@ -83,8 +83,8 @@ impl<'a> Route<'a> {
             waits_for_node: true,
             awaits_resubscribe: false,
             open_deadline: deadline,
-            detour: None,
-            hops: 0,
+            ask_target: None,
+            redirects: 0,
             backoff: BACKOFF,
             last_error: None,
         }
@@ -96,26 +96,31 @@ impl<'a> Route<'a> {
         script: &S,
     ) -> Result<S::Reply, StoreError> {
         self.renews = S::RENEWS;
-        self.run(|hop| async move { hop.node.run(hop.before.clone(), script, hop.timeout).await })
-            .await
+        self.run(|attempt| async move {
+            attempt
+                .node
+                .run(attempt.preceding.clone(), script, attempt.timeout)
+                .await
+        })
+        .await
     }
 
     /// Runs a command on the node that has the slot, and follows redirects.
     pub(super) async fn run<T, F: Future<Output = Result<T, StoreError>>>(
         mut self,
-        command: impl Fn(Arc<Hop>) -> F,
+        command: impl Fn(Arc<Attempt>) -> F,
     ) -> Result<T, StoreError> {
         loop {
-            let hop = Arc::new(self.next().await?);
-            match command(hop.clone()).await {
+            let attempt = Arc::new(self.next().await?);
+            match command(attempt.clone()).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) => self.handle_error(&hop, error).await?,
+                Err(error) => self.handle_error(&attempt, error).await?,
             }
         }
     }
 
     /// Waits until the next node can be used, and returns the attempt to make there.
-    pub(super) async fn next(&mut self) -> Result<Hop, StoreError> {
+    pub(super) async fn next(&mut self) -> Result<Attempt, StoreError> {
         let topology = &self.nodes.topology;
         loop {
             if let Some(error) = topology.discovery_error() {
@@ -132,9 +137,9 @@ impl<'a> Route<'a> {
             }
             let mut changed = pin!(topology.changed.notified());
             changed.as_mut().enable();
-            let detour = self.detour.take();
-            let is_detour = detour.is_some();
-            let Some(address) = detour.or_else(|| topology.primary_of(self.slot)) else {
+            let ask_target = self.ask_target.take();
+            let is_asking = ask_target.is_some();
+            let Some(address) = ask_target.or_else(|| topology.primary_of(self.slot)) else {
                 let detail = "no known node serves the key's slot";
                 self.last_error = Some(StoreError::new(Outage::NotReady, detail));
                 topology.request_refresh();
@@ -156,9 +161,9 @@ impl<'a> Route<'a> {
                 &node.commands
             };
             let Err(down) = connection.session() else {
-                let before = is_detour.then(|| redis::cmd("ASKING"));
-                return Ok(Hop {
-                    before,
+                let preceding = is_asking.then(|| redis::cmd("ASKING"));
+                return Ok(Attempt {
+                    preceding,
                     node,
                     address,
                     timeout: self.timeout.min(remaining),
@@ -197,24 +202,24 @@ impl<'a> Route<'a> {
     /// Handles an error from a node. Returns an error, unless the route continues.
     pub(super) async fn handle_error(
         &mut self,
-        hop: &Hop,
+        attempt: &Attempt,
         error: StoreError,
     ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
-        let redirect = Redirect::from_error(&error, &hop.address);
-        let error = error.at(hop.node.address());
+        let redirect = Redirect::from_error(&error, &attempt.address);
+        let error = error.at(attempt.node.address());
         match redirect {
             Some(Redirect::Moved(slot, to)) => {
                 topology.assign_slot(slot, &to);
-                self.hops += 1;
+                self.redirects += 1;
             }
             Some(Redirect::Ask(to)) if self.follows_ask_redirect => {
-                self.detour = Some(to);
-                self.hops += 1;
+                self.ask_target = Some(to);
+                self.redirects += 1;
             }
             Some(_) => {
                 topology.request_refresh();
-                self.hops = MAX_HOPS + 1;
+                self.redirects = MAX_IMMEDIATE_REDIRECTS + 1;
             }
             None if error.unsent => {}
             None => {
@@ -225,9 +230,9 @@ impl<'a> Route<'a> {
             }
         }
         self.last_error = Some(error);
-        if self.hops > MAX_HOPS {
+        if self.redirects > MAX_IMMEDIATE_REDIRECTS {
             tokio::time::sleep(self.backoff.next_delay().min(self.remaining())).await;
-            self.hops = 0;
+            self.redirects = 0;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
-/// Time for which a slot counts as waited in after the wait has ended.
+/// Time for which a slot counts as having waiters after the wait has ended.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Time after which most waiters in a moved slot are subscribed again.
@@ -27,7 +27,7 @@ pub(crate) struct Topology {
     /// Why there is no map yet.
     discovery_error: Mutex<Option<StoreError>>,
     /// The slots in which owners of this client may wait, each until an instant.
-    waited_slots: Mutex<HashMap<Slot, BootInstant>>,
+    slots_with_waiters: Mutex<HashMap<Slot, BootInstant>>,
     /// Requests a refresh of the map.
     pub(crate) refresh_requested: Notify,
     /// Set when a slot with waiters has moved, until the manager is notified.
@@ -48,7 +48,7 @@ impl Topology {
                 Outage::Unreachable,
                 "the slots of the cluster are not known yet",
             ))),
-            waited_slots: Mutex::default(),
+            slots_with_waiters: Mutex::default(),
             refresh_requested: Notify::new(),
             moved: AtomicBool::new(false),
             moved_at: Mutex::default(),
@@ -74,14 +74,14 @@ impl Topology {
     /// Replaces the map with one that a node returned.
     pub(crate) fn replace_map(&self, map: SlotMap) {
         let map = Arc::new(map);
-        let before = std::mem::replace(&mut *lock(&self.map), map.clone());
+        let previous = std::mem::replace(&mut *lock(&self.map), map.clone());
         *lock(&self.discovery_error) = None;
-        self.record_moves(before.moved_slots(&map));
+        self.record_moves(previous.moved_slots(&map));
         self.changed.notify_waiters();
-        let slots = self.waited_slots();
+        let slots = self.slots_with_waiters();
         if slots
             .iter()
-            .any(|slot| before.primary_of(*slot) != map.primary_of(*slot))
+            .any(|slot| previous.primary_of(*slot) != map.primary_of(*slot))
         {
             self.moved.store(true, Ordering::Release);
         }
@@ -89,8 +89,8 @@ impl Topology {
 
     /// Records why no node returned a map, unless one is known.
     pub(crate) fn record_discovery_error(&self, error: &StoreError) {
-        if let Some(before) = &mut *lock(&self.discovery_error) {
-            *before = error.clone();
+        if let Some(known) = &mut *lock(&self.discovery_error) {
+            *known = error.clone();
         }
     }
 
@@ -144,28 +144,28 @@ impl Topology {
     /// Records that an owner is about to wait in a slot for `wait`.
     pub(crate) fn record_wait(&self, slot: Slot, wait: Duration) {
         let deadline = self.clock.now() + wait + LINGER;
-        let mut waited = lock(&self.waited_slots);
+        let mut waited = lock(&self.slots_with_waiters);
         let known = waited.entry(slot).or_insert(deadline);
         *known = deadline.max(*known);
     }
 
     pub(crate) fn has_waiters(&self, slot: Slot) -> bool {
         let now = self.clock.now();
-        lock(&self.waited_slots)
+        lock(&self.slots_with_waiters)
             .get(&slot)
             .is_some_and(|deadline| now < *deadline)
     }
 
     /// Returns the slots of a node in which owners of this client may wait.
-    pub(crate) fn waited_slots_of(&self, node: &Address) -> Vec<Slot> {
-        let (map, mut slots) = (self.map(), self.waited_slots());
+    pub(crate) fn slots_with_waiters_of(&self, node: &Address) -> Vec<Slot> {
+        let (map, mut slots) = (self.map(), self.slots_with_waiters());
         slots.retain(|slot| map.primary_of(*slot) == Some(node));
         slots
     }
 
-    fn waited_slots(&self) -> Vec<Slot> {
+    fn slots_with_waiters(&self) -> Vec<Slot> {
         let now = self.clock.now();
-        let mut waited = lock(&self.waited_slots);
+        let mut waited = lock(&self.slots_with_waiters);
         waited.retain(|_, deadline| now < *deadline);
         waited.keys().copied().collect()
     }

@@ -8,8 +8,8 @@ use redis::Value;
 
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
+use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::group::{Group, Push};
-use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -54,11 +54,11 @@ pub(crate) struct Shared {
     pub(crate) events: EventSink,
     pub(crate) runtime_connection_after: u32,
     pub(crate) group: Group,
-    pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) registry: Arc<ConnectionRegistry>,
     pub(crate) address: String,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
-    /// Set once a connection has subscribed in this client's name.
+    /// Set once a connection has subscribed with this client's id.
     has_subscribed: AtomicBool,
 }
 
@@ -94,21 +94,21 @@ impl Shared {
         id.clone()
     }
 
-    /// Renames the client, unless something in the store has the old name.
-    pub(crate) fn rename_if_idle(&self) {
+    /// Gives the client another id, unless something in the store has the old one.
+    pub(crate) fn regenerate_id_if_idle(&self) {
         if (self.is_idle)() {
             let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
-            *id = id.renamed(&*self.random);
+            *id = id.regenerate(&*self.random);
         }
     }
 
-    /// Records a subscription. From now on, [`Self::start_polling`] does not rename the client.
+    /// Records a subscription. From now on, [`Self::start_polling`] keeps the client's id.
     pub(crate) fn mark_subscribed(&self) {
         self.has_subscribed.store(true, Ordering::Release);
     }
 
-    /// Gives the client the name of a polling client, unless one of its connections has ever
-    /// subscribed. Returns true if the client has such a name.
+    /// Gives the client the id of a polling client, unless one of its connections has ever
+    /// subscribed. Returns true if the client has such an id.
     pub(crate) fn start_polling(&self) -> bool {
         let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
         if !self.has_subscribed.load(Ordering::Acquire) {

@@ -59,19 +59,19 @@ impl ClockWatch {
             max: server - micros(sent.0 / 1_000),
             at: now,
         };
-        let before = lock(&self.bounds).replace(bounds);
+        let previous = lock(&self.bounds).replace(bounds);
         Some(ClockReading {
             offset: server - (micros(wall) - round_trip / 2),
-            jump: before.and_then(|before| bounds.jump_since(before)),
+            jump: previous.and_then(|previous| bounds.jump_since(previous)),
         })
     }
 }
 
 impl OffsetBounds {
-    fn jump_since(self, before: OffsetBounds) -> Option<i64> {
-        let drift = micros(self.at.since(before.at).as_micros() as u64 / 1_000);
+    fn jump_since(self, previous: OffsetBounds) -> Option<i64> {
+        let drift = micros(self.at.since(previous.at).as_micros() as u64 / 1_000);
         let allowed = JUMP_TOLERANCE + drift;
-        let (forward, backward) = (self.min - before.max, before.min - self.max);
+        let (forward, backward) = (self.min - previous.max, previous.min - self.max);
         if forward > allowed {
             Some(forward)
         } else if backward > allowed {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reply_is_not_taken_for_a_clock_jump() {
+    fn an_offset_that_a_slow_reply_explains_is_not_a_jump() {
         let watch = ClockWatch::default();
         check(&watch, 1_000, 1_010, 1_005);
         // The server paused for five seconds, before or after it applied the command.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::server_registry::ServerRegistry;
+use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::slots::Slot;
@@ -17,7 +17,7 @@ pub(crate) enum Group {
     Cluster(Arc<dyn ClusterNode>),
     Quorum {
         /// Shared by the connections to all of its servers.
-        registry: Arc<ServerRegistry>,
+        registry: Arc<ConnectionRegistry>,
         /// Receives the messages on the client's channel. It must not block.
         sink: PushSink,
     },
@@ -50,7 +50,7 @@ pub(crate) trait ClusterNode: Send + Sync {
     fn owns(&self, slot: Slot) -> bool;
 
     /// Records that the node has ended a subscription, because the slot is no longer its own.
-    fn mark_migrated(&self, slot: Slot);
+    fn mark_moved(&self, slot: Slot);
 }
 
 /// A message on a client's channel.

@@ -13,12 +13,12 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::client::Shared;
+use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::group::{ClusterNode, Group};
 use crate::store::redis::conn::loaded_scripts::LoadedScripts;
-use crate::store::redis::conn::server_registry::ReachedServer;
-use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session, SessionEnd};
+use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session, SessionEnd};
 use crate::store::redis::transport::login;
-use crate::store::redis::transport::role;
+use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::{
     Connection, ConnectionEvent, ConnectionEventHandler, Transport,
 };
@@ -36,7 +36,7 @@ const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum Purpose {
     /// Commands of callers, and pushed grants.
     Commands,
     Renewals,
@@ -46,22 +46,22 @@ pub(crate) enum Role {
     Acks,
 }
 
-/// The settings with which connections for one role are opened.
+/// The settings with which connections for one purpose are opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) role: Role,
+    pub(crate) purpose: Purpose,
     credentials: Option<Credentials>,
     /// The source of the credentials, if they do not come from the URL.
     source: Option<CredentialSource>,
-    /// The epoch of the newest connection. Only its pushes count.
-    newest_epoch: Arc<AtomicU64>,
+    /// The generation of the newest connection. Only its pushes count.
+    newest_generation: Arc<AtomicU64>,
 }
 
 impl Dialer {
     pub(crate) fn new(
-        role: Role,
+        purpose: Purpose,
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
         credentials: Option<Credentials>,
@@ -70,24 +70,24 @@ impl Dialer {
         Dialer {
             transport,
             shared,
-            role,
+            purpose,
             credentials,
             source,
-            newest_epoch: Arc::default(),
+            newest_generation: Arc::default(),
         }
     }
 
     /// Returns a dialer for other connections of the same kind.
-    pub(crate) fn with_new_epoch(&self) -> Self {
+    pub(crate) fn with_new_generation(&self) -> Self {
         Dialer {
-            newest_epoch: Arc::default(),
+            newest_generation: Arc::default(),
             ..self.clone()
         }
     }
 
     /// Opens a connection. The first command on a command connection kills the old one, so that
-    /// commands in flight there are never applied (see `predecessor_lives`). Then the connection
-    /// subscribes. Acquire commands come after that.
+    /// commands in flight there are never applied (see `predecessor_may_be_alive`). Then the
+    /// connection subscribes. Acquire commands come after that.
     pub(crate) fn dial<'a>(
         &'a self,
         predecessor: Option<&'a Predecessor>,
@@ -97,22 +97,22 @@ impl Dialer {
 
     async fn connect(&self, predecessor: Option<&Predecessor>) -> Result<Session, StoreError> {
         // Pushes from an older connection are discarded.
-        let epoch = self.newest_epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        let generation = self.newest_generation.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(SessionEnd::default());
         let subscribed: Arc<Mutex<HashSet<Slot>>> = Arc::default();
-        let on_event = self.event_handler(epoch, end.clone(), subscribed.clone());
+        let on_event = self.event_handler(generation, end.clone(), subscribed.clone());
         let connection = self.transport.open(on_event).await?;
         let shared = &*self.shared;
         // In a cluster, a node is tested in a slot of its own, if it has one yet.
         let slot = shared.group.cluster().and_then(ClusterNode::probe_slot);
         self.check_protocol(&*connection)?;
-        let (mut client_addr, mut predecessor_lives) = (None, false);
-        if self.role == Role::Commands {
-            (client_addr, predecessor_lives) =
+        let (mut server_side_id, mut predecessor_may_be_alive) = (None, false);
+        if self.purpose == Purpose::Commands {
+            (server_side_id, predecessor_may_be_alive) =
                 self.take_over(&*connection, predecessor, slot).await?;
         }
-        if self.role == Role::Runtime {
-            client_addr = fetch_client_addr(&*connection).await?;
+        if self.purpose == Purpose::Runtime {
+            server_side_id = fetch_server_side_id(&*connection).await?;
         }
         // A proxy routes a script by its keys, and SCRIPT LOAD has none. Each script is sent by its
         // source when the server does not know it.
@@ -122,16 +122,16 @@ impl Dialer {
             Vec::new()
         };
         let run_id = self.probe(&*connection, &load_commands, slot).await?;
-        if connection.has_pushes() && self.role != Role::Runtime {
-            let reached = ReachedServer {
+        if connection.has_pushes() && self.purpose != Purpose::Runtime {
+            let registered = RegisteredConnection {
                 address: shared.address.clone(),
                 run_id: run_id.clone(),
-                is_for_commands: self.role == Role::Commands,
+                is_for_commands: self.purpose == Purpose::Commands,
                 end: Arc::downgrade(&end),
             };
             if shared
                 .registry
-                .register(reached, shared.group.is_quorum())?
+                .register(registered, shared.group.is_quorum())?
             {
                 // If the address leads to several servers, they would end each other's connections
                 // without a pause.
@@ -140,11 +140,11 @@ impl Dialer {
         }
         Ok(Session {
             connection,
-            epoch,
+            generation,
             client: shared.id(),
             run_id,
-            client_addr,
-            predecessor_lives,
+            server_side_id,
+            predecessor_may_be_alive,
             end,
             scripts: LoadedScripts::new(load_commands),
             subscribed,
@@ -154,13 +154,13 @@ impl Dialer {
     /// Returns the commands that load the scripts that the connection uses.
     fn load_commands(&self) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
-        let used: &[ScriptId] = match self.role {
-            Role::Renewals => &[Renew],
-            Role::Acks => &[Confirm, Renew],
-            Role::Commands | Role::Runtime if all.are_for_quorum() => {
+        let used: &[ScriptId] = match self.purpose {
+            Purpose::Renewals => &[Renew],
+            Purpose::Acks => &[Confirm, Renew],
+            Purpose::Commands | Purpose::Runtime if all.are_for_quorum() => {
                 &[Acquire, Yield, Confirm, Repair, Release, Inspect]
             }
-            Role::Commands | Role::Runtime => {
+            Purpose::Commands | Purpose::Runtime => {
                 &[Acquire, Confirm, Renew, Release, CheckQueue, Inspect]
             }
         };
@@ -200,49 +200,49 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "it does not speak RESP3, which a cluster needs; write redis:// if it is a proxy before a cluster"
+                "the server does not support RESP3, which a cluster needs; write redis:// if it is a proxy before a cluster"
             }
             Group::Quorum { .. } => {
-                "it does not speak RESP3, which a quorum needs; connect to the servers without a proxy"
+                "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"
             }
-            Group::Single if self.role == Role::Commands && !shared.start_polling() => {
-                "it no longer sends pushes, as it did when this client connected; connect a new manager if there is a \
-                 proxy now"
+            Group::Single if self.purpose == Purpose::Commands && !shared.start_polling() => {
+                "the server no longer sends pushes, as it did when this client connected; connect a new manager if \
+                 there is a proxy now"
             }
             Group::Single => return Ok(()),
         };
         Err(StoreError::new(Outage::Misconfigured, detail))
     }
 
-    /// Kills the old command connection, and subscribes. Returns the server's name of the new
+    /// Kills the old command connection, and subscribes. Returns the server's id of the new
     /// connection, and whether the old one may still be alive.
     async fn take_over(
         &self,
         connection: &dyn Connection,
         predecessor: Option<&Predecessor>,
         slot: Option<Slot>,
-    ) -> Result<(Option<ClientAddr>, bool), StoreError> {
+    ) -> Result<(Option<ServerSideId>, bool), StoreError> {
         let shared = &*self.shared;
         if !connection.has_pushes() {
             if predecessor.is_some() {
-                shared.rename_if_idle();
+                shared.regenerate_id_if_idle();
             }
             return Ok((None, predecessor.is_some()));
         }
         if predecessor.is_none() {
             check_password(connection, self.default_user_credentials().await?).await?;
         }
-        let predecessor_lives = !kill(connection, predecessor).await?;
-        let client_addr = fetch_client_addr(connection).await?;
+        let predecessor_may_be_alive = !kill(connection, predecessor).await?;
+        let server_side_id = fetch_server_side_id(connection).await?;
         if predecessor.is_some() {
-            shared.rename_if_idle();
+            shared.regenerate_id_if_idle();
         }
         match shared.group.cluster() {
             None => subscribe(connection, shared).await?,
             Some(node) => subscribe_in_slots(connection, shared, node, slot).await?,
         }
         shared.mark_subscribed();
-        Ok((client_addr, predecessor_lives))
+        Ok((server_side_id, predecessor_may_be_alive))
     }
 
     /// Runs a script that may write but does not, and loads the other scripts. A replica is then
@@ -288,7 +288,7 @@ impl Dialer {
         let info = requests_info.then(|| replies.pop()).flatten();
         let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
         let info: Option<String> = info.map_or(Ok(None), optional)?;
-        // A user without the right to INFO gets an error later instead of these checks.
+        // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
         // A node that is used as a single server executes only commands for its own slots, which
         // may move away. Valkey has its own name for this field.
@@ -300,7 +300,7 @@ impl Dialer {
         if shared.group.is_quorum() && reported("role") == Some("slave") {
             return Err(StoreError::new(
                 Outage::Misconfigured,
-                "it is a replica, which has no vote of its own in a quorum; name independent servers",
+                "the server is a replica, which has no vote of its own in a quorum; name independent servers",
             ));
         }
         for reply in replies.into_iter().take(probes) {
@@ -328,7 +328,7 @@ impl Dialer {
         error: &RedisError,
         key: Option<String>,
     ) -> StoreError {
-        if let Err(error) = role::check_not_sentinel(connection).await {
+        if let Err(error) = replication_role::check_not_sentinel(connection).await {
             return error;
         }
         let error = errors::classify(error);
@@ -338,17 +338,17 @@ impl Dialer {
             return error;
         }
         let key = key.unwrap_or_default();
-        errors::with_missing_right(error, &format!("EVAL and EVALSHA on keys like `{key}`"))
+        errors::with_missing_permission(error, &format!("EVAL and EVALSHA on keys like `{key}`"))
     }
 
     fn event_handler(
         &self,
-        epoch: u64,
+        generation: u64,
         end: Arc<SessionEnd>,
         subscribed: Arc<Mutex<HashSet<Slot>>>,
     ) -> ConnectionEventHandler {
-        let (newest_epoch, shared) = (self.newest_epoch.clone(), self.shared.clone());
-        let is_for_commands = self.role == Role::Commands;
+        let (newest_generation, shared) = (self.newest_generation.clone(), self.shared.clone());
+        let is_for_commands = self.purpose == Purpose::Commands;
         Arc::new(move |event| match event {
             ConnectionEvent::End(error) => {
                 let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
@@ -360,7 +360,7 @@ impl Dialer {
                     Some(node) => slot_of_push(&message).is_some_and(|slot| node.owns(slot)),
                 };
                 if is_for_commands
-                    && newest_epoch.load(Ordering::Acquire) == epoch
+                    && newest_generation.load(Ordering::Acquire) == generation
                     && is_from_slot_owner()
                 {
                     shared.handle_push(&message);
@@ -375,7 +375,7 @@ impl Dialer {
                 if let Some(slot) = slot_of_push(&push) {
                     lock(&subscribed).remove(&slot);
                     if let Some(node) = shared.group.cluster() {
-                        node.mark_migrated(slot);
+                        node.mark_moved(slot);
                     }
                 }
             }
@@ -388,7 +388,7 @@ impl Dialer {
 fn check_writable(error: StoreError) -> Result<(), StoreError> {
     match error.outage {
         Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
-        _ => Err(errors::with_missing_right(error, "DEL")),
+        _ => Err(errors::with_missing_permission(error, "DEL")),
     }
 }
 
@@ -407,18 +407,20 @@ pub(crate) async fn kill(
         .arg("ID")
         .arg(&predecessor.id)
         .arg("ADDR")
-        .arg(&predecessor.address);
+        .arg(&predecessor.addr);
     Ok(optional(connection.send(kill).await)?.is_some())
 }
 
-async fn fetch_client_addr(connection: &dyn Connection) -> Result<Option<ClientAddr>, StoreError> {
+async fn fetch_server_side_id(
+    connection: &dyn Connection,
+) -> Result<Option<ServerSideId>, StoreError> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
     let info = optional(text(connection, info).await)?;
-    Ok(info.and_then(|info| ClientAddr::parse(&info)))
+    Ok(info.and_then(|info| ServerSideId::parse(&info)))
 }
 
-/// Returns the reply to a command that is not essential: `None` if the user has no right to it, or
+/// Returns the reply to a command that is not essential: `None` if the user may not run it, or
 /// if the server does not know it because it was renamed.
 fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
     reply.map(Some).or_else(|error| {
@@ -459,7 +461,7 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), S
     let channel = shared.names.channel(&shared.id());
     let subscribed = connection.subscribe(&channel).await;
     subscribed.map_err(|error| {
-        errors::with_missing_right(errors::classify(&error), "SUBSCRIBE on its channel")
+        errors::with_missing_permission(errors::classify(&error), "SUBSCRIBE on its channel")
     })
 }
 
@@ -494,7 +496,7 @@ async fn subscribe_in_slots(
             "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey",
         )
     } else {
-        errors::with_missing_right(error, "SSUBSCRIBE on its channels")
+        errors::with_missing_permission(error, "SSUBSCRIBE on its channels")
     })
 }
 

@@ -105,8 +105,8 @@ impl Health {
             return;
         }
         let mut reports = lock(&self.reports);
-        let before = self.causes.fetch_and(!causes, Ordering::Relaxed);
-        if before & !causes == 0
+        let previous = self.causes.fetch_and(!causes, Ordering::Relaxed);
+        if previous & !causes == 0
             && let Some(since) = reports.unavailable_since.take()
         {
             self.publish(Event::StoreAvailable {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::handshake::{Dialer, Role};
+use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
 use crate::store::redis::transport::with_timeout;
@@ -82,10 +82,10 @@ impl Inner {
         if !is_silent {
             self.is_opening.store(false, Ordering::Release);
         }
-        let before = std::mem::replace(&mut *lock(&self.state), state);
+        let previous = std::mem::replace(&mut *lock(&self.state), state);
         self.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
-        drop(before);
+        drop(previous);
     }
 
     /// Waits until a liveness check is requested, and returns its PING timeout.
@@ -123,11 +123,11 @@ impl ReconnectingConnection {
             changed: Notify::new(),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
-            min_ping_timeout: match dialer.role {
-                Role::Renewals => MIN_PING_TIMEOUT,
+            min_ping_timeout: match dialer.purpose {
+                Purpose::Renewals => MIN_PING_TIMEOUT,
                 // Replacing the command connection loses the place in every queue. On the
                 // connection for acks, a PING can be queued behind a WAIT.
-                Role::Commands | Role::Runtime | Role::Acks => MAX_PING_TIMEOUT,
+                Purpose::Commands | Purpose::Runtime | Purpose::Acks => MAX_PING_TIMEOUT,
             },
             close: Notify::new(),
         });
@@ -199,7 +199,7 @@ impl ReconnectingConnection {
     /// Waits until `session` is no longer the current session, and returns why.
     pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
         wait_until(&self.inner.changed, || match self.session() {
-            Ok(current) if current.epoch == session.epoch => None,
+            Ok(current) if current.generation == session.generation => None,
             Ok(_) => Some(StoreError::new(
                 Outage::Unreachable,
                 "the connection was replaced",
@@ -210,7 +210,7 @@ impl ReconnectingConnection {
     }
 
     /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
-    /// is replaced if a PING goes unanswered for as long again, clamped to the limits of its role.
+    /// is replaced if a PING goes unanswered for as long again, within the limits of its purpose.
     pub(crate) fn check_liveness(&self, unanswered: Duration) {
         let ping_timeout = unanswered
             .max(self.inner.min_ping_timeout)
@@ -259,7 +259,7 @@ impl Supervisor {
                 None => self.open(predecessor.as_ref(), down_since).await,
             };
             let error = monitor(&session, &self.inner).await;
-            predecessor = Some(Predecessor(session.client_addr.clone()));
+            predecessor = Some(Predecessor(session.server_side_id.clone()));
             drop(session);
             self.inner.set_state(State::Down(error));
             down_since = Some(self.health.connection_down(self.connection_kind()));
@@ -302,18 +302,17 @@ impl Supervisor {
     }
 
     fn connection_kind(&self) -> event::Connection {
-        match self.dialer.role {
-            Role::Commands | Role::Runtime => event::Connection::Commands,
-            Role::Renewals => event::Connection::Renewals,
-            Role::Acks => event::Connection::Acks,
+        match self.dialer.purpose {
+            Purpose::Commands | Purpose::Runtime => event::Connection::Commands,
+            Purpose::Renewals => event::Connection::Renewals,
+            Purpose::Acks => event::Connection::Acks,
         }
     }
 }
 
 /// Opens the first connection. Each attempt takes at most `timeout`, a part of the caller's
 /// timeout, because another server may have replaced one that does not reply. Returns an error at
-/// once if it cannot pass by itself. `last_error` is set to the last other error, for the caller's
-/// timeout.
+/// once if it is permanent. `last_error` is set to the last other error, for the caller's timeout.
 pub(crate) async fn open_first(
     dialer: &Dialer,
     timeout: Duration,

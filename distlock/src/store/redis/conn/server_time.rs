@@ -7,29 +7,29 @@ use std::time::Duration;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
-/// Bounds of the server's clock. `upper` is a local time, and a server time that is not before it.
+/// Bounds of the server's clock. In `upper`, the local time was read before the server time.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
-    upper: Mutex<Option<Pair>>,
-    /// A server time, and a local time that is not before it: the closest pair so far.
-    lower: Mutex<Option<Pair>>,
+    upper: Mutex<Option<Sample>>,
+    /// The closest sample so far whose local time was read after its server time.
+    lower: Mutex<Option<Sample>>,
 }
 
 /// A local time, and a server time (µs).
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct Sample {
     local: BootInstant,
     server: u64,
 }
 
-/// Maximum age of a pair that is used to date a grant.
-const MAX_PAIR_AGE: Duration = Duration::from_secs(1);
+/// Maximum age of a sample that is used to date a grant.
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
 
 impl ServerTime {
     pub(crate) fn update_upper(&self, sent: BootInstant, server_micros: u64) {
-        let mut pair = lock(&self.upper);
-        if pair.is_none_or(|known| sent >= known.local) {
-            *pair = Some(Pair {
+        let mut sample = lock(&self.upper);
+        if sample.is_none_or(|known| sent >= known.local) {
+            *sample = Some(Sample {
                 local: sent,
                 server: server_micros,
             });
@@ -39,8 +39,8 @@ impl ServerTime {
     /// Returns the server's current time or a later one, unless its clock has moved.
     pub(crate) fn upper_bound(&self, now: BootInstant) -> u64 {
         match *lock(&self.upper) {
-            Some(Pair { local, server }) => server.saturating_add(as_micros(now.since(local))),
-            // Without a pair, no command is too late.
+            Some(Sample { local, server }) => server.saturating_add(as_micros(now.since(local))),
+            // Without a sample, no command is too late.
             None => 1 << 52,
         }
     }
@@ -53,7 +53,7 @@ impl ServerTime {
         // After the clock stepped back, the known bound is too late.
         let latest = server_micros.saturating_add(as_micros(now.since(sent)));
         if known.is_none_or(|known| known < server_micros || known > latest) {
-            *lower = Some(Pair {
+            *lower = Some(Sample {
                 local: now,
                 server: server_micros,
             });
@@ -67,9 +67,9 @@ impl ServerTime {
     }
 
     /// Returns the server time after which a command with this timeout is too late. The margin
-    /// grows with the age of the pair, because the clocks may have drifted apart.
+    /// grows with the age of the sample, because the clocks may have drifted apart.
     pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
-        let age = (*lock(&self.upper)).map_or(Duration::ZERO, |pair| now.since(pair.local));
+        let age = (*lock(&self.upper)).map_or(Duration::ZERO, |sample| now.since(sample.local));
         self.upper_bound(now) + as_micros(timeout + age / 1_000)
     }
 
@@ -80,8 +80,8 @@ impl ServerTime {
         granted: u64,
         received: BootInstant,
     ) -> Option<BootInstant> {
-        let Pair { local, server } = (*lock(&self.upper))?;
-        if received.since(local) > MAX_PAIR_AGE {
+        let Sample { local, server } = (*lock(&self.upper))?;
+        if received.since(local) > MAX_SAMPLE_AGE {
             return None;
         }
         let bound = match granted.checked_sub(server) {
@@ -94,7 +94,7 @@ impl ServerTime {
 }
 
 /// Allows for clocks that run at different rates.
-fn lower_bound_at(known: Pair, now: BootInstant) -> u64 {
+fn lower_bound_at(known: Sample, now: BootInstant) -> u64 {
     let since = as_micros(now.since(known.local));
     known.server.saturating_add(since - since / 1_000)
 }
@@ -136,12 +136,12 @@ mod tests {
         assert_eq!(
             time.earliest_grant_time(5_200_000, at(2_001)),
             None,
-            "the pair is too old"
+            "the sample is too old"
         );
     }
 
     #[test]
-    fn the_lower_bound_comes_from_the_fastest_reply() {
+    fn lower_bound_uses_the_fastest_reply() {
         let time = ServerTime::default();
         assert_eq!(time.lower_bound(at(0)), None);
         time.update(at(1_000), 5_000_000, at(1_020));

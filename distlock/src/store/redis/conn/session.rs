@@ -16,15 +16,15 @@ use crate::util::mutex::lock;
 pub(crate) struct Session {
     pub(crate) connection: Arc<dyn Connection>,
     /// The number of this connection among those of its dialer.
-    pub(crate) epoch: u64,
-    /// The name under which this connection listens.
+    pub(crate) generation: u64,
+    /// The client id under which this connection listens.
     pub(crate) client: ClientId,
     /// The server's run id, if the server reports it.
     pub(crate) run_id: Option<String>,
-    /// The server's name for the connection, with which its successor kills it.
-    pub(crate) client_addr: Option<ClientAddr>,
+    /// The server's id of the connection, by which its successor kills it.
+    pub(crate) server_side_id: Option<ServerSideId>,
     /// Set if the previous connection could not be killed. Its commands may still be applied.
-    pub(crate) predecessor_lives: bool,
+    pub(crate) predecessor_may_be_alive: bool,
     pub(crate) end: Arc<SessionEnd>,
     pub(crate) scripts: LoadedScripts,
     /// In a cluster, the subscribed slots, updated by the server's pushes in their order. The push
@@ -38,31 +38,31 @@ impl Session {
     }
 }
 
-/// The server's name for a connection. It includes the address, because a restarted server counts
+/// The server's id of a connection. It includes the address, because a restarted server counts
 /// its ids from one again. The id alone could then be that of another connection.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientAddr {
+pub(crate) struct ServerSideId {
     pub(crate) id: String,
-    pub(crate) address: String,
+    pub(crate) addr: String,
 }
 
-impl ClientAddr {
+impl ServerSideId {
     /// Reads `id=7 addr=127.0.0.1:50000 laddr=... ...`.
     pub(crate) fn parse(info: &str) -> Option<Self> {
         let field = |name: &str| {
             info.split_whitespace()
                 .find_map(|field| field.strip_prefix(name))
         };
-        Some(ClientAddr {
+        Some(ServerSideId {
             id: field("id=")?.to_owned(),
-            address: field("addr=")?.to_owned(),
+            addr: field("addr=")?.to_owned(),
         })
     }
 }
 
-/// A lost connection, with its name if that is known.
+/// A lost connection, with its id if that is known.
 #[derive(Debug)]
-pub(crate) struct Predecessor(pub(crate) Option<ClientAddr>);
+pub(crate) struct Predecessor(pub(crate) Option<ServerSideId>);
 
 /// Why a session has ended, once it has.
 #[derive(Debug, Default)]

@@ -63,7 +63,7 @@ impl AckConnections {
         durability: Durability,
     ) -> Result<Arc<AckConnection>, StoreError> {
         let mut connections = lock(&self.connections);
-        let connections = connections.as_mut().ok_or_else(closed)?;
+        let connections = connections.as_mut().ok_or_else(closed_error)?;
         if let Some(acks) = connections
             .iter()
             .find(|acks| acks.durability == durability)
@@ -112,7 +112,7 @@ pub(crate) struct AckConnection {
 #[derive(Debug)]
 struct Write {
     /// A command sent before the write; its reply is discarded.
-    before: Option<Cmd>,
+    preceding: Option<Cmd>,
     command: Cmd,
     timeout: Duration,
     deadline: Instant,
@@ -139,7 +139,7 @@ struct BatchInFlight {
 
 impl AckConnection {
     fn open(connections: &AckConnections, durability: Durability) -> Self {
-        let dialer = connections.dialer.with_new_epoch();
+        let dialer = connections.dialer.with_new_generation();
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
         let connection = ReconnectingConnection::spawn(
             dialer,
@@ -170,28 +170,30 @@ impl AckConnection {
     /// sending, the write may have been applied.
     pub(crate) fn write(
         &self,
-        before: Option<Cmd>,
+        preceding: Option<Cmd>,
         command: Cmd,
         timeout: Duration,
     ) -> BoxFuture<'_, Result<WriteResult, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
-            let _place = self.connection.permit(timeout).await?;
+            let _permit = self.connection.permit(timeout).await?;
             // The first write opens the connection.
             let _ = time::timeout_at(deadline, self.connection.ready()).await;
             self.connection.session()?;
             let (reply_to, response) = oneshot::channel();
             let write = Write {
-                before,
+                preceding,
                 command,
                 timeout,
                 deadline,
                 reply_to,
             };
-            self.writes.send(write).map_err(|_| closed())?;
+            self.writes.send(write).map_err(|_| closed_error())?;
             match time::timeout_at(deadline, response).await {
-                Ok(response) => response.unwrap_or_else(|_| Err(closed().sent())),
-                Err(_) if self.is_acknowledging() => Err(too_few(self.durability, timeout)),
+                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().sent())),
+                Err(_) if self.is_acknowledging() => {
+                    Err(too_few_acks_error(self.durability, timeout))
+                }
                 Err(_) => Err(StoreError::timed_out(timeout)),
             }
         })
@@ -223,7 +225,10 @@ impl Writer {
             // The scripts are loaded now.
             let unknown = self.send(unknown).await;
             fail_all(unknown, || {
-                StoreError::new(Outage::Other, "the server forgets its scripts")
+                StoreError::new(
+                    Outage::Other,
+                    "the server lost its scripts again right after they were loaded; check for a client that runs SCRIPT FLUSH",
+                )
             });
         }
     }
@@ -242,10 +247,10 @@ impl Writer {
                 return Vec::new();
             }
         };
-        let loaded = session.scripts.reload_count();
+        let reloads_before = session.scripts.reload_count();
         let mut commands = Vec::with_capacity(batch.len() + 1);
         for write in &batch {
-            commands.extend(write.before.clone());
+            commands.extend(write.preceding.clone());
             commands.push(write.command.clone());
         }
         let remaining = last_deadline.saturating_duration_since(Instant::now());
@@ -262,7 +267,7 @@ impl Writer {
         let mut replies = replies.into_iter();
         let mut unknown = Vec::new();
         for write in batch {
-            let Some(reply) = replies.nth(usize::from(write.before.is_some())) else {
+            let Some(reply) = replies.nth(usize::from(write.preceding.is_some())) else {
                 break;
             };
             let response = match (reply, &wait) {
@@ -272,7 +277,7 @@ impl Writer {
                 }
                 (Err(error), _) => Err(errors::classify(&error)),
                 (Ok(response), Ok(true)) => Ok((sent, response)),
-                (Ok(_), Ok(false)) => Err(too_few(self.durability, write.timeout)),
+                (Ok(_), Ok(false)) => Err(too_few_acks_error(self.durability, write.timeout)),
                 (Ok(_), Err(error)) => Err(error.clone()),
             };
             let session = session.clone();
@@ -280,7 +285,7 @@ impl Writer {
             let _ = write.reply_to.send(Ok(WriteResult { session, response }));
         }
         if !unknown.is_empty() {
-            let loading = session.scripts.reload(&*session.connection, loaded);
+            let loading = session.scripts.reload(&*session.connection, reloads_before);
             // If loading fails, the next attempt fails as well.
             let _ = time::timeout_at(last_deadline, loading).await;
         }
@@ -328,7 +333,7 @@ impl Writer {
     }
 }
 
-fn closed() -> StoreError {
+fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connection was closed").unsent()
 }
 
@@ -339,7 +344,7 @@ fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> StoreError) {
     }
 }
 
-fn too_few(durability: Durability, timeout: Duration) -> StoreError {
+fn too_few_acks_error(durability: Durability, timeout: Duration) -> StoreError {
     let Durability { replicas, fsync } = durability;
     let detail = match (replicas, fsync) {
         (n, false) => {
@@ -361,7 +366,7 @@ fn too_few(durability: Durability, timeout: Duration) -> StoreError {
 
 /// Returns why the server rejected the `WAIT` or `WAITAOF`.
 fn explain_rejection(durability: Durability, error: StoreError) -> StoreError {
-    let (command, right, setting, since) = if durability.fsync {
+    let (command, permission, setting, since) = if durability.fsync {
         ("WAITAOF", "waitaof", "fsync", " (Redis 7.2, Valkey 8)")
     } else {
         ("WAIT", "wait", "min_replicas", "")
@@ -371,7 +376,7 @@ fn explain_rejection(durability: Durability, error: StoreError) -> StoreError {
         (Outage::Denied, _) => (
             Outage::Denied,
             format!(
-                "the user needs +{right} for `{setting}` ({server_text}); grant it with `ACL SETUSER`"
+                "the user needs +{permission} for `{setting}` ({server_text}); grant it with `ACL SETUSER`"
             ),
         ),
         (_, Code::UnknownCommand) => (

@@ -24,21 +24,21 @@ use crate::store::redis::wire::scripts::{self, ScriptRef};
 use crate::util::clock::BootInstant;
 
 impl Node {
-    /// Runs a script over its connection. `before` is sent in the same write.
+    /// Runs a script over its connection. `preceding` is sent in the same write.
     pub(crate) async fn run<S: ScriptCall + ?Sized>(
         &self,
-        before: Option<Cmd>,
+        preceding: Option<Cmd>,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
         let durability = script.durability();
         if !durability.is_none() {
             return self
-                .run_with_acks(before, script, durability, timeout)
+                .run_with_acks(preceding, script, durability, timeout)
                 .await;
         }
         let path = SendPath {
-            before,
+            preceding,
             ..SendPath::new(self.connection_for::<S>().session()?)
         };
         self.run_on(&path, script, timeout).await
@@ -60,12 +60,12 @@ impl Node {
             ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
         };
         let owner = script.owner().filter(|_| script.is_acquire());
-        let mut pending = owner.map(|owner| self.unanswered.track(owner, path.carrier()));
+        let mut unanswered_guard = owner.map(|owner| self.unanswered.track(owner, path.carrier()));
         let command = |by| {
-            let apply_by = match &pending {
-                Some(pending) => {
+            let apply_by = match &unanswered_guard {
+                Some(unanswered_guard) => {
                     let apply_by = shared.server_time.apply_by(shared.clock.now(), timeout);
-                    pending.mark_sent(apply_by);
+                    unanswered_guard.mark_sent(apply_by);
                     apply_by
                 }
                 None => 0,
@@ -79,30 +79,28 @@ impl Node {
             }
             _ => {
                 let connection = self.connection_for::<S>();
-                let before = path.before.as_slice();
-                self.call(connection, session, before, timeout, &command)
+                let preceding = path.preceding.as_slice();
+                self.call(connection, session, preceding, timeout, &command)
                     .await
             }
         };
         let id = shared.id();
         let scope = shared.scope(&id);
         let foreign = match &result {
-            Err(refusal) if refusal.code == Code::Foreign => {
-                script.foreign(&scope, &refusal.detail)
-            }
+            Err(error) if error.code == Code::KeyConflict => script.foreign(&scope, &error.detail),
             _ => None,
         };
         let is_answered = match &result {
             Ok(_) => true,
-            Err(refusal) => foreign.is_some() || errors::is_redirect(refusal),
+            Err(error) => foreign.is_some() || errors::is_redirect(error),
         };
-        if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
-            pending.mark_answered();
+        if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
+            unanswered_guard.mark_answered();
         }
         let (sent, response) = match (result, foreign) {
             (Ok(result), _) => result,
             (Err(_), Some(foreign)) => return Ok(foreign),
-            (Err(refusal), None) => return Err(refusal),
+            (Err(error), None) => return Err(error),
         };
         let Dated { at, reply } = script.decode(&scope, sent, response)?;
         if let Some(at) = at {
@@ -115,7 +113,7 @@ impl Node {
     /// Runs a script with a write that counts only once its requirement is met.
     fn run_with_acks<'a, S: ScriptCall + ?Sized>(
         &'a self,
-        before: Option<Cmd>,
+        preceding: Option<Cmd>,
         script: &'a S,
         durability: Durability,
         timeout: Duration,
@@ -126,7 +124,7 @@ impl Node {
             let scope = self.shared.scope(&id);
             let command = script.encode(&scope, ScriptRef::Hash);
             let acks = self.acks.for_durability(durability)?;
-            let WriteResult { session, response } = acks.write(before, command, timeout).await?;
+            let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
             let (sent, response) =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
             let reply = script.decode(&scope, sent, response)?.reply;
@@ -160,7 +158,7 @@ impl Node {
     ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
             let session = &runtime_connection.session;
-            let loaded = session.scripts.reload_count();
+            let reloads_before = session.scripts.reload_count();
             let activity_before = session.connection.activity();
             let attempt = |by| {
                 let command = command(by);
@@ -179,7 +177,7 @@ impl Node {
             };
             let load = || async move {
                 let now = self.shared.clock.now();
-                let loading = session.scripts.reload(&*session.connection, loaded);
+                let loading = session.scripts.reload(&*session.connection, reloads_before);
                 runtime_connection
                     .wait_for_reply(owner, now, timeout, loading)
                     .await;
@@ -197,22 +195,22 @@ impl Node {
         })
     }
 
-    /// Runs a script with a timeout of our own, and sends `before` in the same write. The returned
-    /// instant is before the command was sent.
+    /// Runs a script with a timeout of our own, and sends `preceding` in the same write.
+    /// The returned instant is before the command was sent.
     pub(crate) fn call<'a>(
         &'a self,
         connection: &'a ReconnectingConnection,
         session: &'a Session,
-        before: &'a [Cmd],
+        preceding: &'a [Cmd],
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
-            let _place = connection.permit(timeout).await?;
-            let loaded = session.scripts.reload_count();
-            let attempt = |by| self.attempt(connection, session, timeout, before, command(by));
+            let _permit = connection.permit(timeout).await?;
+            let reloads_before = session.scripts.reload_count();
+            let attempt = |by| self.attempt(connection, session, timeout, preceding, command(by));
             let load = || async move {
-                let loading = session.scripts.reload(&*session.connection, loaded);
+                let loading = session.scripts.reload(&*session.connection, reloads_before);
                 // If loading takes too long, the next attempt fails and reports it.
                 let _ = tokio::time::timeout(timeout, loading).await;
             };
@@ -249,11 +247,11 @@ impl Node {
         connection: &ReconnectingConnection,
         session: &Session,
         timeout: Duration,
-        before: &[Cmd],
+        preceding: &[Cmd],
         command: Cmd,
     ) -> Result<(BootInstant, Value), Failure> {
         let sent = self.shared.clock.now();
-        let mut query = send(&*session.connection, before, command);
+        let mut query = send(&*session.connection, preceding, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
         let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
         let mut result = tokio::time::timeout(first_timeout, query.as_mut()).await;
@@ -312,14 +310,14 @@ async fn run_by_hash_or_source<
 /// errors that are not redirects.
 fn send<'a>(
     connection: &'a dyn Connection,
-    before: &'a [Cmd],
+    preceding: &'a [Cmd],
     command: Cmd,
 ) -> BoxFuture<'a, RedisResult<Value>> {
-    if before.is_empty() {
+    if preceding.is_empty() {
         return connection.send(command);
     }
     Box::pin(async move {
-        let mut commands = before.to_vec();
+        let mut commands = preceding.to_vec();
         commands.push(command);
         let mut responses = connection.send_all(&commands).await?;
         let last = responses.pop();

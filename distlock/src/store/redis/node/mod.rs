@@ -29,7 +29,7 @@ use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
-use crate::store::redis::conn::handshake::{self, Dialer, Role};
+use crate::store::redis::conn::handshake::{self, Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::reconnecting_connection::{
     self, OnConnected, ReconnectingConnection,
@@ -140,12 +140,12 @@ impl Node {
                 events(event.clone());
             }
         };
-        let runtime_connections = dialer(config, &commands.transport, &shared, Role::Runtime);
+        let runtime_connections = dialer(config, &commands.transport, &shared, Purpose::Runtime);
         let runtime_connections =
             RuntimeConnections::new(config.max_runtime_connections, runtime_connections);
         (commands.transport).spawn(Box::pin(runtime_connections.clone().monitor()));
         let connect_timeout = config.connect_timeout;
-        let acks = dialer(config, &commands.transport, &shared, Role::Acks);
+        let acks = dialer(config, &commands.transport, &shared, Purpose::Acks);
         let acks_reconnected = Arc::new(notify(StoreEvent::RenewalsReconnected));
         let acks = AckConnections::new(acks, connect_timeout, health.clone(), acks_reconnected);
         // This client has no holds or waiters at a cluster node that it uses for the first time.
@@ -208,10 +208,10 @@ impl Node {
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
         let reply = self.run_on(path, request, timeout).await;
-        let reply = reply.inspect_err(|refusal| {
+        let reply = reply.inspect_err(|error| {
             // Reports a server that replies but refuses.
-            if refusal.outage.is_refusal() && !errors::is_redirect(refusal) {
-                self.health.report(Cause::Rejecting, refusal);
+            if error.outage.is_rejection() && !errors::is_redirect(error) {
+                self.health.report(Cause::Rejecting, error);
             }
         })?;
         if path.session.client.is_polling() {
@@ -362,18 +362,18 @@ fn dialers(
     transport: &Arc<dyn Transport>,
     shared: &Arc<Shared>,
 ) -> [Dialer; 2] {
-    [Role::Commands, Role::Renewals].map(|role| dialer(config, transport, shared, role))
+    [Purpose::Commands, Purpose::Renewals].map(|purpose| dialer(config, transport, shared, purpose))
 }
 
 fn dialer(
     config: &RedisConfig,
     transport: &Arc<dyn Transport>,
     shared: &Arc<Shared>,
-    role: Role,
+    purpose: Purpose,
 ) -> Dialer {
     let (transport, shared) = (transport.clone(), shared.clone());
     Dialer::new(
-        role,
+        purpose,
         transport,
         shared,
         config.url_credentials(),

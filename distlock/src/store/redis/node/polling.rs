@@ -43,17 +43,17 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
 }
 
 fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
-    let CheckQueueReply::Checked { occupant, missing } = reply else {
+    let CheckQueueReply::Checked { holder, missing } = reply else {
         return;
     };
     // The manager's own queue checks acquire again for every owner that still waits.
     for owner in missing {
         node.check_schedule.remove(*owner);
     }
-    let Some(occupant) = occupant else {
+    let Some(holder) = holder else {
         return;
     };
-    if let Some(owner) = occupant.ours
+    if let Some(owner) = holder.local_owner
         && check.owners.contains(&owner)
         // Reported once. The lock may have been released by now, and a grant without an owner is
         // released again. If the report is lost, the manager's own queue checks find the grant.
@@ -62,7 +62,7 @@ fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
         (node.shared.events)(StoreEvent::Granted(Grant {
             key: check.key.clone(),
             owner,
-            token: occupant.token,
+            token: holder.token,
             // The grant may be as old as the previous check, so it is confirmed first.
             granted_at: None,
             lease: QUEUE_CHECK_INTERVAL,

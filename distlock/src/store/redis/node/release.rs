@@ -16,8 +16,8 @@ use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::errors;
 
 impl Node {
-    /// Releases all that an owner has here, after its acquires. Where a runtime connection left one
-    /// unanswered, it also sends the release there, or kills that connection (R2).
+    /// Releases all entries of an owner here, after its acquires. Where a runtime connection left
+    /// one unanswered, it also sends the release there, or kills that connection (R2).
     pub(crate) async fn release(
         &self,
         owner: Owner,
@@ -30,8 +30,9 @@ impl Node {
             unanswered.runtime_connections.clear();
         }
         let mut was_held = false;
-        let mut may_be_applied = unanswered.epoch.is_some_and(|epoch| {
-            epoch != command_path.session.epoch && command_path.session.predecessor_lives
+        let mut may_be_applied = unanswered.generation.is_some_and(|generation| {
+            generation != command_path.session.generation
+                && command_path.session.predecessor_may_be_alive
         });
         for id in &unanswered.runtime_connections {
             let mut is_released = false;

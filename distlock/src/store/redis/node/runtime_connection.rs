@@ -15,7 +15,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::protocol::messages::Owner;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake;
-use crate::store::redis::conn::session::{ClientAddr, Predecessor, Session};
+use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -25,16 +25,16 @@ const MAX_IN_FLIGHT: usize = 1_024;
 /// Age of an unanswered command at which its connection accepts no more commands.
 const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
 
-/// Lower limit of the time that the caller of a late command has to leave.
-const MIN_PATIENCE: Duration = Duration::from_millis(50);
+/// Minimum time that a caller gets to drop a timed-out command.
+const MIN_CALLER_GRACE: Duration = Duration::from_millis(50);
 
 /// A connection on a caller's runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeConnection {
     pub(crate) session: Session,
     pub(crate) id: Arc<RuntimeConnectionId>,
-    /// Epoch of the command connection that receives the pushes for its acquires.
-    listener: u64,
+    /// Generation of the command connection that receives the pushes for its acquires.
+    command_generation: u64,
     in_flight: Mutex<CommandsInFlight>,
     waker: Arc<MonitorWaker>,
 }
@@ -66,7 +66,7 @@ struct CommandInFlight {
     timeout: Duration,
     /// Instant since which the command counts as late.
     late_since: Option<BootInstant>,
-    /// True once the command was reported as hung.
+    /// True once the command was reported as stalled.
     is_reported: bool,
     caller: Option<Waker>,
 }
@@ -77,34 +77,34 @@ pub(crate) enum ConnectionState {
     InUse,
     /// Unused since this instant.
     Idle(BootInstant),
-    /// Commands are far past their deadlines. Their callers were notified and do not run, because
-    /// otherwise they would have left.
-    Hung,
+    /// Commands are far past their deadlines. Their callers were notified and are stalled, because
+    /// otherwise they would have stopped waiting.
+    Stalled,
 }
 
 impl RuntimeConnection {
     pub(crate) fn new(
         session: Session,
         number: u64,
-        listener: u64,
+        command_generation: u64,
         waker: Arc<MonitorWaker>,
         now: BootInstant,
     ) -> Self {
         RuntimeConnection {
             id: Arc::new(RuntimeConnectionId::new(
                 number,
-                session.client_addr.clone(),
+                session.server_side_id.clone(),
             )),
             session,
-            listener,
+            command_generation,
             in_flight: Mutex::new(CommandsInFlight::new(now)),
             waker,
         }
     }
 
-    /// Returns true if the session is up, and `listener` is still its command connection.
-    pub(crate) fn serves(&self, listener: u64) -> bool {
-        self.listener == listener && !self.session.end.is_set()
+    /// Returns true if the session is up and belongs to this generation of the command connection.
+    pub(crate) fn serves(&self, command_generation: u64) -> bool {
+        self.command_generation == command_generation && !self.session.end.is_set()
     }
 
     /// Returns true if the connection has capacity and its replies are on time.
@@ -155,9 +155,9 @@ impl RuntimeConnection {
             .values_mut()
             .filter(|command| !command.is_reported)
         {
-            if state != ConnectionState::Hung {
-                state = if command.is_hung(now) {
-                    ConnectionState::Hung
+            if state != ConnectionState::Stalled {
+                state = if command.is_stalled(now) {
+                    ConnectionState::Stalled
                 } else {
                     ConnectionState::InUse
                 };
@@ -172,16 +172,17 @@ impl RuntimeConnection {
         state
     }
 
-    /// Returns the owners of hung commands, once for every command.
-    pub(crate) fn take_hung(&self, now: BootInstant) -> Vec<Owner> {
+    /// Returns the owners of stalled commands, once for every command.
+    pub(crate) fn take_stalled(&self, now: BootInstant) -> Vec<Owner> {
         let mut in_flight = lock(&self.in_flight);
         let commands = in_flight.commands.values_mut();
-        let hung = commands.filter(|command| !command.is_reported && command.is_hung(now));
-        hung.map(|command| {
-            command.is_reported = true;
-            command.owner
-        })
-        .collect()
+        let stalled = commands.filter(|command| !command.is_reported && command.is_stalled(now));
+        stalled
+            .map(|command| {
+                command.is_reported = true;
+                command.owner
+            })
+            .collect()
     }
 }
 
@@ -231,9 +232,9 @@ impl CommandsInFlight {
 
 impl CommandInFlight {
     /// Returns true if the caller had time to leave after the command became late.
-    fn is_hung(&self, now: BootInstant) -> bool {
-        let patience = self.timeout.max(MIN_PATIENCE);
-        self.late_since.is_some_and(|since| now >= since + patience)
+    fn is_stalled(&self, now: BootInstant) -> bool {
+        let grace = self.timeout.max(MIN_CALLER_GRACE);
+        self.late_since.is_some_and(|since| now >= since + grace)
     }
 }
 
@@ -283,7 +284,7 @@ impl MonitorWaker {
 
 impl RuntimeConnectionId {
     /// Creates the identity of a runtime connection that the server knows by `connection`.
-    pub(crate) fn new(number: u64, connection: Option<ClientAddr>) -> Self {
+    pub(crate) fn new(number: u64, connection: Option<ServerSideId>) -> Self {
         RuntimeConnectionId {
             number,
             connection: Predecessor(connection),

@@ -31,7 +31,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 const CHECK_LINGER: Duration = Duration::from_secs(1);
 
-/// Minimum interval between closing open connections because a body blocks their runtime.
+/// Minimum interval between closing connections whose runtime is blocked, for example by a body.
 const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The runtime connections of one client.
@@ -90,17 +90,17 @@ impl RuntimeConnections {
         })
     }
 
-    /// Returns the current runtime's connection, if it belongs to `listener` and is free. Opens one
-    /// to the same server if there is none and the runtime has made enough calls.
+    /// Returns the current runtime's connection, if it belongs to `command_session` and is free.
+    /// Opens one to the same server if there is none and the runtime has made enough calls.
     pub(crate) fn for_current_runtime(
         self: &Arc<Self>,
-        listener: &Arc<Session>,
+        command_session: &Arc<Session>,
     ) -> Option<Arc<RuntimeConnection>> {
         if self.max == 0 {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
-        // Such a runtime's root future runs on a thread without connections, so a hop is needed.
+        // On other runtimes, the root future runs on a thread of its own, so it needs a hop anyway.
         let is_root = tokio::task::try_id().is_none();
         if is_root && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
             return None;
@@ -119,7 +119,7 @@ impl RuntimeConnections {
             .entry(runtime.id())
             .or_insert(RuntimeState::Counting(0));
         match state {
-            RuntimeState::Open(connection) if connection.serves(listener.epoch) => {
+            RuntimeState::Open(connection) if connection.serves(command_session.generation) => {
                 return Some(connection.clone()).filter(|connection| connection.has_capacity(now));
             }
             RuntimeState::Open(connection) => {
@@ -132,7 +132,7 @@ impl RuntimeConnections {
             RuntimeState::Counting(calls) => *calls = calls.saturating_add(1),
         }
         let is_due = matches!(state, RuntimeState::Counting(calls) if *calls >= self.dialer.shared.runtime_connection_after);
-        let opening = is_due.then(|| self.open(&mut runtimes, runtime.id(), listener, now));
+        let opening = is_due.then(|| self.open(&mut runtimes, runtime.id(), command_session, now));
         drop(runtimes);
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
         if let Some(opening) = opening.flatten() {
@@ -147,7 +147,7 @@ impl RuntimeConnections {
         self: &Arc<Self>,
         runtimes: &mut Runtimes,
         runtime: Id,
-        listener: &Arc<Session>,
+        command_session: &Arc<Session>,
         now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
         let open = runtimes
@@ -172,20 +172,20 @@ impl RuntimeConnections {
             connections: self.clone(),
             runtime,
         };
-        let listener = listener.clone();
+        let command_session = command_session.clone();
         Some(Box::pin(async move {
             let connections = &opening.connections;
             let session = tokio::select! {
                 biased;
                 // No value is sent; this completes when the sender is dropped.
                 _ = cancelled => return,
-                session = connections.dialer.dial_same_server(&listener) => session,
+                session = connections.dialer.dial_same_server(&command_session) => session,
             };
             if let Ok(session) = session {
                 let now = connections.dialer.shared.clock.now();
                 let waker = connections.waker.clone();
                 let connection =
-                    RuntimeConnection::new(session, number, listener.epoch, waker, now);
+                    RuntimeConnection::new(session, number, command_session.generation, waker, now);
                 opening.set_state(RuntimeState::Open(Arc::new(connection)));
             }
         }))
@@ -278,7 +278,7 @@ impl RuntimeConnections {
                 match connection.check(now) {
                     ConnectionState::Idle(since) => in_use_at = in_use_at.max(since),
                     ConnectionState::InUse => in_use_at = now,
-                    ConnectionState::Hung => {
+                    ConnectionState::Stalled => {
                         in_use_at = now;
                         let is_open = self.find(connection.id.number).is_some();
                         if is_open && now < may_close_at {
@@ -288,7 +288,7 @@ impl RuntimeConnections {
                             may_close_at = now + MIN_CLOSE_INTERVAL;
                             self.retire(connection.id.number);
                         }
-                        let owners = connection.take_hung(now);
+                        let owners = connection.take_stalled(now);
                         (self.dialer.shared.events)(StoreEvent::Stalled(owners));
                     }
                 }
@@ -335,7 +335,7 @@ impl RuntimeConnections {
                         close_at = Some(close_at.map_or(idle_at, |at| at.min(idle_at)));
                     }
                     // A command was sent just now.
-                    ConnectionState::InUse | ConnectionState::Hung => return,
+                    ConnectionState::InUse | ConnectionState::Stalled => return,
                 }
             }
             if self.is_opening() {

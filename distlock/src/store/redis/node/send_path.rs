@@ -11,12 +11,12 @@ use crate::store::redis::node::unanswered::Carrier;
 /// The path of a script to the server.
 #[derive(Debug)]
 pub(crate) struct SendPath {
-    /// The session to send on. A command session is subscribed in the client's name.
+    /// The session to send on. A command session is subscribed with the client's id.
     pub(crate) session: Arc<Session>,
     /// The runtime connection to use instead.
     pub(crate) runtime_connection: Option<Arc<RuntimeConnection>>,
     /// A command that is sent before the script on `session`, in the same write.
-    pub(crate) before: Option<Cmd>,
+    pub(crate) preceding: Option<Cmd>,
 }
 
 impl SendPath {
@@ -24,14 +24,14 @@ impl SendPath {
         SendPath {
             session,
             runtime_connection: None,
-            before: None,
+            preceding: None,
         }
     }
 
     /// Returns the connection under which an acquire is remembered.
     pub(crate) fn carrier(&self) -> Carrier {
         match &self.runtime_connection {
-            None => Carrier::Commands(self.session.epoch),
+            None => Carrier::Commands(self.session.generation),
             Some(connection) => Carrier::Runtime(connection.id.clone()),
         }
     }

@@ -24,8 +24,8 @@ pub(crate) struct UnansweredAcquires(Mutex<HashMap<Owner, Unanswered>>);
 /// sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// Epoch of the oldest command connection that carried one.
-    pub(crate) epoch: Option<u64>,
+    /// Generation of the oldest command connection that carried one.
+    pub(crate) generation: Option<u64>,
     /// The runtime connections that carried one.
     pub(crate) runtime_connections: Vec<Arc<RuntimeConnectionId>>,
     /// Server time, µs.
@@ -35,15 +35,15 @@ pub(crate) struct Unanswered {
 /// The connection that carries an acquire.
 #[derive(Clone, Debug)]
 pub(crate) enum Carrier {
-    /// The command connection of this epoch.
+    /// The command connection of this generation.
     Commands(u64),
     Runtime(Arc<RuntimeConnectionId>),
 }
 
 impl UnansweredAcquires {
     /// Returns the record of an acquire that is about to be sent.
-    pub(crate) fn track(&self, owner: Owner, carrier: Carrier) -> PendingAcquire<'_> {
-        PendingAcquire {
+    pub(crate) fn track(&self, owner: Owner, carrier: Carrier) -> UnansweredGuard<'_> {
+        UnansweredGuard {
             acquires: self,
             owner,
             carrier,
@@ -73,7 +73,7 @@ impl UnansweredAcquires {
         entry.apply_by = entry.apply_by.max(apply_by);
         match carrier {
             // An acquire that an older connection left unanswered remains unanswered.
-            Carrier::Commands(epoch) => drop(entry.epoch.get_or_insert(*epoch)),
+            Carrier::Commands(generation) => drop(entry.generation.get_or_insert(*generation)),
             Carrier::Runtime(id) => {
                 if !entry
                     .runtime_connections
@@ -89,7 +89,7 @@ impl UnansweredAcquires {
 
 /// An acquire that is remembered if it is dropped unanswered. On a runtime connection it is also
 /// remembered while in flight, because its caller may never drop it.
-pub(crate) struct PendingAcquire<'a> {
+pub(crate) struct UnansweredGuard<'a> {
     acquires: &'a UnansweredAcquires,
     owner: Owner,
     carrier: Carrier,
@@ -97,7 +97,7 @@ pub(crate) struct PendingAcquire<'a> {
     apply_by: AtomicU64,
 }
 
-impl PendingAcquire<'_> {
+impl UnansweredGuard<'_> {
     pub(crate) fn mark_sent(&self, apply_by: u64) {
         self.apply_by.store(apply_by, Ordering::Relaxed);
         if matches!(self.carrier, Carrier::Runtime(_)) {
@@ -106,8 +106,8 @@ impl PendingAcquire<'_> {
     }
 
     pub(crate) fn mark_answered(&mut self) {
-        let before = std::mem::take(self.apply_by.get_mut());
-        if before > 0
+        let previous = std::mem::take(self.apply_by.get_mut());
+        if previous > 0
             && let Carrier::Runtime(id) = &self.carrier
         {
             let mut acquires = lock(&self.acquires.0);
@@ -115,7 +115,7 @@ impl PendingAcquire<'_> {
                 entry
                     .runtime_connections
                     .retain(|other| !Arc::ptr_eq(other, id));
-                if entry.runtime_connections.is_empty() && entry.epoch.is_none() {
+                if entry.runtime_connections.is_empty() && entry.generation.is_none() {
                     acquires.remove(&self.owner);
                 }
             }
@@ -123,7 +123,7 @@ impl PendingAcquire<'_> {
     }
 }
 
-impl Drop for PendingAcquire<'_> {
+impl Drop for UnansweredGuard<'_> {
     fn drop(&mut self) {
         let apply_by = *self.apply_by.get_mut();
         if apply_by > 0 && matches!(self.carrier, Carrier::Commands(_)) {
@@ -138,10 +138,10 @@ mod tests {
 
     const OWNER: Owner = 1;
 
-    fn sent(acquires: &UnansweredAcquires, carrier: Carrier, apply_by: u64) -> PendingAcquire<'_> {
-        let pending = acquires.track(OWNER, carrier);
-        pending.mark_sent(apply_by);
-        pending
+    fn sent(acquires: &UnansweredAcquires, carrier: Carrier, apply_by: u64) -> UnansweredGuard<'_> {
+        let guard = acquires.track(OWNER, carrier);
+        guard.mark_sent(apply_by);
+        guard
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
                 .iter()
                 .map(|id| id.number)
                 .collect();
-            Some((entry.epoch, runtime_connections, entry.apply_by))
+            Some((entry.generation, runtime_connections, entry.apply_by))
         };
         sent(&acquires, Carrier::Commands(7), 10).mark_answered();
         drop(acquires.track(OWNER, Carrier::Commands(7)));

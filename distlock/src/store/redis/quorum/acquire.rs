@@ -71,8 +71,8 @@ impl Quorum {
         decided
     }
 
-    /// Returns a hold with the requested lease. A hold that was handed on during the acquire is
-    /// short, so it must be confirmed first.
+    /// Returns a hold with the requested lease. A hold that was handed off during the acquire
+    /// is short, so it must be confirmed first.
     async fn ensure_full_lease(
         self: &Arc<Self>,
         acquisition: &QuorumAcquisition,
@@ -104,7 +104,7 @@ impl Quorum {
         acquire: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let (context, quorum) = (&self.context, self.context.members.quorum);
+        let (context, quorum_size) = (&self.context, self.context.members.quorum_size);
         // Covers the votes and their confirmation.
         let total_timeout = timeout * 2;
         let deadline = tokio::time::sleep(if acquire.wait.is_zero() {
@@ -125,34 +125,32 @@ impl Quorum {
             if let Progress::NoQuorum = progress {
                 return Err(context.members.unavailable_error(timeout));
             }
-            if let Some(obstacle) = acquisition.obstacle(quorum) {
-                let (occupant, _) = acquisition.occupancy(quorum);
+            if let Some(obstacle) = acquisition.obstacle(quorum_size) {
+                let (holder, _) = acquisition.occupancy(quorum_size);
                 return match obstacle {
-                    LockView::Foreign(detail) => Ok(AcquireReply::Foreign(detail)),
-                    LockView::Full => Ok(AcquireReply::Full(occupant)),
+                    LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),
+                    LockView::Full => Ok(AcquireReply::Full(holder)),
                     LockView::NotVoting(remaining) => Err(StoreError::new(
                         Outage::NotReady,
                         format!(
-                            "too few servers vote: they restarted or lost their data, so a forgotten lock may still \
-                             be held; a quorum votes in {:.1} s",
+                            "not enough servers are voting after a restart or data loss, because a lock that they \
+                             forgot may still be held; a quorum will vote in {:.1} s",
                             remaining.as_secs_f64()
                         ),
                     )),
-                    LockView::Unknown | LockView::Occupied { .. } => {
-                        Ok(AcquireReply::Busy(occupant))
-                    }
+                    LockView::Unknown | LockView::Occupied { .. } => Ok(AcquireReply::Busy(holder)),
                 };
             }
-            let (occupant, is_taken) = acquisition.occupancy(quorum);
+            let (holder, is_taken) = acquisition.occupancy(quorum_size);
             if acquire.wait.is_zero() {
-                if is_taken || has_timed_out && occupant.is_some() {
-                    return Ok(AcquireReply::Busy(occupant));
+                if is_taken || has_timed_out && holder.is_some() {
+                    return Ok(AcquireReply::Busy(holder));
                 }
             } else if matches!(progress, Progress::Idle)
-                && occupant.is_some()
+                && holder.is_some()
                 && acquisition.mark_queued()
             {
-                return Ok(AcquireReply::Queued(occupant));
+                return Ok(AcquireReply::Queued(holder));
             }
             if has_timed_out {
                 let error = acquisition.last_error();

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::fencing::FencingToken;
-use crate::protocol::messages::{Grant, Occupant, Owner, ReleaseReply};
+use crate::protocol::messages::{Grant, HolderView, Owner, ReleaseReply};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::config::QuorumConfig;
@@ -92,8 +92,8 @@ impl QuorumAcquisition {
         request: VoteRequest,
         wait_until: BootInstant,
     ) -> Arc<Self> {
-        let (nodes, quorum) = (context.members.nodes.len(), context.members.quorum);
-        let votes = VoteState::new(nodes, quorum, request.timing.lease, context.rules);
+        let (nodes, quorum_size) = (context.members.nodes.len(), context.members.quorum_size);
+        let votes = VoteState::new(nodes, quorum_size, request.timing.lease, context.rules);
         Arc::new(QuorumAcquisition {
             caller,
             request,
@@ -143,42 +143,40 @@ impl QuorumAcquisition {
 
     /// Returns the owner that occupies the lock on most nodes, and whether a quorum of nodes
     /// reports that owner as the holder.
-    pub(super) fn occupancy(&self, quorum: usize) -> (Option<Occupant>, bool) {
+    pub(super) fn occupancy(&self, quorum_size: usize) -> (Option<HolderView>, bool) {
         let state = lock(&self.state);
         let occupied = state.views.iter().filter_map(|view| match view {
-            LockView::Occupied { occupant, is_held } => Some((occupant, *is_held)),
+            LockView::Occupied { holder, is_held } => Some((holder, *is_held)),
             _ => None,
         });
         // Several owners can each have been granted the lock on some nodes without holding it.
-        let held_by = |other: &Occupant| {
+        let held_by = |other: &HolderView| {
             let holds = occupied
                 .clone()
-                .filter(|(occupant, is_held)| *is_held && occupant.is_same(other));
+                .filter(|(holder, is_held)| *is_held && holder.is_same(other));
             holds.count()
         };
-        let most_frequent = occupied
-            .clone()
-            .max_by_key(|(occupant, _)| held_by(occupant));
-        let Some((occupant, _)) = most_frequent else {
+        let most_frequent = occupied.clone().max_by_key(|(holder, _)| held_by(holder));
+        let Some((holder, _)) = most_frequent else {
             return (None, false);
         };
-        (Some(occupant.clone()), held_by(occupant) >= quorum)
+        (Some(holder.clone()), held_by(holder) >= quorum_size)
     }
 
     /// Returns why a quorum cannot be reached, or `None` if enough usable nodes may still vote. An
     /// obstacle that passes by itself carries the time until enough nodes vote.
-    pub(super) fn obstacle(&self, quorum: usize) -> Option<LockView> {
+    pub(super) fn obstacle(&self, quorum_size: usize) -> Option<LockView> {
         let state = lock(&self.state);
         let (mut voting, mut durations, mut other) = (0, Vec::new(), None);
         for (node, view) in state.views.iter().enumerate() {
             match view {
                 _ if !state.votes.is_usable(node) => {}
                 LockView::NotVoting(remaining) => durations.push(*remaining),
-                LockView::Full | LockView::Foreign(_) => other = other.or(Some(view)),
+                LockView::Full | LockView::KeyConflict(_) => other = other.or(Some(view)),
                 LockView::Unknown | LockView::Occupied { .. } => voting += 1,
             }
         }
-        let missing = quorum.saturating_sub(voting).checked_sub(1)?;
+        let missing = quorum_size.saturating_sub(voting).checked_sub(1)?;
         durations.sort_unstable();
         let enough = durations.get(missing).or(match other {
             Some(_) => None,

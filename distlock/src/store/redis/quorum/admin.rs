@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, join_all};
 
 use crate::key::LockKey;
-use crate::protocol::messages::{Inspection, Occupant, RevokeReply, ServerInspection};
+use crate::protocol::messages::{HolderView, Inspection, RevokeReply, ServerInspection};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::command::{Inspect, List, Revoke};
@@ -20,7 +20,7 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
         let members = &self.context.members;
-        let quorum = members.quorum;
+        let quorum_size = members.quorum_size;
         let servers = join_all(members.nodes.iter().map(|node| {
             let inspecting = async move {
                 let inspection = node.run(None, inspect, timeout).await;
@@ -38,7 +38,7 @@ impl Quorum {
                 .iter()
                 .filter_map(|server| server.inspection.as_ref().ok())
         };
-        if inspections().count() < quorum {
+        if inspections().count() < quorum_size {
             let errors = servers.into_iter().filter_map(|server| {
                 let error = server.inspection.err()?;
                 Some(error.at(&server.address))
@@ -46,32 +46,32 @@ impl Quorum {
             let last = errors.last();
             return Err(last.unwrap_or_else(|| StoreError::timed_out(timeout)));
         }
-        let is_held_by_quorum = |occupant: &&Occupant| {
-            let holders = inspections().filter_map(|other| other.occupant.as_ref());
-            holders.filter(|other| other.is_same(occupant)).count() >= quorum
+        let is_held_by_quorum = |holder: &&HolderView| {
+            let holders = inspections().filter_map(|other| other.holder.as_ref());
+            holders.filter(|other| other.is_same(holder)).count() >= quorum_size
         };
-        let mut holders = inspections().filter_map(|inspection| inspection.occupant.as_ref());
-        let occupant = holders.find(is_held_by_quorum).cloned();
-        let with_occupant = inspections().filter(|inspection| {
-            let holder = inspection.occupant.as_ref();
-            occupant
+        let mut holders = inspections().filter_map(|inspection| inspection.holder.as_ref());
+        let holder = holders.find(is_held_by_quorum).cloned();
+        let with_holder = inspections().filter(|inspection| {
+            let stored = inspection.holder.as_ref();
+            holder
                 .as_ref()
-                .is_some_and(|by| holder.is_some_and(|holder| holder.is_same(by)))
+                .is_some_and(|by| stored.is_some_and(|stored| stored.is_same(by)))
         });
         // The lock is free once fewer nodes than a quorum still store it.
-        let mut remaining: Vec<_> = with_occupant
+        let mut remaining: Vec<_> = with_holder
             .map(|inspection| inspection.expires_in)
             .collect();
         remaining.sort_unstable();
         let expires_in = remaining
             .len()
-            .checked_sub(quorum)
+            .checked_sub(quorum_size)
             .map(|first| remaining[first]);
         // Each node has its own queue, in the order of the same tickets.
         let longest = inspections().max_by_key(|inspection| inspection.waiting.len());
         let foreign = inspections().any(|inspection| inspection.foreign.is_some());
         Ok(Inspection {
-            occupant,
+            holder,
             expires_in: expires_in.flatten(),
             waiters: inspections()
                 .map(|inspection| inspection.waiters)
@@ -96,7 +96,7 @@ impl Quorum {
             .run_on_each(|node| node.list(list, timeout).boxed())
             .await;
         match last {
-            Some(error) if listed.len() < self.context.members.quorum => Err(error),
+            Some(error) if listed.len() < self.context.members.quorum_size => Err(error),
             _ => Ok(listed.concat()),
         }
     }
@@ -107,9 +107,9 @@ impl Quorum {
         revoke: &Revoke<'_>,
         timeout: Duration,
     ) -> Result<RevokeReply, StoreError> {
-        let (nodes, quorum) = (
+        let (nodes, quorum_size) = (
             self.context.members.nodes.len(),
-            self.context.members.quorum,
+            self.context.members.quorum_size,
         );
         let (revoked, last) = self
             .run_on_each(|node| node.run(None, revoke, timeout).boxed())
@@ -122,11 +122,11 @@ impl Quorum {
         match (tokens.iter().min(), last) {
             // The next holder has the vote of one of these nodes, so its token is above the least
             // of theirs.
-            (Some(new_token), _) if tokens.len() > nodes - quorum => {
+            (Some(new_token), _) if tokens.len() > nodes - quorum_size => {
                 Ok(RevokeReply::Revoked(*new_token))
             }
             (Some(_), Some(error)) => Err(error),
-            (None, Some(error)) if revoked.len() < quorum => Err(error),
+            (None, Some(error)) if revoked.len() < quorum_size => Err(error),
             // The hold has ended where it is missing: its holder may release it as soon as the
             // first node notifies it.
             _ => Ok(RevokeReply::NotHeld),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Occupant};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, HolderView};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::acquisition::Progress;
@@ -17,7 +17,7 @@ impl Quorum {
         check: &CheckQueue,
         timeout: Duration,
     ) -> CheckQueueReply {
-        let quorum = self.context.members.quorum;
+        let quorum_size = self.context.members.quorum_size;
         let (mut missing, mut acquisitions) = (Vec::new(), Vec::new());
         for owner in &check.owners {
             match self.acquisition(*owner) {
@@ -37,7 +37,7 @@ impl Quorum {
         };
         // Later replies are left to the next queue check.
         let _ = tokio::time::timeout(timeout / 2, idle).await;
-        let mut occupant: Option<Occupant> = None;
+        let mut holder: Option<HolderView> = None;
         for (owner, acquisition) in &acquisitions {
             if let Progress::NoQuorum = acquisition.progress() {
                 let _ = self.release(*owner, Duration::ZERO, timeout / 2).await;
@@ -46,17 +46,17 @@ impl Quorum {
                 self.remove(acquisition);
                 missing.push(*owner);
             }
-            if let Some(LockView::Foreign(detail)) = acquisition.obstacle(quorum) {
-                return CheckQueueReply::Foreign(detail);
+            if let Some(LockView::KeyConflict(detail)) = acquisition.obstacle(quorum_size) {
+                return CheckQueueReply::KeyConflict(detail);
             }
-            occupant = occupant.or_else(|| acquisition.occupancy(quorum).0);
+            holder = holder.or_else(|| acquisition.occupancy(quorum_size).0);
         }
-        if occupant.is_none() && missing.is_empty() {
+        if holder.is_none() && missing.is_empty() {
             return CheckQueueReply::Failed(StoreError::new(
                 Outage::NotReady,
                 "no server has replied yet",
             ));
         }
-        CheckQueueReply::Checked { occupant, missing }
+        CheckQueueReply::Checked { holder, missing }
     }
 }

@@ -23,7 +23,7 @@ impl QuorumConfig {
         Timing::new(self.0.max_lease).ttl()
     }
 
-    /// Returns the name that a node keeps until it may have lost data: `-` if it never does.
+    /// Returns the server's run id, or `-` if servers are configured to keep their data.
     pub(super) fn run_id<'a>(&self, scope: &Scope<'a>) -> &'a str {
         if self.0.nodes_remember {
             "-"

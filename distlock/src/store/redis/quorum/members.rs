@@ -24,7 +24,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) nodes: Vec<Arc<Node>>,
-    pub(super) quorum: usize,
+    pub(super) quorum_size: usize,
     /// Notified when a server becomes usable or unusable.
     pub(super) changed: Notify,
     closed: AtomicBool,
@@ -35,7 +35,7 @@ impl Members {
     /// client for each server, given its index.
     pub(super) fn open(
         config: &RedisConfig,
-        quorum: usize,
+        quorum_size: usize,
         hosts: &[Host],
         client: &Client,
         client_of: impl Fn(usize, Client) -> Client,
@@ -50,7 +50,7 @@ impl Members {
             };
             let client = Client {
                 scripts: scripts.clone(),
-                // A hold spans several nodes, so the client's name must be the same on all of them,
+                // A hold spans several nodes, so the client's id must be the same on all of them,
                 // forever.
                 is_idle: Arc::new(|| false),
                 ..client.clone()
@@ -63,7 +63,7 @@ impl Members {
         });
         Members {
             nodes: nodes.collect(),
-            quorum,
+            quorum_size,
             changed: Notify::new(),
             closed: AtomicBool::new(false),
         }
@@ -87,7 +87,7 @@ impl Members {
                 return Err(config.connect_error(error.clone(), waited));
             }
             let up = outages.iter().filter(|outage| outage.is_none()).count();
-            if up == self.nodes.len() || up >= self.quorum && waited >= limit / 4 {
+            if up == self.nodes.len() || up >= self.quorum_size && waited >= limit / 4 {
                 return Ok(());
             }
             if waited >= limit {
@@ -101,17 +101,17 @@ impl Members {
     pub(super) fn outage(&self) -> Option<StoreError> {
         let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
         let up = self.nodes.len() - outages.len();
-        if up >= self.quorum {
+        if up >= self.quorum_size {
             return None;
         }
         let listed: Vec<_> = outages.iter().map(StoreError::to_string).collect();
         Some(StoreError::new(
             Outage::Unreachable,
             format!(
-                "{} of {} servers are usable, and a quorum is {}: {}",
+                "{} of {} servers usable, {} required: {}",
                 up,
                 self.nodes.len(),
-                self.quorum,
+                self.quorum_size,
                 listed.join("; ")
             ),
         ))

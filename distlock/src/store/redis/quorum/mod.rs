@@ -20,8 +20,8 @@ use crate::protocol::messages::Owner;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::group::{Group, Push};
-use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::config::QuorumConfig;
 use crate::store::redis::quorum::members::Members;
@@ -112,9 +112,9 @@ impl Quorum {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
             let quorum_config = QuorumConfig(config.quorum.clone());
             let size = quorum_config.quorum_size(hosts.len(), client.rules);
-            let registry: Arc<ServerRegistry> = Arc::default();
+            let registry: Arc<ConnectionRegistry> = Arc::default();
             let members = Members::open(config, size, hosts, &client, |node, client| {
-                let (of_events, events) = (quorum.clone(), client.events.clone());
+                let (weak_quorum, events) = (quorum.clone(), client.events.clone());
                 let quorum = quorum.clone();
                 Client {
                     group: Group::Quorum {
@@ -127,7 +127,7 @@ impl Quorum {
                             }
                         }),
                     },
-                    events: Arc::new(move |event| match of_events.upgrade() {
+                    events: Arc::new(move |event| match weak_quorum.upgrade() {
                         Some(quorum) => quorum.handle_event(event),
                         None => events(event),
                     }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::key::LockKey;
-use crate::protocol::messages::{Occupant, Owner};
+use crate::protocol::messages::{HolderView, Owner};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
@@ -59,11 +59,11 @@ pub(super) enum LockView {
     Unknown,
     /// Another owner has the node's vote, or holds the lock there.
     Occupied {
-        occupant: Occupant,
+        holder: HolderView,
         is_held: bool,
     },
     Full,
-    Foreign(String),
+    KeyConflict(String),
     /// The remaining time in which the node does not vote.
     NotVoting(Duration),
 }
@@ -99,7 +99,7 @@ impl ScriptCall for VoteCommand<'_> {
         matches!(self.command, NodeCommand::RequestVote(_))
     }
 
-    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let VoteCommand {
             request,
             quorum_config,
@@ -108,14 +108,14 @@ impl ScriptCall for VoteCommand<'_> {
         let (settings, timing) = (scope.settings, request.timing);
         match self.command {
             NodeCommand::RequestVote(token) => {
-                let mut cmd = scope.script(ScriptId::Acquire, by);
+                let mut cmd = scope.script(ScriptId::Acquire, script_ref);
                 scope.names.append_keys_and_epoch(&mut cmd, &request.key);
                 cmd.arg(scope.owner(request.owner))
                     .arg(request.ticket)
                     .arg(millis(timing.ttl()))
                     .arg(scope.apply_by())
                     .arg(millis(settings.fence_ttl))
-                    .arg(&settings.name)
+                    .arg(&settings.display_name)
                     .arg(format!(
                         "{} {} {} {} {} {} {}",
                         millis(timing.lease),
@@ -130,19 +130,19 @@ impl ScriptCall for VoteCommand<'_> {
                 cmd
             }
             NodeCommand::Yield(token) => {
-                let mut cmd = scope.script(ScriptId::Yield, by);
+                let mut cmd = scope.script(ScriptId::Yield, script_ref);
                 scope.names.append_counted_keys(&mut cmd, &request.key);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
                 cmd.arg(scope.owner(request.owner))
                     .arg(token)
                     .arg(request.ticket)
-                    .arg(format!("{lease} {ttl} {}", settings.name))
+                    .arg(format!("{lease} {ttl} {}", settings.display_name))
                     .arg(millis(self.wait));
                 scope.append_client(&mut cmd, &request.key);
                 cmd
             }
             NodeCommand::Confirm(token) => {
-                let mut cmd = scope.script(ScriptId::Confirm, by);
+                let mut cmd = scope.script(ScriptId::Confirm, script_ref);
                 scope.names.append_keys_and_epoch(&mut cmd, &request.key);
                 cmd.arg(scope.owner(request.owner))
                     .arg(token)
@@ -156,16 +156,16 @@ impl ScriptCall for VoteCommand<'_> {
         }
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, answer: Value) -> Decoded<VoteReply> {
+    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
             return Dated::undated(NodeEvent::Yielded.into());
         }
-        let mut reply = ReplyReader::from_list(answer)?;
-        let (code, at) = (reply.int()?, reply.int()?);
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (status, at) = (reply.int()?, reply.int()?);
         if let NodeCommand::RequestVote(_) = self.command {
-            return Dated::at(at, read_vote(scope, sent, at, code, &mut reply)?);
+            return Dated::at(at, read_vote(scope, sent, at, status, &mut reply)?);
         }
-        let event = match code {
+        let event = match status {
             1 => {
                 let token = reply.token()?.get();
                 NodeEvent::Confirmed { token, sent }
@@ -178,8 +178,8 @@ impl ScriptCall for VoteCommand<'_> {
         Dated::at(at, event.into())
     }
 
-    fn foreign(&self, _: &Scope<'_>, what: &str) -> Option<VoteReply> {
-        let view = LockView::Foreign(what.to_owned());
+    fn foreign(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
+        let view = LockView::KeyConflict(error_text.to_owned());
         self.is_acquire().then(|| VoteReply::not_voting(view))
     }
 }
@@ -210,16 +210,16 @@ impl ScriptCall for ReleaseVote<'_> {
         Some(self.request.owner)
     }
 
-    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let ReleaseVote {
             request,
             quorum_config,
             ..
         } = self;
         let Some(next_token) = self.next_token else {
-            return self.release().encode(scope, by);
+            return self.release().encode(scope, script_ref);
         };
-        let mut cmd = scope.script(ScriptId::Release, by);
+        let mut cmd = scope.script(ScriptId::Release, script_ref);
         scope.names.append_keys_and_epoch(&mut cmd, &request.key);
         let (quarantine, run) = (
             millis(quorum_config.quarantine()),
@@ -238,9 +238,9 @@ impl ScriptCall for ReleaseVote<'_> {
         &self,
         scope: &Scope<'_>,
         sent: BootInstant,
-        answer: Value,
+        raw_reply: Value,
     ) -> Decoded<ReleaseEffect> {
-        self.release().decode(scope, sent, answer)
+        self.release().decode(scope, sent, raw_reply)
     }
 }
 
@@ -255,12 +255,12 @@ impl ScriptCall for RenewVotes<'_> {
 
     const RENEWS: bool = true;
 
-    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let RenewVotes {
             holds,
             quorum_config,
         } = self;
-        let mut cmd = scope.script(ScriptId::Renew, by);
+        let mut cmd = scope.script(ScriptId::Renew, script_ref);
         cmd.arg(holds.len() + 1).arg(&scope.names.epoch);
         for (request, _) in *holds {
             cmd.arg(scope.names.lock(&request.key));
@@ -276,9 +276,9 @@ impl ScriptCall for RenewVotes<'_> {
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: BootInstant, answer: Value) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
-        let mut reply = ReplyReader::from_list(answer)?;
+        let mut reply = ReplyReader::from_list(raw_reply)?;
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
@@ -312,13 +312,13 @@ impl ScriptCall for RepairVote<'_> {
         true
     }
 
-    fn encode(&self, scope: &Scope<'_>, by: ScriptRef) -> Cmd {
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let RepairVote {
             request,
             quorum_config,
             ..
         } = self;
-        let mut cmd = scope.script(ScriptId::Repair, by);
+        let mut cmd = scope.script(ScriptId::Repair, script_ref);
         scope.names.append_keys_and_epoch(&mut cmd, &request.key);
         cmd.arg(scope.owner(request.owner))
             .arg(self.token)
@@ -326,7 +326,7 @@ impl ScriptCall for RepairVote<'_> {
             .arg(millis(request.timing.ttl()))
             .arg(scope.apply_by())
             .arg(millis(scope.settings.fence_ttl))
-            .arg(&scope.settings.name)
+            .arg(&scope.settings.display_name)
             .arg(quorum_config.run_id(scope))
             .arg(millis(quorum_config.quarantine()));
         cmd
@@ -337,15 +337,15 @@ impl ScriptCall for RepairVote<'_> {
     }
 }
 
-/// Reads the rest of a reply to a vote request, after the verdict.
+/// Reads the rest of a reply to a vote request, after the status.
 fn read_vote(
     scope: &Scope<'_>,
     sent: BootInstant,
     at: u64,
-    code: u64,
+    status: u64,
     reply: &mut ReplyReader,
 ) -> Result<VoteReply, StoreError> {
-    let event = match code {
+    let event = match status {
         1 => {
             let token = reply.token()?.get();
             match reply.int()? {
@@ -361,7 +361,7 @@ fn read_vote(
         3 => {
             let value = reply.text()?;
             let vote = scope.decode_vote(&value, decode::kept_until(at, reply)?);
-            let view = vote.map(|(occupant, is_held)| LockView::Occupied { occupant, is_held });
+            let view = vote.map(|(holder, is_held)| LockView::Occupied { holder, is_held });
             return Ok(VoteReply {
                 event: NodeEvent::Queued { at },
                 view: Some(view.unwrap_or_default()),
@@ -369,7 +369,7 @@ fn read_vote(
         }
         4 => NodeEvent::NoReply,
         5 => {
-            return Ok(VoteReply::not_voting(LockView::Foreign(
+            return Ok(VoteReply::not_voting(LockView::KeyConflict(
                 errors::FOREIGN_VALUE.to_owned(),
             )));
         }
@@ -378,7 +378,7 @@ fn read_vote(
             let remaining = Duration::from_micros(reply.int()?.saturating_sub(at));
             return Ok(VoteReply::not_voting(LockView::NotVoting(remaining)));
         }
-        other => return Err(reply::malformed(&format!("verdict {other}"))),
+        other => return Err(reply::unknown_status(other, "a vote request")),
     };
     Ok(VoteReply {
         event,

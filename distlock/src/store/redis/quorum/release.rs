@@ -36,16 +36,16 @@ impl Quorum {
         keep: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        // Only a holder hands the lock on. The new token is above the holder's own, whatever the
+        // Only a holder hands off the lock. The new token is above the holder's own, whatever the
         // client knows of the nodes' clocks.
         let next_token = match acquisition.progress() {
             Progress::Held(hold) => Some(self.context.next_token().max(hold.token + 1)),
             _ => None,
         };
         acquisition.stop();
-        let (nodes, quorum) = (
+        let (nodes, quorum_size) = (
             self.context.members.nodes.len(),
-            self.context.members.quorum,
+            self.context.members.quorum_size,
         );
         let mut releasing = JoinSet::new();
         for node in 0..nodes {
@@ -91,18 +91,18 @@ impl Quorum {
                 }
                 Some(Err(error)) => last = Some(error),
             }
-            if answered >= quorum && rest_deadline.is_none() {
+            if answered >= quorum_size && rest_deadline.is_none() {
                 let now = tokio::time::Instant::now();
                 rest_deadline = Some(now + (now - began) + MIN_REST_TIMEOUT);
             }
         }
         releasing.detach_all();
         match last {
-            Some(error) if answered < quorum => Err(error),
+            Some(error) if answered < quorum_size => Err(error),
             _ => {
                 self.remove(acquisition);
                 Ok(ReleaseReply {
-                    was_held: not_held <= nodes - quorum,
+                    was_held: not_held <= nodes - quorum_size,
                     again_after: None,
                 })
             }

@@ -46,20 +46,20 @@ impl Quorum {
         with_repair: bool,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum) = (
+        let (nodes, quorum_size) = (
             self.context.members.nodes.len(),
-            self.context.members.quorum,
+            self.context.members.quorum_size,
         );
         let holds = Arc::new(holds);
         let mut renewing = JoinSet::new();
         for node in 0..nodes {
-            let (quorum, holds) = (self.clone(), holds.clone());
+            let (store, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let member = &quorum.context.members.nodes[node];
+                    let member = &store.context.members.nodes[node];
                     let renew = RenewVotes {
                         holds: &holds,
-                        quorum_config: &quorum.context.quorum_config,
+                        quorum_config: &store.context.quorum_config,
                     };
                     let results = member.run(None, &renew, timeout).await;
                     let results = results.unwrap_or_else(|error| {
@@ -67,7 +67,7 @@ impl Quorum {
                     });
                     for (hold, result) in holds.iter().zip(&results) {
                         if with_repair && matches!(result, NodeRenewal::Free) {
-                            quorum.repair(node, hold, timeout);
+                            store.repair(node, hold, timeout);
                         }
                     }
                     results
@@ -80,7 +80,7 @@ impl Quorum {
             for (tally, result) in tallies.iter_mut().zip(results) {
                 tally.add(result);
             }
-            if tallies.iter().all(|tally| tally.ours >= quorum) {
+            if tallies.iter().all(|tally| tally.ours >= quorum_size) {
                 break;
             }
         }
@@ -88,11 +88,11 @@ impl Quorum {
         renewing.detach_all();
         tallies
             .into_iter()
-            .map(|tally| tally.outcome(nodes, quorum, self.context.rules))
+            .map(|tally| tally.outcome(nodes, quorum_size, self.context.rules))
             .collect()
     }
 
-    /// Extends a hold that was handed on. Returns `None` if it has expired. Repairs nothing,
+    /// Extends a hold that was handed off. Returns `None` if it has expired. Repairs nothing,
     /// because the hold may not have begun, and another owner may hold the lock by now.
     pub(super) async fn confirm(
         self: &Arc<Self>,
@@ -162,10 +162,10 @@ impl Tally {
         }
     }
 
-    fn outcome(self, nodes: usize, quorum: usize, rules: Rules) -> Result<(), RenewalFailure> {
-        if self.ours >= quorum || self.ours > 0 && !rules.quorum_extends {
+    fn outcome(self, nodes: usize, quorum_size: usize, rules: Rules) -> Result<(), RenewalFailure> {
+        if self.ours >= quorum_size || self.ours > 0 && !rules.quorum_extends {
             Ok(())
-        } else if self.not_ours > nodes - quorum {
+        } else if self.not_ours > nodes - quorum_size {
             Err(if self.is_revoked {
                 RenewalFailure::Revoked
             } else {
@@ -176,7 +176,7 @@ impl Tally {
                 StoreError::new(
                     Outage::NotReady,
                     format!(
-                        "{} of {nodes} servers have the lock, and a quorum is {quorum}",
+                        "{} of {nodes} servers have the lock, and a quorum is {quorum_size}",
                         self.ours
                     ),
                 )

@@ -48,7 +48,7 @@ impl VotePush {
                     None => NodeEvent::Granted { token, at },
                 }
             }
-            "lower" => NodeEvent::LowerWaits { at },
+            "lower" => NodeEvent::LowerTicketQueued { at },
             _ => return None,
         };
         let key = key.strip_prefix(&push.names.lock_prefix)?;

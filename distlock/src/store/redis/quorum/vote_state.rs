@@ -1,6 +1,6 @@
-//! The votes for one owner, without I/O: `hear` takes the messages of a node, and `next_command`
-//! returns the next command for it. The model (`tests/model`, module `quorum`) explores these
-//! rules.
+//! The votes for one owner, without I/O: `handle_reply` and `handle_event` process a node's
+//! messages, and `next_command` returns the next command for it. The model (`tests/model`, module
+//! `quorum`) explores these rules.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) enum NodeEvent {
     },
     NotVoting,
     /// A lower ticket waits.
-    LowerWaits {
+    LowerTicketQueued {
         at: u64,
     },
     Yielded,
@@ -141,7 +141,7 @@ pub(super) struct QuorumHold {
     pub(super) token: Token,
     /// The earliest time at which a counted confirmation was sent.
     pub(super) sent: BootInstant,
-    /// Starts at `sent`. It is shorter than requested if the last holder has handed the lock on.
+    /// Starts at `sent`. It is shorter than requested if the last holder has handed off the lock.
     pub(super) lease: Duration,
 }
 
@@ -158,7 +158,7 @@ impl QuorumHold {
 #[derive(Debug)]
 pub(super) struct VoteState {
     nodes: Vec<NodeState>,
-    quorum: usize,
+    quorum_size: usize,
     /// The duration of a confirmation.
     lease: Duration,
     rules: Rules,
@@ -172,7 +172,7 @@ pub(super) struct VoteState {
 }
 
 impl VoteState {
-    pub(super) fn new(nodes: usize, quorum: usize, lease: Duration, rules: Rules) -> Self {
+    pub(super) fn new(nodes: usize, quorum_size: usize, lease: Duration, rules: Rules) -> Self {
         let state = NodeState {
             vote: NodeVote::Unknown,
             in_flight: false,
@@ -185,7 +185,7 @@ impl VoteState {
         };
         VoteState {
             nodes: vec![state; nodes],
-            quorum,
+            quorum_size,
             lease,
             rules,
             phase: VotePhase::Requesting,
@@ -209,7 +209,8 @@ impl VoteState {
     /// leaves, because it would block others.
     pub(super) fn lacks_quorum(&self) -> bool {
         let requests_votes = matches!(self.phase, VotePhase::Requesting | VotePhase::Confirming(_));
-        requests_votes && self.nodes.iter().filter(|state| state.is_usable).count() < self.quorum
+        requests_votes
+            && self.nodes.iter().filter(|state| state.is_usable).count() < self.quorum_size
     }
 
     /// Returns true if a node is usable.
@@ -257,14 +258,14 @@ impl VoteState {
     pub(super) fn set_usable(&mut self, node: usize, is_usable: bool) {
         let state = &mut self.nodes[node];
         if state.is_usable && !is_usable {
-            let holds = matches!(self.phase, VotePhase::Held(_));
+            let is_held = matches!(self.phase, VotePhase::Held(_));
             state.vote = match state.vote {
                 vote @ NodeVote::Yielding(_) => vote,
-                vote @ NodeVote::Confirmed(_) if holds => vote,
+                vote @ NodeVote::Confirmed(_) if is_held => vote,
                 vote if !self.rules.confirmed_votes => vote,
                 _ => NodeVote::Unknown,
             };
-            if !holds {
+            if !is_held {
                 state.proof = None;
             }
             (state.lower_since, state.granted_at) = (None, 0);
@@ -306,12 +307,12 @@ impl VoteState {
                 Some(NodeCommand::Confirm(token))
             }
             // A confirmation that came too late proves nothing.
-            (VotePhase::Confirming(token), NodeVote::Confirmed(of))
-                if of != token || state.proof.is_none_or(|proof| now >= proof.until) =>
+            (VotePhase::Confirming(token), NodeVote::Confirmed(confirmed))
+                if confirmed != token || state.proof.is_none_or(|proof| now >= proof.until) =>
             {
                 Some(NodeCommand::Confirm(token))
             }
-            (VotePhase::Held(token), NodeVote::Confirmed(of)) if of != token => {
+            (VotePhase::Held(token), NodeVote::Confirmed(confirmed)) if confirmed != token => {
                 Some(NodeCommand::Confirm(token))
             }
             // Trades the confirmation of a minority for a vote, because a confirmation keeps other
@@ -350,13 +351,13 @@ impl VoteState {
 
     /// Handles a reply or a push.
     pub(super) fn handle_event(&mut self, node: usize, event: NodeEvent, now: BootInstant) {
-        let holds = matches!(self.phase, VotePhase::Held(_));
+        let is_held = matches!(self.phase, VotePhase::Held(_));
         let lease = self.lease;
         let state = &mut self.nodes[node];
         match (event, state.vote) {
             (NodeEvent::Yielded, NodeVote::Yielding(_)) => state.vote = NodeVote::Queued,
             // A push that overtook the reply to the yield, and is newer than the yielded vote.
-            (NodeEvent::Granted { token, at }, NodeVote::Yielding(before)) if token > before => {
+            (NodeEvent::Granted { token, at }, NodeVote::Yielding(old)) if token > old => {
                 (state.vote, state.granted_at, state.lower_since) =
                     (NodeVote::Granted(token), at, None);
             }
@@ -366,7 +367,7 @@ impl VoteState {
                     NodeVote::Unknown | NodeVote::Queued | NodeVote::NotVoting => {
                         at > state.granted_at
                     }
-                    NodeVote::Granted(before) | NodeVote::Yielding(before) => token > before,
+                    NodeVote::Granted(old) | NodeVote::Yielding(old) => token > old,
                     NodeVote::Confirming(_) | NodeVote::Confirmed(_) => false,
                 } =>
             {
@@ -393,17 +394,17 @@ impl VoteState {
                 state.may_request = true;
             }
             (NodeEvent::NoReply, vote) => {
-                let keeps = match vote {
+                let keeps_vote = match vote {
                     NodeVote::Yielding(_) => true,
-                    NodeVote::Confirmed(_) => holds,
+                    NodeVote::Confirmed(_) => is_held,
                     _ => !self.rules.confirmed_votes,
                 };
-                if !keeps {
+                if !keeps_vote {
                     (state.vote, state.proof) = (NodeVote::Unknown, None);
                 }
             }
             (
-                NodeEvent::LowerWaits { at },
+                NodeEvent::LowerTicketQueued { at },
                 NodeVote::Unknown
                 | NodeVote::Granted(_)
                 | NodeVote::Confirming(_)
@@ -438,7 +439,7 @@ impl VoteState {
         let votes = self.tokens().count();
         let largest = self.tokens().max().unwrap_or(0);
         match self.phase {
-            VotePhase::Requesting | VotePhase::Confirming(_) if votes < self.quorum => {
+            VotePhase::Requesting | VotePhase::Confirming(_) if votes < self.quorum_size => {
                 self.phase = VotePhase::Requesting;
                 for state in &mut self.nodes {
                     // Yields exactly the votes for which a lower ticket waits, until a new grant.
@@ -457,7 +458,7 @@ impl VoteState {
                     .nodes
                     .iter()
                     .filter(|state| state.vote == NodeVote::Confirmed(largest));
-                let is_agreed = confirmed.count() >= self.quorum;
+                let is_agreed = confirmed.count() >= self.quorum_size;
                 let token = if is_agreed {
                     largest
                 } else {
@@ -478,7 +479,9 @@ impl VoteState {
     /// Marks the lock as held once a quorum has confirmed this token.
     fn count_confirmations(&mut self, token: Token, now: BootInstant) {
         let proof = |state: &NodeState| match state.vote {
-            NodeVote::Confirmed(of) if of == token => state.proof.filter(|proof| now < proof.until),
+            NodeVote::Confirmed(confirmed) if confirmed == token => {
+                state.proof.filter(|proof| now < proof.until)
+            }
             vote if !self.rules.confirmed_votes => {
                 vote.token().map(|_| NodeProof::new(now, self.lease))
             }
@@ -487,7 +490,7 @@ impl VoteState {
         let mut proofs: Vec<_> = self.nodes.iter().filter_map(proof).collect();
         proofs.sort_unstable();
         // Counts the latest confirmations, because any quorum of them is enough.
-        if let Some(place) = proofs.len().checked_sub(self.quorum) {
+        if let Some(place) = proofs.len().checked_sub(self.quorum_size) {
             let counted = &proofs[place..];
             let sent = counted.iter().map(|proof| proof.from).min();
             let lease = counted.iter().map(|proof| proof.lease).min();

@@ -202,8 +202,8 @@ impl EventGate {
     }
 
     fn open(&self) {
-        let before = std::mem::replace(&mut *lock(&self.state), GateState::Open);
-        if let GateState::Closed { has_ended: true } = before {
+        let previous = std::mem::replace(&mut *lock(&self.state), GateState::Open);
+        if let GateState::Closed { has_ended: true } = previous {
             (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
         }
     }
@@ -267,11 +267,11 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     if errors::classify(error).code == Code::UnknownCommand {
         return StoreError::new(
             Outage::Misconfigured,
-            "the server does not know HELLO, so it does not speak RESP3; use Redis 6.2 or later",
+            "the server does not know HELLO, so it does not support RESP3; use Redis 6.2 or later",
         );
     }
     if error.kind() == ErrorKind::Parse {
-        return protocol_mismatch::not_redis("its reply is not a Redis reply");
+        return protocol_mismatch::not_redis_error("its reply is not a Redis reply");
     }
     if db != 0 && error.to_string().contains("refused to switch database") {
         return unknown_database(db, error.detail().unwrap_or_default());

@@ -30,37 +30,37 @@ pub(crate) fn from_first_bytes(bytes: &[u8]) -> Option<StoreError> {
         return None;
     }
     if TLS.iter().any(|tls| bytes.starts_with(tls)) {
-        return Some(expects_tls());
+        return Some(tls_required_error());
     }
     let shown = &bytes[..bytes.len().min(MAX_SHOWN)];
     let shown = String::from_utf8_lossy(shown);
     let line = shown.lines().next().unwrap_or_default();
-    Some(not_redis(&format!("its reply begins with `{line}`")))
+    Some(not_redis_error(&format!("its reply begins with `{line}`")))
 }
 
 /// Returns the error of a server that does not speak RESP.
-pub(crate) fn not_redis(reason: &str) -> StoreError {
+pub(crate) fn not_redis_error(reason: &str) -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
         format!(
-            "it does not speak the Redis protocol ({reason}); correct host and port in the URL"
+            "the server does not speak the Redis protocol ({reason}); correct host and port in the URL"
         ),
     )
 }
 
 /// Returns the error of a plain connection to a port for TLS.
-pub(crate) fn expects_tls() -> StoreError {
+pub(crate) fn tls_required_error() -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
-        "it expects TLS; write rediss:// instead of redis://, or use the server's plain `port`",
+        "the server expects TLS; write rediss:// instead of redis://, or use the server's plain `port`",
     )
 }
 
 /// Returns the error of a TLS connection to a plain port.
-pub(crate) fn lacks_tls() -> StoreError {
+pub(crate) fn plain_text_error() -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
-        "it replies in plain text, not in TLS; write redis:// instead of rediss://, or use the server's `tls-port`",
+        "the server replies in plain text, not in TLS; write redis:// instead of rediss://, or use the server's `tls-port`",
     )
 }
 

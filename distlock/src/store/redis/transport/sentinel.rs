@@ -167,7 +167,7 @@ impl Sentinels {
         let reply = connection.send(command).await.map_err(|error| {
             let error = errors::classify(&error);
             if error.code == Code::UnknownCommand {
-                let detail = "it is a server, not a sentinel; name sentinels, or write redis:// for a server";
+                let detail = "this is a server, not a sentinel; name sentinels, or write redis:// for a server";
                 StoreError::new(Outage::Misconfigured, detail)
             } else {
                 error
@@ -186,7 +186,7 @@ pub(crate) fn explain_rejection(error: StoreError) -> StoreError {
         _ => return error,
     };
     let detail = format!(
-        "{code}: the sentinel rejects the user or its rights; set a sentinel's own user and password with \
+        "{code}: the sentinel rejects the user or its permissions; set a sentinel's own user and password with \
             `sentinel_credentials`"
     );
     StoreError::new(Outage::Denied, detail)

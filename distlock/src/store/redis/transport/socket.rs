@@ -90,7 +90,7 @@ impl SocketConnector {
         if !protocol_mismatch::speaks_plain_text(connect(host, port)).await {
             std::future::pending::<()>().await;
         }
-        protocol_mismatch::lacks_tls()
+        protocol_mismatch::plain_text_error()
     }
 
     /// Returns why a server ended a connection without a reply, as far as can be determined. It may
@@ -102,7 +102,7 @@ impl SocketConnector {
                     && error.outage == Outage::Unreachable
                     && protocol_mismatch::speaks_tls(connect(host, *port)).await =>
             {
-                protocol_mismatch::expects_tls()
+                protocol_mismatch::tls_required_error()
             }
             _ => error,
         }
@@ -129,7 +129,7 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// A count of the data that a server has sent. Any data proves that the server is alive, so a
-/// client with many queued commands does not take their delay for a dead connection.
+/// client with many queued commands does not treat their delay as a dead connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Activity(Arc<AtomicU64>);
 

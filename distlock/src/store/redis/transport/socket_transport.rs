@@ -11,7 +11,7 @@ use crate::store::BoxFuture;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::{HandshakeError, Multiplexed};
-use crate::store::redis::transport::role;
+use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::ServerLocation;
@@ -67,7 +67,7 @@ impl SocketTransport {
             let connection = self
                 .connect_to(&ConnectionAddr::Tcp(host, port), on_event)
                 .await?;
-            role::check_primary(&connection).await?;
+            replication_role::check_primary(&connection).await?;
             Ok(connection)
         };
         let connection = connected
@@ -124,7 +124,7 @@ impl SocketTransport {
         let Ok(Ok(connection)) = self.try_handshake(address, resp2, on_event).await else {
             return Ok(());
         };
-        role::check_version(&connection).await
+        replication_role::check_version(&connection).await
     }
 
     async fn try_handshake(

@@ -56,7 +56,7 @@ pub(crate) fn read_error(error: &io::Error) -> Option<StoreError> {
 
 fn handshake_error(error: io::Error, name: &str) -> StoreError {
     match as_rustls_error(&error) {
-        Some(rustls::Error::InvalidMessage(_)) => protocol_mismatch::lacks_tls(),
+        Some(rustls::Error::InvalidMessage(_)) => protocol_mismatch::plain_text_error(),
         Some(error) => tls_error(explain(error, &format!("`{name}`"))),
         None => errors::classify(&error.into()),
     }

@@ -10,7 +10,7 @@ use crate::protocol::messages::Owner;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::{Text, millis};
+use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
 use crate::util::clock::BootInstant;
@@ -104,18 +104,18 @@ impl Scope<'_> {
     }
 
     /// Returns the argument that names an owner.
-    pub(crate) fn owner(&self, owner: Owner) -> Text<OwnerName<'_>> {
-        Text(OwnerName(self.client, owner))
+    pub(crate) fn owner(&self, owner: Owner) -> DisplayArg<OwnerName<'_>> {
+        DisplayArg(OwnerName(self.client, owner))
     }
 
-    /// Appends what a script needs about the calling client to hand the lock on.
+    /// Appends what a script needs about the calling client to hand off the lock.
     pub(crate) fn append_client(&self, cmd: &mut Cmd, key: &LockKey) {
         let (client, channels) = (self.client.as_str(), self.names.channel_prefix(key));
         let fence_ttl = millis(self.settings.fence_ttl);
-        cmd.arg(Text(format_args!("{fence_ttl} {client} {channels}")));
+        cmd.arg(DisplayArg(format_args!("{fence_ttl} {client} {channels}")));
     }
 
-    /// Returns sixteen digits, enough until 2286, because the scripts compare times as texts.
+    /// Returns sixteen digits, enough until 2286, because the scripts compare times as strings.
     pub(crate) fn apply_by(&self) -> u64 {
         (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }

@@ -16,7 +16,7 @@ use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
 use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
-use crate::store::redis::wire::encode::{Text, millis};
+use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, FOREIGN_VALUE};
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
@@ -41,8 +41,8 @@ impl ScriptCall for Acquire<'_> {
             .arg(millis(self.timing.ttl()))
             .arg(scope.apply_by())
             .arg(millis(settings.fence_ttl))
-            .arg(&settings.name)
-            .arg(Text(format_args!(
+            .arg(&settings.display_name)
+            .arg(DisplayArg(format_args!(
                 "{} {} {} {} {}",
                 millis(self.timing.lease),
                 millis(self.wait),
@@ -65,26 +65,28 @@ impl ScriptCall for Acquire<'_> {
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
-        let foreign = || AcquireReply::Foreign(scope.foreign(self.key, FOREIGN_VALUE));
+        let foreign = || AcquireReply::KeyConflict(scope.foreign(self.key, FOREIGN_VALUE));
         let occupied = match status {
             2 => AcquireReply::Queued,
             3 => AcquireReply::Busy,
             4 => return Dated::at(at, AcquireReply::Late),
             5 => return Dated::at(at, foreign()),
             6 => AcquireReply::Full,
-            other => return Err(reply::malformed(&format!("verdict {other}"))),
+            other => return Err(reply::unknown_status(other, "an acquire")),
         };
         let value = reply.text()?;
-        let occupant = scope.decode_occupant(&value, kept_until(at, &mut reply)?);
+        let holder = scope.decode_holder(&value, kept_until(at, &mut reply)?);
         // The script's pattern accepts more than distlock writes.
-        if occupant.is_none() && !value.is_empty() {
+        if holder.is_none() && !value.is_empty() {
             return Dated::at(at, foreign());
         }
-        Dated::at(at, occupied(occupant))
+        Dated::at(at, occupied(holder))
     }
 
     fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<AcquireReply> {
-        Some(AcquireReply::Foreign(scope.foreign(self.key, error_text)))
+        Some(AcquireReply::KeyConflict(
+            scope.foreign(self.key, error_text),
+        ))
     }
 }
 
@@ -131,8 +133,8 @@ impl ScriptCall for [Renewal] {
             cmd.arg(scope.names.lock(&renewal.key));
         }
         for renewal in self {
-            let Text(owner) = scope.owner(renewal.owner);
-            cmd.arg(Text(format_args!("{owner} {}", renewal.token)))
+            let DisplayArg(owner) = scope.owner(renewal.owner);
+            cmd.arg(DisplayArg(format_args!("{owner} {}", renewal.token)))
                 .arg(millis(renewal.timing.ttl()));
         }
         cmd
@@ -198,7 +200,7 @@ impl ScriptCall for Release<'_> {
             "1" => (true, false),
             "2" => (false, true),
             "3" => (true, true),
-            other => return Err(reply::malformed(&format!("{other} to a release"))),
+            other => return Err(reply::unknown_status(other, "a release")),
         };
         Dated::undated(ReleaseEffect {
             was_held,
@@ -214,19 +216,19 @@ impl ScriptCall for [CheckQueue] {
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = scope.script(ScriptId::CheckQueue, script_ref);
         cmd.arg(4 * self.len());
-        for look in self {
-            scope.names.append_keys(&mut cmd, &look.key);
+        for check in self {
+            scope.names.append_keys(&mut cmd, &check.key);
         }
         // In a cluster, all entries are for one lock.
         let channels = self
             .first()
-            .map(|look| scope.names.channel_prefix(&look.key));
+            .map(|check| scope.names.channel_prefix(&check.key));
         cmd.arg(scope.client.as_str())
             .arg(&*channels.unwrap_or_default())
             .arg(millis(scope.settings.fence_ttl));
-        for look in self {
-            cmd.arg(look.owners.len());
-            for owner in &look.owners {
+        for check in self {
+            cmd.arg(check.owners.len());
+            for owner in &check.owners {
                 cmd.arg(scope.owner(*owner));
             }
         }
@@ -241,8 +243,8 @@ impl ScriptCall for [CheckQueue] {
     ) -> Decoded<Vec<CheckQueueReply>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
-        let mut each = |look: &CheckQueue| match reply.next() {
-            Some(entry) => decode_queue_check(scope, look, at, entry),
+        let mut each = |check: &CheckQueue| match reply.next() {
+            Some(entry) => decode_queue_check(scope, check, at, entry),
             None => Err(reply::malformed("a queue check that is too short")),
         };
         let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
@@ -252,7 +254,7 @@ impl ScriptCall for [CheckQueue] {
     fn failures(reply: &Vec<CheckQueueReply>) -> Vec<&StoreError> {
         let failures = reply.iter().filter_map(|reply| match reply {
             CheckQueueReply::Failed(error) => Some(error),
-            CheckQueueReply::Checked { .. } | CheckQueueReply::Foreign(_) => None,
+            CheckQueueReply::Checked { .. } | CheckQueueReply::KeyConflict(_) => None,
         });
         failures.collect()
     }
@@ -260,31 +262,32 @@ impl ScriptCall for [CheckQueue] {
 
 fn decode_queue_check(
     scope: &Scope<'_>,
-    look: &CheckQueue,
+    check: &CheckQueue,
     at: u64,
     entry: Value,
 ) -> Result<CheckQueueReply, StoreError> {
-    let foreign = |error_text: &str| CheckQueueReply::Foreign(scope.foreign(&look.key, error_text));
+    let foreign =
+        |error_text: &str| CheckQueueReply::KeyConflict(scope.foreign(&check.key, error_text));
     if !reply::is_list(&entry) {
         let error = errors::classify_text(&reply::text(entry)?);
         return Ok(match error.code {
-            Code::Foreign => foreign(&error.detail),
+            Code::KeyConflict => foreign(&error.detail),
             _ => CheckQueueReply::Failed(error),
         });
     }
     let mut fields = ReplyReader::from_list(entry)?;
     let value = fields.text()?;
-    let occupant = scope.decode_occupant(&value, ends_at(at, fields.signed()?));
-    if occupant.is_none() && !value.is_empty() {
+    let holder = scope.decode_holder(&value, ends_at(at, fields.signed()?));
+    if holder.is_none() && !value.is_empty() {
         return Ok(foreign(FOREIGN_VALUE));
     }
     let mut indices = ReplyReader::from_list(fields.next().unwrap_or(Value::Nil))?;
     let mut missing = Vec::new();
     while let Some(index) = indices.next() {
-        let owner = look.owners.get(ReplyReader::from_value(index).index()?);
+        let owner = check.owners.get(ReplyReader::from_value(index).index()?);
         missing.push(*owner.ok_or_else(|| reply::malformed("a missing owner's index"))?);
     }
-    Ok(CheckQueueReply::Checked { occupant, missing })
+    Ok(CheckQueueReply::Checked { holder, missing })
 }
 
 impl ScriptCall for Inspect<'_> {
@@ -303,17 +306,17 @@ impl ScriptCall for Inspect<'_> {
         let value = reply.text()?;
         let remaining = reply.signed()?;
         let waiters = reply.int()?;
-        let last = reply.text()?;
-        let is_there = reply.int()? == 1;
+        let last_token = reply.text()?;
+        let exists = reply.int()? == 1;
         let ends_at = ends_at(at, remaining);
         let votes = scope.scripts.are_for_quorum();
         let known = if votes {
             let vote = scope.decode_vote(&value, ends_at);
             vote.map(|(by, is_held)| is_held.then_some(by))
         } else {
-            scope.decode_occupant(&value, ends_at).map(Some)
+            scope.decode_holder(&value, ends_at).map(Some)
         };
-        let is_foreign = is_there && known.is_none();
+        let is_foreign = exists && known.is_none();
         let foreign = is_foreign.then(|| scope.foreign(self.key, FOREIGN_VALUE));
         if is_foreign && !votes {
             let inspection = Inspection {
@@ -323,12 +326,12 @@ impl ScriptCall for Inspect<'_> {
             return Dated::at(at, inspection);
         }
         let inspection = Inspection {
-            occupant: known.flatten(),
+            holder: known.flatten(),
             // The remaining time of a lock that exists and expires.
             expires_in: u64::try_from(remaining).ok().map(Duration::from_millis),
             waiters,
             waiting: decode_waiters(scope.client, &mut reply)?,
-            last_token: last.parse().ok().map(FencingToken::new),
+            last_token: last_token.parse().ok().map(FencingToken::new),
             foreign,
             servers: Vec::new(),
         };
@@ -351,25 +354,25 @@ impl ScriptCall for Revoke<'_> {
         scope.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(self.token.to_string()).arg(u8::from(self.delete));
         scope.append_client(&mut cmd, self.key);
-        cmd.arg(&scope.settings.name);
+        cmd.arg(&scope.settings.display_name);
         cmd
     }
 
     fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let status = reply.int()?;
-        let fence = reply.text()?;
-        let newest = || {
-            let token = parse_number(&fence).filter(|token| *token > 0);
+        let token_text = reply.text()?;
+        let new_token = || {
+            let token = parse_number(&token_text).filter(|token| *token > 0);
             let token = token.ok_or_else(|| reply::malformed("a revocation's token"))?;
             Ok(FencingToken::new(token))
         };
         Dated::undated(match status {
             0 => RevokeReply::NotHeld,
-            1 => RevokeReply::Revoked(newest()?),
-            2 => RevokeReply::Deleted(newest()?),
+            1 => RevokeReply::Revoked(new_token()?),
+            2 => RevokeReply::Deleted(new_token()?),
             3 => RevokeReply::Connected,
-            other => return Err(reply::malformed(&format!("{other} to a revocation"))),
+            other => return Err(reply::unknown_status(other, "a revocation")),
         })
     }
 }

@@ -7,7 +7,7 @@ use redis::Value;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{Grant, Occupant, QueuedWaiter, RevocationNotice};
+use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotice};
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
@@ -40,8 +40,10 @@ impl Scope<'_> {
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),
-            // The lease is short, whatever the message says (R4).
-            lease: Timing::new(Duration::from_millis(lease)).grant().lease,
+            // The lease is short, even if the message names a longer one (R4).
+            lease: Timing::new(Duration::from_millis(lease))
+                .short_grant_timing()
+                .lease,
         })
     }
 
@@ -75,7 +77,7 @@ impl Scope<'_> {
     }
 
     /// Reads the value of a lock that ends at `ends_at`. An empty or a foreign one gives `None`.
-    pub(crate) fn decode_occupant(&self, value: &str, ends_at: Option<u64>) -> Option<Occupant> {
+    pub(crate) fn decode_holder(&self, value: &str, ends_at: Option<u64>) -> Option<HolderView> {
         let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
@@ -83,15 +85,15 @@ impl Scope<'_> {
         {
             return None;
         }
-        let (this_process, ours) = self.client.recognize(owner);
+        let (this_process, local_owner) = self.client.recognize(owner);
         let token = fields.next()?;
         // One leading zero marks a lock that was released and is kept. Two zeros mark a revoked
         // lock.
         let is_kept = token.starts_with('0') && !token.starts_with("00");
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
-        Some(Occupant {
-            ours,
+        Some(HolderView {
+            local_owner,
             this_process,
             token,
             since: fields.next()?.parse().ok()?,
@@ -106,21 +108,21 @@ impl Scope<'_> {
         &self,
         value: &str,
         ends_at: Option<u64>,
-    ) -> Option<(Occupant, bool)> {
+    ) -> Option<(HolderView, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
-        let (this_process, ours) = self.client.recognize(fields.next()?);
+        let (this_process, local_owner) = self.client.recognize(fields.next()?);
         let mut number = || fields.next()?.parse().ok();
         let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
-        let occupant = Occupant {
-            ours,
+        let holder = HolderView {
+            local_owner,
             this_process,
             token: FencingToken::new(token),
             since,
             kept_until: ends_at.filter(|_| state == "kept"),
             name: one_line(fields.next()?.to_owned()),
         };
-        Some((occupant, state != "vote"))
+        Some((holder, state != "vote"))
     }
 }
 
@@ -172,7 +174,7 @@ pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), StoreError> {
     });
     match numbers {
         Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
-        _ => Err(reply::malformed("a text that is not a hold")),
+        _ => Err(reply::malformed("a string that is not a hold")),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
     cmd
 }
 
-/// Escapes a text for a pattern that matches nothing else.
+/// Escapes a string for a pattern that matches nothing else.
 fn escape_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
@@ -46,9 +46,9 @@ pub(crate) fn wait(durability: Durability, timeout: Duration) -> Cmd {
 }
 
 /// An argument that is written into its command without an intermediate string.
-pub(crate) struct Text<T>(pub(crate) T);
+pub(crate) struct DisplayArg<T>(pub(crate) T);
 
-impl<T: Display> ToRedisArgs for Text<T> {
+impl<T: Display> ToRedisArgs for DisplayArg<T> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
         out.write_arg_fmt(&self.0);
     }

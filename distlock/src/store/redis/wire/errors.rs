@@ -13,7 +13,7 @@ pub(crate) fn classify(error: &RedisError) -> StoreError {
         ErrorKind::RESP3NotSupported => {
             return StoreError::new(
                 Outage::Misconfigured,
-                "the server does not speak RESP3; use Redis 6.2 or later",
+                "the server does not support RESP3; use Redis 6.2 or later",
             );
         }
         _ if error.is_timeout() => Outage::TimedOut,
@@ -45,7 +45,7 @@ impl ServerError {
     }
 }
 
-/// Adds the remedy to a server's error about the user, the password or a right.
+/// Adds the remedy to a server's error about the user, the password or a permission.
 pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     if error.outage != Outage::Denied {
         return error;
@@ -60,19 +60,19 @@ pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     error.with_remedy(remedy)
 }
 
-/// Names the right that the user needs, if the error is a lack of rights.
-pub(crate) fn with_missing_right(error: StoreError, right: &str) -> StoreError {
+/// Names the permission that the user needs, if the error is a lack of permissions.
+pub(crate) fn with_missing_permission(error: StoreError, permission: &str) -> StoreError {
     if error.outage != Outage::Denied {
         return error;
     }
-    let detail = format!("the user needs {right}: {}", error.detail);
+    let detail = format!("the user needs {permission}: {}", error.detail);
     StoreError::new(error.outage, detail)
         .with_remedy(GRANT)
         .with_code(error.code)
 }
 
 const GRANT: &str =
-    "grant it to the user with `ACL SETUSER` (docs/internals/storage.md lists the rights)";
+    "grant it to the user with `ACL SETUSER` (docs/internals/storage.md lists the permissions)";
 
 /// Known texts of errors without a code of their own.
 const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
@@ -121,7 +121,7 @@ pub(crate) fn classify_text(text: &str) -> StoreError {
         "NOPERM" => (Outage::Denied, Code::NoPermission),
         "NOAUTH" => (Outage::Denied, Code::NotAuthenticated),
         "WRONGPASS" => (Outage::Denied, Code::WrongPassword),
-        "WRONGTYPE" | "FOREIGN" => (Outage::Other, Code::Foreign),
+        "WRONGTYPE" | "FOREIGN" => (Outage::Other, Code::KeyConflict),
         _ => {
             let known = KNOWN_TEXTS.iter().find(|(known, ..)| text.contains(known));
             known.map_or((Outage::Other, Code::Other), |(_, outage, code)| {
@@ -178,7 +178,7 @@ pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
 }
 
 pub(crate) fn node_of_cluster() -> StoreError {
-    let detail = "it is a node of a cluster; write redis+cluster://host,host";
+    let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
 }
 
@@ -258,7 +258,7 @@ mod tests {
             (format!("user_script:1: {ours}"), ours),
         ] {
             let error = classify_text(&text);
-            assert_eq!(error.code, Code::Foreign, "{text}");
+            assert_eq!(error.code, Code::KeyConflict, "{text}");
             assert_eq!(error.detail, message, "{text}");
         }
         // Texts that only look similar stay unchanged.

@@ -1,5 +1,7 @@
 //! Reads replies. A malformed reply becomes an error, and never a panic or a hold.
 
+use std::fmt::Display;
+
 use redis::Value;
 
 use crate::error::Outage;
@@ -60,7 +62,7 @@ pub(crate) fn text(value: Value) -> Result<String, StoreError> {
         Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
         Value::SimpleString(text) => Ok(text),
-        _ => Err(malformed("a value that is not a text")),
+        _ => Err(malformed("a value that is not a string")),
     }
 }
 
@@ -74,6 +76,10 @@ pub(crate) fn payload(message: &[Value]) -> Option<&str> {
         Some(Value::BulkString(payload)) => std::str::from_utf8(payload).ok(),
         _ => None,
     }
+}
+
+pub(crate) fn unknown_status(status: impl Display, command: &str) -> StoreError {
+    malformed(&format!("the unknown status {status} to {command}"))
 }
 
 pub(crate) fn malformed(what: &str) -> StoreError {

@@ -13,7 +13,7 @@ use self::ScriptId::{
 const NEXT_FRAGMENT: &str = include_str!("../../../../lua/next.lua");
 
 /// The start of every script. Run without keys, a script does nothing, but the server knows it from
-/// then on. `SCRIPT LOAD` would require an additional right.
+/// then on. `SCRIPT LOAD` would require an additional permission.
 const PREAMBLE: &str = "if not KEYS[1] then return 0 end\n";
 
 /// Code above this line returns its request number itself, because the wrapper costs 1 µs.

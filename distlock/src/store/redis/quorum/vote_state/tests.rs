@@ -24,7 +24,7 @@ fn requested() -> VoteState {
     requested_from(3, 0)
 }
 
-/// Returns an owner with the votes of nodes 0 and 1, which are asked to confirm.
+/// Returns an owner with the votes of nodes 0 and 1, which are requested to confirm.
 fn confirming(tokens: [Token; 2]) -> VoteState {
     let mut votes = requested();
     for (node, token) in tokens.into_iter().enumerate() {
@@ -56,7 +56,7 @@ fn confirmed(token: Token, sent: u64) -> NodeEvent {
 fn a_quorum_confirms_the_largest_token() {
     let mut votes = requested();
     votes.handle_reply(0, granted(7), at(1));
-    assert_eq!(votes.next_command(0, at(1)), None, "one vote is none");
+    assert_eq!(votes.next_command(0, at(1)), None, "one vote is not enough");
     votes.handle_reply(2, granted(9), at(2));
     assert_commands(&mut votes, &[0, 2], 2, Some(NodeCommand::Confirm(9)));
     votes.handle_reply(2, confirmed(9, 3), at(4));
@@ -94,9 +94,9 @@ fn a_grant_confirmed_by_a_quorum_needs_no_further_command() {
     assert_commands(&mut votes, &[0, 1, 2], 5, None);
 }
 
-/// Applies whether the other node has confirmed a smaller token, or has handed it on.
+/// Applies whether the other node has confirmed a smaller token, or has handed it off.
 #[test]
-fn the_largest_token_is_confirmed_on_all_nodes() {
+fn the_largest_granted_token_is_confirmed_on_all_nodes() {
     let mut named = requested_from(3, 50);
     named.handle_reply(0, confirmed(50, 0), at(1));
     named.handle_reply(1, granted(70), at(1));
@@ -125,7 +125,7 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     votes.handle_reply(0, granted(7), at(1));
     votes.handle_reply(1, granted(8), at(1));
     votes.handle_reply(2, NodeEvent::Queued { at: 1 }, at(1));
-    votes.handle_event(1, NodeEvent::LowerWaits { at: 9 }, at(2));
+    votes.handle_event(1, NodeEvent::LowerTicketQueued { at: 9 }, at(2));
     assert_eq!(votes.next_command(0, at(2)), None);
     assert_eq!(votes.next_command(1, at(2)), Some(NodeCommand::Yield(8)));
     // Until the yield is answered, other messages about this vote are older.
@@ -192,7 +192,7 @@ fn an_old_hand_off_is_confirmed_again() {
 }
 
 #[test]
-fn a_hand_off_before_a_yield_is_ignored() {
+fn a_hand_off_before_the_yield_is_ignored() {
     let mut votes = queued();
     votes.handle_event(0, handed_off(50, 1), at(2));
     votes.allow_requests();

@@ -1,29 +1,29 @@
-//! Collects mistakes to report them all at once, and proposes names that are nearly right.
+//! Collects errors to report them all at once, and proposes names that are nearly right.
 
 use std::fmt::Display;
 
 use proc_macro2::Span;
 use quote::ToTokens;
 
-/// All mistakes of one annotated function.
+/// All errors of one annotated function.
 #[derive(Debug, Default)]
-pub(crate) struct Mistakes(Option<syn::Error>);
+pub(crate) struct Errors(Option<syn::Error>);
 
-impl Mistakes {
-    pub(crate) fn add(&mut self, error: syn::Error) {
+impl Errors {
+    pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.0 {
             Some(first) => first.combine(error),
             none => *none = Some(error),
         }
     }
 
-    pub(crate) fn at(&mut self, span: Span, message: impl Display) {
-        self.add(syn::Error::new(span, message));
+    pub(crate) fn push_at(&mut self, span: Span, message: impl Display) {
+        self.push(syn::Error::new(span, message));
     }
 
-    /// Adds a mistake that underlines all of `tokens`.
-    pub(crate) fn on(&mut self, tokens: impl ToTokens, message: impl Display) {
-        self.add(syn::Error::new_spanned(tokens, message));
+    /// Adds an error that underlines all of `tokens`.
+    pub(crate) fn push_spanned(&mut self, tokens: impl ToTokens, message: impl Display) {
+        self.push(syn::Error::new_spanned(tokens, message));
     }
 
     pub(crate) fn finish(self) -> syn::Result<()> {
@@ -52,7 +52,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the same text for `item_id`, `itemId` and `ITEM_ID`.
+/// Returns the same string for `item_id`, `itemId` and `ITEM_ID`.
 fn folded(name: &str) -> String {
     name.replace('_', "").to_lowercase()
 }

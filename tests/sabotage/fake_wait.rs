@@ -1,4 +1,4 @@
-//! Connections that say at once that the replicas have what was written.
+//! Connections that fake a successful reply to WAIT.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 
 #[derive(Debug)]
-pub(super) struct Hasty(Arc<dyn Transport>);
+pub(super) struct FakeWaitTransport(Arc<dyn Transport>);
 
-impl Hasty {
-    pub(super) fn of(transport: Arc<dyn Transport>) -> Self {
-        Hasty(transport)
+impl FakeWaitTransport {
+    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
+        FakeWaitTransport(transport)
     }
 }
 
-impl Transport for Hasty {
+impl Transport for FakeWaitTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
     ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
-            Ok(Arc::new(HastyConnection(connection)) as Arc<dyn Connection>)
+            Ok(Arc::new(FakeWaitConnection(connection)) as Arc<dyn Connection>)
         })
     }
 
@@ -34,9 +34,9 @@ impl Transport for Hasty {
 }
 
 #[derive(Debug)]
-struct HastyConnection(Arc<dyn Connection>);
+struct FakeWaitConnection(Arc<dyn Connection>);
 
-impl Connection for HastyConnection {
+impl Connection for FakeWaitConnection {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }

@@ -1,4 +1,4 @@
-//! The nodes that owe replies to acquire commands.
+//! The nodes with unanswered acquire commands.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,25 +8,29 @@ use crate::store::redis::node::Node;
 use crate::util::mutex::lock;
 
 /// Number of entries at which stale ones are removed. An entry is normally removed with its
-/// release, and is stale once no node owes a reply.
+/// release, and is stale once no command is unanswered.
 const PRUNE_THRESHOLD: usize = 1_024;
 
-/// The nodes that owe each owner a reply. A release is sent to the node that has the slot by then,
-/// but a command sent to another node may still be applied there.
+/// The nodes with unanswered acquires of each owner. A release is sent to the node that has the
+/// slot by then, but a command sent to another node may still be applied there.
 #[derive(Debug, Default)]
-pub(super) struct PendingByNode(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
+pub(super) struct UnansweredByNode(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
 
-impl PendingByNode {
+impl UnansweredByNode {
     /// Returns a guard for an acquire command at a node.
-    pub(super) fn track<'a>(&'a self, owner: Owner, node: &'a Arc<Node>) -> InFlightAcquire<'a> {
-        InFlightAcquire {
-            pending: self,
+    pub(super) fn track<'a>(
+        &'a self,
+        owner: Owner,
+        node: &'a Arc<Node>,
+    ) -> UnansweredByNodeGuard<'a> {
+        UnansweredByNodeGuard {
+            unanswered: self,
             owner,
             node,
         }
     }
 
-    /// Returns the nodes that owe an owner a reply.
+    /// Returns the nodes with unanswered acquires of an owner.
     pub(super) fn get(&self, owner: Owner) -> Vec<Arc<Node>> {
         lock(&self.0).get(&owner).cloned().unwrap_or_default()
     }
@@ -36,11 +40,11 @@ impl PendingByNode {
     }
 
     fn remember(&self, owner: Owner, node: &Arc<Node>) {
-        let mut pending = lock(&self.0);
-        if pending.len() >= PRUNE_THRESHOLD && pending.len() == pending.capacity() {
-            pending.retain(|owner, nodes| nodes.iter().any(|node| node.has_unanswered(*owner)));
+        let mut unanswered = lock(&self.0);
+        if unanswered.len() >= PRUNE_THRESHOLD && unanswered.len() == unanswered.capacity() {
+            unanswered.retain(|owner, nodes| nodes.iter().any(|node| node.has_unanswered(*owner)));
         }
-        let nodes = pending.entry(owner).or_default();
+        let nodes = unanswered.entry(owner).or_default();
         if !nodes.iter().any(|existing| Arc::ptr_eq(existing, node)) {
             nodes.push(node.clone());
         }
@@ -49,16 +53,16 @@ impl PendingByNode {
 
 /// An acquire command in flight. Its node is remembered if the command ends without a reply, or if
 /// this guard is dropped first.
-pub(super) struct InFlightAcquire<'a> {
-    pending: &'a PendingByNode,
+pub(super) struct UnansweredByNodeGuard<'a> {
+    unanswered: &'a UnansweredByNode,
     owner: Owner,
     node: &'a Arc<Node>,
 }
 
-impl Drop for InFlightAcquire<'_> {
+impl Drop for UnansweredByNodeGuard<'_> {
     fn drop(&mut self) {
         if self.node.has_unanswered(self.owner) {
-            self.pending.remember(self.owner, self.node);
+            self.unanswered.remember(self.owner, self.node);
         }
     }
 }

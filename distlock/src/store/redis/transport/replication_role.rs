@@ -1,4 +1,4 @@
-//! The role that a server reports.
+//! The replication role that a server reports.
 
 use redis::from_redis_value;
 
@@ -8,7 +8,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::ReplyReader;
 
-async fn role(connection: &dyn Connection) -> Result<String, StoreError> {
+async fn replication_role(connection: &dyn Connection) -> Result<String, StoreError> {
     let role = connection.send(redis::cmd("ROLE")).await;
     ReplyReader::from_list(role.map_err(|error| errors::classify(&error))?)?.text()
 }
@@ -16,7 +16,7 @@ async fn role(connection: &dyn Connection) -> Result<String, StoreError> {
 /// Rejects a server that the sentinels report as the primary, and that is not. It is about to
 /// become the primary, or no longer is.
 pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), StoreError> {
-    match role(connection).await {
+    match replication_role(connection).await {
         Ok(role) if role == "master" => Ok(()),
         Ok(_) => Err(StoreError::new(
             Outage::ReadOnly,
@@ -43,7 +43,9 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Sto
     match (version, major) {
         (Some(version), Some(..=5)) => Err(StoreError::new(
             Outage::Misconfigured,
-            format!("it is Redis {version}, which does not speak RESP3; use Redis 6.2 or later"),
+            format!(
+                "the server is Redis {version}, which does not support RESP3; use Redis 6.2 or later"
+            ),
         )),
         _ => Ok(()),
     }
@@ -51,10 +53,10 @@ pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Sto
 
 /// Rejects a sentinel. Called for a server that runs no scripts.
 pub(crate) async fn check_not_sentinel(connection: &dyn Connection) -> Result<(), StoreError> {
-    match role(connection).await.as_deref() {
+    match replication_role(connection).await.as_deref() {
         Ok("sentinel") => Err(StoreError::new(
             Outage::Misconfigured,
-            "it is a sentinel; write redis+sentinel://host,host/service, with the name of the service that it monitors",
+            "the server is a sentinel; write redis+sentinel://host,host/service, with the name of the service that it monitors",
         )),
         _ => Ok(()),
     }

@@ -11,11 +11,11 @@ use crate::util::mutex::lock;
 
 /// The open connections, except runtime connections.
 #[derive(Debug, Default)]
-pub(crate) struct ServerRegistry(Mutex<Vec<ReachedServer>>);
+pub(crate) struct ConnectionRegistry(Mutex<Vec<RegisteredConnection>>);
 
-/// A server that a connection reaches.
+/// An open connection, and the server that it reaches.
 #[derive(Debug)]
-pub(crate) struct ReachedServer {
+pub(crate) struct RegisteredConnection {
     pub(crate) address: String,
     /// Its run id, if it reports one.
     pub(crate) run_id: Option<String>,
@@ -24,41 +24,41 @@ pub(crate) struct ReachedServer {
     pub(crate) end: Weak<SessionEnd>,
 }
 
-impl ServerRegistry {
+impl ConnectionRegistry {
     /// Adds a connection, and returns true if this ended others. An address may lead to another
-    /// server by now, so its connections that lead elsewhere are ended, whatever their role. If a
-    /// server does not report its run id, only a connection for commands ends others.
+    /// server by now, so its connections that lead elsewhere are ended, whatever their purpose. If
+    /// a server does not report its run id, only a connection for commands ends others.
     ///
     /// With `is_quorum`, a connection is rejected if the run id is not known, because a script
-    /// without one takes the server for a restarted one. A connection for commands is also rejected
+    /// without one treats the server as restarted. A connection for commands is also rejected
     /// while the server has its vote under another address.
     pub(crate) fn register(
         &self,
-        reached: ReachedServer,
+        registered: RegisteredConnection,
         is_quorum: bool,
     ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
-        if is_quorum && reached.run_id.is_none() {
+        if is_quorum && registered.run_id.is_none() {
             return Err(StoreError::new(
                 Outage::Denied,
-                "the user needs INFO, by which a quorum detects restarts and second names of a server; grant it with \
+                "the user needs INFO, by which a quorum detects restarts and aliases of a server; grant it with \
                  `ACL SETUSER`",
             ));
         }
-        if is_quorum && reached.is_for_commands {
+        if is_quorum && registered.is_for_commands {
             connections
                 .iter()
-                .try_for_each(|other| reached.check_vote(other))?;
+                .try_for_each(|other| registered.check_vote(other))?;
         }
         let mut ended_others = false;
         for other in connections
             .iter()
-            .filter(|other| other.address == reached.address)
+            .filter(|other| other.address == registered.address)
         {
-            let is_other_server = match (&other.run_id, &reached.run_id) {
+            let is_other_server = match (&other.run_id, &registered.run_id) {
                 (Some(theirs), Some(ours)) => theirs != ours,
-                _ => reached.is_for_commands,
+                _ => registered.is_for_commands,
             };
             if is_other_server && let Some(end) = other.end.upgrade() {
                 ended_others |= end.set(StoreError::new(
@@ -67,16 +67,16 @@ impl ServerRegistry {
                 ));
             }
         }
-        connections.push(reached);
+        connections.push(registered);
         Ok(ended_others)
     }
 }
 
-impl ReachedServer {
-    fn check_vote(&self, other: &ReachedServer) -> Result<(), StoreError> {
+impl RegisteredConnection {
+    fn check_vote(&self, other: &RegisteredConnection) -> Result<(), StoreError> {
         if other.is_for_commands && other.run_id == self.run_id && other.address != self.address {
             let detail = format!(
-                "it is another name of {}, which has only one vote; name independent servers",
+                "this is the same server as {}, which has only one vote; name independent servers",
                 other.address
             );
             return Err(StoreError::new(Outage::Misconfigured, detail));
@@ -91,13 +91,13 @@ mod tests {
 
     use super::*;
 
-    fn reached(
+    fn registered(
         address: &str,
         run_id: Option<&str>,
         end: &Arc<SessionEnd>,
         is_for_commands: bool,
-    ) -> ReachedServer {
-        ReachedServer {
+    ) -> RegisteredConnection {
+        RegisteredConnection {
             address: address.into(),
             run_id: run_id.map(str::to_owned),
             is_for_commands,
@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_another_server_are_closed() {
-        let servers = ServerRegistry::default();
+    fn connections_to_another_server_are_left() {
+        let servers = ConnectionRegistry::default();
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {
-            let reached = reached("a", run_id, &opened[connection], is_for_commands);
-            servers.register(reached, false).unwrap()
+            let registered = registered("a", run_id, &opened[connection], is_for_commands);
+            servers.register(registered, false).unwrap()
         };
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));
@@ -127,15 +127,18 @@ mod tests {
 
     #[test]
     fn a_server_has_one_vote_for_as_long_as_it_is_connected() {
-        let servers = ServerRegistry::default();
+        let servers = ConnectionRegistry::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let take = |address, run_id, end: usize| {
-            servers.register(reached(address, run_id, &ends[end], true), true)
+            servers.register(registered(address, run_id, &ends[end], true), true)
         };
         take("a", Some("run"), 0).unwrap();
         let refused = take("b", Some("run"), 1).unwrap_err();
         assert_eq!(refused.outage, Outage::Misconfigured);
-        assert!(refused.detail.contains("another name of a,"), "{refused}");
+        assert!(
+            refused.detail.contains("the same server as a,"),
+            "{refused}"
+        );
         // The server's own connections are replaced before the old ones are known to be dead.
         take("a", Some("run"), 2).unwrap();
         take("b", Some("another run"), 1).unwrap();
@@ -144,7 +147,7 @@ mod tests {
         ends[2].set(StoreError::new(Outage::Unreachable, "gone"));
         take("b", Some("run"), 1).unwrap();
         for is_for_commands in [true, false] {
-            let unnamed = reached("a", None, &ends[1], is_for_commands);
+            let unnamed = registered("a", None, &ends[1], is_for_commands);
             assert!(
                 servers.register(unnamed, true).is_err(),
                 "first: {is_for_commands}"
