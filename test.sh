@@ -213,6 +213,7 @@ step "tools" tools
 case "$mode" in
     visitor)
         step "format" cargo fmt --all --check
+        step "words" tests/words.sh
         # Only published packages and the example. --all lints the rest.
         step "lints" cargo clippy -p distlock -p distlock-macros -p inventory -- -D warnings
         step "twemproxy" twemproxy
@@ -224,6 +225,7 @@ case "$mode" in
         step "twemproxy" twemproxy
         step "postgresql" postgresql
         step "format" cargo fmt --all --check
+        step "words" tests/words.sh
         step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
         # --workspace, because the default member is the inventory example. Includes doctests.
         step "tests" cargo test --workspace

@@ -104,9 +104,9 @@ fn a_replica_may_be_promoted_without_a_lock() {
     distlock_tests::sentinel::follow(&replica, &server);
     let mut client = server.client();
     eventually(SOON, || {
-        let told = client.cmd(&["INFO", "replication"]);
-        told.text()
-            .is_some_and(|told| told.contains("state=online"))
+        let reply = client.cmd(&["INFO", "replication"]);
+        reply.text()
+            .is_some_and(|reply| reply.contains("state=online"))
     });
     let (found, code) = diagnostics(&server.url());
     assert_eq!(

@@ -41,7 +41,7 @@ rules! {
     /// R2: where it cannot, an acquire is cancelled again after its apply deadline.
     undo_twice = "undone-once",
     /// R2: an unanswered acquire is cancelled on its runtime connection, or after that has ended.
-    release_in_order = "lane-overtaken",
+    release_in_order = "connection-overtaken",
     /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",
     /// R3: an acquire that failed after it was sent is cancelled, whatever the server replied.

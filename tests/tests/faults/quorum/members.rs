@@ -21,8 +21,7 @@ pub(crate) async fn until_logged(manager: &LockManager, parts: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let message = tried.unwrap_err().to_string();
-        message.contains("1 of 3 servers usable")
-            && parts.iter().all(|part| message.contains(part))
+        message.contains("1 of 3 servers usable") && parts.iter().all(|part| message.contains(part))
     })
     .await;
 }
