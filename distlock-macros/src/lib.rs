@@ -81,8 +81,8 @@ mod template;
 /// # Failure
 ///
 /// If the lock cannot be acquired, or is lost, the function returns the error. `on_error` converts
-/// it if given, otherwise `From<distlock::Error>` for the error of a returned `Result`, even if that
-/// is an alias such as `anyhow::Result`. The body does not start without the lock.
+/// it if given, otherwise `From<distlock::Error>` for the error of a returned `Result`, even if
+/// that is an alias such as `anyhow::Result`. The body does not start without the lock.
 ///
 /// # Drop order
 ///
