@@ -105,7 +105,8 @@ fn a_replica_may_be_promoted_without_a_lock() {
     let mut client = server.client();
     eventually(SOON, || {
         let reply = client.cmd(&["INFO", "replication"]);
-        reply.text()
+        reply
+            .text()
             .is_some_and(|reply| reply.contains("state=online"))
     });
     let (found, code) = diagnostics(&server.url());
