@@ -81,12 +81,12 @@ async fn a_replica_is_refused() {
         }
         let ports = [&first, &second, &replica].map(RedisServer::port);
         let url = RedisQuorum::url_at(ports);
-        is_refused(&url, "it is a replica").await;
+        is_refused(&url, "is a replica").await;
         // The same server, once it is no longer a replica.
         let manager = LockManager::connect_lazy(&url).unwrap();
         let addr = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
-        until_logged(&manager, &["it is a replica", &addr[0]]).await;
+        until_logged(&manager, &["is a replica", &addr[0]]).await;
         second.cont_process();
         let mut raw = replica.client();
         raw.cmd(&["REPLICAOF", "NO", "ONE"]);
@@ -106,7 +106,7 @@ async fn a_member_that_becomes_a_replica_has_no_vote() {
     raw.cmd(&["REPLICAOF", "127.0.0.1", &port]);
     serves(&manager).await;
     quorum.server(1).kill();
-    until_logged(&manager, &["it is a replica", "refused"]).await;
+    until_logged(&manager, &["is a replica", "refused"]).await;
     raw.cmd(&["REPLICAOF", "NO", "ONE"]);
     quorum.vote_at(2, "distlock");
     serves(&manager).await;
