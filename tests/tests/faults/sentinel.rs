@@ -182,7 +182,7 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     }
     let refused = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");
-    assert_message_contains(&refused, &["no sentinel of `locks` says"]);
+    assert_message_contains(&refused, &["no sentinel of `locks` reports a primary"]);
     let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
     all.sentinels.iter().for_each(RedisServer::restart);
     give_back(waiting).await;
