@@ -24,7 +24,11 @@ async fn an_unusable_cluster_is_reported() {
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
     assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
-    assert_message_contains("a cluster that was not created", &error, &["create the cluster"]);
+    assert_message_contains(
+        "a cluster that was not created",
+        &error,
+        &["create the cluster"],
+    );
 
     let old = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
     let old = RedisCluster::of(&old, 1, false);
