@@ -84,7 +84,7 @@ impl Step {
     ) -> Reply {
         match self.try_reply(stores, keys, observed).await {
             Ok(reply) => reply,
-            Err(trouble) => Reply::Failed(trouble),
+            Err(error) => Reply::Failed(error),
         }
     }
 

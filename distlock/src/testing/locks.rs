@@ -221,7 +221,7 @@ impl TestLocks {
     /// Panics if the lock is not held, because there is nothing to lose.
     /// [`wait_until_held`](TestLocks::wait_until_held) waits until it is held.
     #[track_caller]
-    pub fn lose(&self, key: &str, how: InjectedLoss) {
+    pub fn lose(&self, key: &str, loss: InjectedLoss) {
         let Some(hold) = self.hold(key) else {
             panic!(
                 "lock `{key}` cannot be lost because it is not held; {}",
@@ -230,11 +230,11 @@ impl TestLocks {
         };
         let outcome = Outcome::Lost {
             after: Duration::ZERO,
-            how,
+            loss,
         };
         let rule = self.store.add(Target::None, None, None, outcome);
         let store = self.store.clone();
-        let lose = async move { store.lose(hold, how, rule).await };
+        let lose = async move { store.lose(hold, loss, rule).await };
         self.manager.core().executor.poll_or_spawn(lose);
     }
 

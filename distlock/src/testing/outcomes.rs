@@ -200,8 +200,8 @@ impl Outcomes<'_> {
     /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, body: BodyState::Stopped, .. }));
     /// # }
     /// ```
-    pub fn lost_after(self, after: Duration, how: InjectedLoss) {
-        self.set(Outcome::Lost { after, how });
+    pub fn lost_after(self, after: Duration, loss: InjectedLoss) {
+        self.set(Outcome::Lost { after, loss });
     }
 
     /// Lets the call acquire its lock with `limit` as its `max_hold`. Its body is then stopped with
@@ -220,7 +220,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn max_hold_exceeded_after(self, limit: Duration) {
-        self.set(Outcome::HoldLimit(limit));
+        self.set(Outcome::MaxHold(limit));
     }
 
     /// Removes the outcomes set by the same `on`, `on_label` or `on_all`. Calls that wait because

@@ -28,8 +28,8 @@ pub(crate) enum Outcome {
     Busy(Holder),
     Unavailable(Outage),
     KeyConflict(String),
-    Lost { after: Duration, how: InjectedLoss },
-    HoldLimit(Duration),
+    Lost { after: Duration, loss: InjectedLoss },
+    MaxHold(Duration),
 }
 
 /// An outcome for up to `left` calls, until a deadline.

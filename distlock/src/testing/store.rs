@@ -128,10 +128,10 @@ impl TestStore {
     }
 
     /// Ends a hold as `how` says.
-    pub(crate) async fn lose(&self, hold: HeldLock, how: InjectedLoss, rule: RuleId) {
+    pub(crate) async fn lose(&self, hold: HeldLock, loss: InjectedLoss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
         let timeout = entry.request.timing.command_timeout();
-        match how {
+        match loss {
             InjectedLoss::NotRenewed => {
                 lock(&self.state).not_renewed.insert(entry.owner, rule);
             }
@@ -148,7 +148,7 @@ impl TestStore {
                 // As with a `DEL`, the next waiter has the lock from now on.
                 let deleted =
                     run(&self.memory, entry.release_command(Duration::ZERO), timeout).await;
-                if deleted.is_ok() && how == InjectedLoss::Gone {
+                if deleted.is_ok() && loss == InjectedLoss::Gone {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
                     (core.registry).update(entry, |acquisition| {
@@ -172,7 +172,7 @@ impl TestStore {
             .as_ref()
             .and_then(|entry| entry.request.options.label.as_deref());
         let outage = lock(&self.state).script.outage(&Target::of(key, label));
-        outage.map_or(Ok(()), |outage| Err(trouble(outage)))
+        outage.map_or(Ok(()), |outage| Err(store_error(outage)))
     }
 
     /// Fails if a rule prevents the renewal of a hold.
@@ -212,8 +212,8 @@ impl TestStore {
             }
             Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(view_of(&holder))))),
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
-            Some(Outcome::Unavailable(outage)) => Err(trouble(outage)),
-            Some(Outcome::Lost { .. } | Outcome::HoldLimit(_)) | None => {
+            Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
+            Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
                 self.check(Some(request.key), Some(request.owner))?;
                 Ok(None)
             }
@@ -231,7 +231,7 @@ impl TestStore {
                     all.failures
                         .extend(failures.map(|(_, failure)| (index, failure)));
                 }
-                Err(trouble) => all.failures.push((index, RenewalFailure::Error(trouble))),
+                Err(error) => all.failures.push((index, RenewalFailure::Error(error))),
             }
         }
         Ok(all)
@@ -245,7 +245,7 @@ impl TestStore {
         let mut replies = Vec::with_capacity(checks.len());
         for check in checks {
             match self.check(Some(&check.key), check.owners.first().copied()) {
-                Err(trouble) => replies.push(CheckQueueReply::Failed(trouble)),
+                Err(error) => replies.push(CheckQueueReply::Failed(error)),
                 // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
                 // that it acquires again.
                 Ok(()) => replies.extend(run(&self.memory, from_ref(check), timeout).await?),
@@ -270,13 +270,13 @@ impl TestStore {
             let rule = state.script.rule(id)?;
             Some((id, rule.outcome.clone()))
         });
-        if let Some((id, Outcome::Lost { after, how })) = rule {
+        if let Some((id, Outcome::Lost { after, loss })) = rule {
             let store = self.clone();
             hold.core.clone().spawn_while_open(async move {
                 tokio::time::sleep(after).await;
                 let is_set = lock(&store.state).script.rule(id).is_some();
                 if is_set && hold.core.registry.find(hold.entry.owner).is_some() {
-                    store.lose(hold, how, id).await;
+                    store.lose(hold, loss, id).await;
                 }
             });
         }
@@ -363,7 +363,7 @@ impl LockStore for Arc<TestStore> {
         let script = &mut lock(&self.state).script;
         options.scripted = script.meet(&targets);
         let rule = options.scripted.and_then(|id| script.rule(id));
-        if let Some(Outcome::HoldLimit(limit)) = rule.map(|rule| &rule.outcome) {
+        if let Some(Outcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
             options.max_hold = Some(*limit);
         }
         options
@@ -375,7 +375,7 @@ impl LockStore for Arc<TestStore> {
 }
 
 /// Returns the error of a store that a rule makes unavailable.
-fn trouble(outage: Outage) -> StoreError {
+fn store_error(outage: Outage) -> StoreError {
     StoreError::new(outage, "outage set by this test")
 }
 

@@ -342,7 +342,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             fields.extend(looks.iter().map(|_| text(REFUSAL)));
             fields
         }
-        (_, Answer::Refused(trouble)) => return Err(trouble.detail.clone()),
+        (_, Answer::Refused(error)) => return Err(error.detail.clone()),
         (_, Answer::Asked(AcquireReply::Held(proof))) => {
             return Ok(text(format!("held {} {wall}", proof.token)));
         }

@@ -142,9 +142,9 @@ pub(crate) enum Outcome {
     Lost,
     /// `Lost`, and the body had completed.
     LostCompleted,
-    HoldLimit,
+    MaxHoldExceeded,
     ShutDown,
-    ForeignKey,
+    KeyConflict,
     /// The worker dropped the future.
     Dropped,
     /// The resource rejected a stale token, so the body gave up.

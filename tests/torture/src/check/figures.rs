@@ -130,7 +130,7 @@ impl AcquisitionCounts {
         self.unexcused += u64::from(!site.lossy_within(believed, op.memory()));
         let outcome = op.outcome();
         let is_lost = matches!(outcome, Some(Outcome::Lost | Outcome::LostCompleted))
-            || notified(op).is_some() && outcome != Some(Outcome::HoldLimit);
+            || notified(op).is_some() && outcome != Some(Outcome::MaxHoldExceeded);
         self.lost += u64::from(is_lost);
         let failovers = site.replacing.iter();
         let through = failovers.filter(|failover| believed.covers(*failover));

@@ -93,9 +93,9 @@ fn refused(error: &Error) -> Returned {
             ..
         } => Outcome::LostCompleted,
         Error::Lost { .. } => Outcome::Lost,
-        Error::MaxHoldExceeded { .. } => Outcome::HoldLimit,
+        Error::MaxHoldExceeded { .. } => Outcome::MaxHoldExceeded,
         Error::ShutDown { .. } => Outcome::ShutDown,
-        Error::KeyConflict { .. } => Outcome::ForeignKey,
+        Error::KeyConflict { .. } => Outcome::KeyConflict,
         _ => Outcome::Other,
     };
     (outcome, Some(error.to_string()))
