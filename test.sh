@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests distlock: without options for visitors, and with --all for every change.
+# Tests distlock: a selection without options, and everything that a change must pass with --all.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # Debian's directory of `service`, which a root shell without a login may lack.
@@ -21,10 +21,10 @@ What every change must pass, at most 45 minutes:
                features, and the examples with PostgreSQL and OpenTelemetry
 
 What takes longer, every night:
-  --saboteurs  all saboteurs: breaks the lock on purpose in one way after another, and shows that the checker notices each
+  --saboteurs  all saboteurs: runs torture with one protocol rule disabled at a time, and expects a violation each time
   --servers    conformance, faults and the inventory example against every server in tests/servers, and proxies behind Envoy
   --torture    a minute of random faults on every topology
-  --book       builds the book with mdbook, and follows its links, anchors and pictures
+  --book       builds the book with mdbook, and checks its links, anchors and pictures
   --bench      the benchmark behind BENCHMARKS.md
 
 The tests start their own servers on free ports, and never touch one that is already running. On Debian and its relatives

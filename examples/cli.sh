@@ -12,7 +12,7 @@
 # is unchanged. The exit code, which a pipe hides, is that of `distlock run`
 # (docs/operations/command-line.md), or 0 if another machine has the lock or the command succeeds.
 #
-# A lock shows which machine works now, not what is done. So after a success the script keeps the
+# A lock shows which machine runs the job now, not whether it has already run. So after a success the script keeps the
 # lock for DISTLOCK_CLOCKS seconds (default 60). A machine whose clock is behind by less finds it
 # busy. The period must be longer than the command and this pause together, because a start in that
 # time is skipped. All machines need one time zone, because cron uses local time.

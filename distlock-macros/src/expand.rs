@@ -11,7 +11,7 @@ use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
 use crate::template::{Part, Template};
 
-/// Also emits the item after an error, so that its callers still resolve.
+/// Expands the attribute. After an error it still emits the item, so that its callers resolve.
 pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
     try_expand(args, item).unwrap_or_else(|error| {
         let error = error.into_compile_error();

@@ -215,7 +215,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Checks that the end of each value is visible, or two lists of values could share a key.
+    /// Checks that every value is delimited. Otherwise, two lists of values could share a key.
     fn check_ends(&mut self, pieces: &[Piece]) {
         for pair in pieces.windows(2) {
             let [value, next] = pair else { continue };

@@ -1,5 +1,6 @@
--- repair: re-takes a vote for a confirmed hold that this node lost, if the vote is free or unconfirmed: it can expire at
--- any time, and another owner requests it again with its ticket. The hold's own may be granted after the quorum was reached.
+-- repair: takes this node's vote back for a confirmed hold that the node lost, if the vote is free or unconfirmed. An
+-- unconfirmed vote can expire at any time, so replacing it is safe: its owner requests it again with its ticket. The
+-- vote may also be the hold's own, granted after the quorum was reached.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, token, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, run id, quarantine ms
 -- Reply {1, now, token} the vote is the owner's   {0, now} not free, applied too late, or the node does not vote yet

@@ -41,7 +41,8 @@ if [ -s "$warnings" ]; then
     exit 1
 fi
 
-# Without --check-extern, only the book. As root it would become `nobody`, which may not read it.
+# Checks internal links only. As root, linkchecker would become `nobody`, which may not be able to
+# read the book, so it sees another user id.
 "$tools/python/bin/python" - --config tests/book/linkchecker.ini --no-status "$book/index.html" <<'PYTHON'
 import os
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every suite with every saboteur, and writes to docs/internals/saboteurs.md which test detects it. A
-# suite stops at its first failing test. An interrupted run continues from target/sabotage/found.
+# Runs every suite with every saboteur, and records in docs/internals/saboteurs.md which test detects
+# it. A suite stops at its first failing test. An interrupted run continues from target/sabotage/found.
 # Needs an idle machine, because a failure under load would count as a detection.
 # usage: tests/sabotage/table.sh [SABOTEUR...]   (default: all; takes some hours)
 set -euo pipefail
@@ -11,7 +11,7 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} DISTLOCK_SEEDS=
 found=$CARGO_TARGET_DIR/found
 suites=(simulation equivalence conformance faults torture)
 
-# The rules that the model also explores without: it must find the counter-example.
+# The saboteurs that the model runs as well. It must find a counter-example for each.
 model=" undo-then-ask-again old-connection-lives undone-once publish-before-write no-look newcomer-passes
     grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back no-quarantine "
 

@@ -10,7 +10,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
-/// The number in the owner id of one acquisition, unique within the client and never reused.
+/// The number of one acquisition, which is part of its owner id in the store. It is unique within the client and never reused.
 pub(crate) type Owner = u64;
 
 /// A pushed grant.
@@ -77,7 +77,7 @@ pub(crate) struct HolderView {
     pub(crate) name: String,
 }
 
-/// The token of an holder that the test kit invents without one. It is below all real tokens.
+/// The token of a holder that the test kit creates without one. It is below all real tokens.
 pub(crate) const NO_TOKEN: FencingToken = FencingToken::new(0);
 
 impl HolderView {
@@ -171,7 +171,7 @@ pub(crate) struct Inspection {
     pub(crate) last_token: Option<FencingToken>,
     /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) foreign: Option<String>,
-    /// The views of the single servers, where several must agree.
+    /// The state on each individual server of a quorum.
     pub(crate) servers: Vec<ServerInspection>,
 }
 

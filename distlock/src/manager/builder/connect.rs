@@ -41,7 +41,7 @@ use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
 
 impl LockManager {
-    /// Connects as the environment says, see [`LockManagerBuilder::connect_from_env`].
+    /// Connects with the `DISTLOCK_*` environment variables, see [`LockManagerBuilder::connect_from_env`].
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -159,7 +159,7 @@ impl LockManagerBuilder {
     /// let builder = LockManager::builder().client_name("checkout-3");
     /// let locks = builder.connect_lazy("redis://127.0.0.1:1")?; // nothing listens there yet
     /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
-    /// assert!(error.is_unavailable(), "it tried for so long");
+    /// assert!(error.is_unavailable(), "no connection within `wait`");
     /// # Ok(()) }
     /// ```
     ///

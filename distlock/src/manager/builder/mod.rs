@@ -108,7 +108,7 @@ pub(crate) struct Parts {
     pub(crate) background_runtime: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) rules: Rules,
-    /// The call of a runtime that opens its connection; many runtimes make only a few calls.
+    /// The number of calls after which a runtime gets its own connection.
     pub(crate) runtime_connection_after: u32,
     /// The factory of the transport to a Redis server.
     pub(crate) transport_factory: TransportFactory,
@@ -284,7 +284,8 @@ impl LockManagerBuilder {
 
     /// Sets how many calls may wait for one key; default 10,000. Further calls fail with
     /// [`Error::QueueFull`] at once. Waiters of ended processes and waiters with an expired `wait`
-    /// do not count for long: every further call checks another hundred places of the queue.
+    /// do not count for long: every rejected call removes dead entries from a hundred places of the
+    /// queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -500,7 +501,7 @@ impl LockManagerBuilder {
     /// let builder = LockManager::builder().fsync(true);
     /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
     /// let quorum = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// assert!(builder.connect_lazy(quorum).is_err(), "its servers are set up each by itself");
+    /// assert!(builder.connect_lazy(quorum).is_err(), "each server of a quorum has its own setting");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn fsync(mut self, on: bool) -> Self {

@@ -15,7 +15,7 @@ use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::util::clock::BootInstant;
 
 impl HeldLock {
-    /// Returns how long the hold is unproven, counted from the send of the last proving command.
+    /// Returns the time since the send of the last command that proved the hold.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();
         let proven = self.safe_until() - validity;

@@ -200,7 +200,7 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "the server does not support RESP3, which a cluster needs; write redis:// if it is a proxy before a cluster"
+                "the server does not support RESP3, which a cluster needs; write redis:// if it is a proxy in front of a cluster"
             }
             Group::Quorum { .. } => {
                 "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"

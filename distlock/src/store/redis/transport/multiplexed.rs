@@ -244,7 +244,7 @@ impl fmt::Debug for EventGate {
 /// The reason why a connection cannot be used.
 pub(crate) enum HandshakeError {
     Rejected(StoreError),
-    /// The greeting was not answered, or not understood.
+    /// HELLO had no reply, or the server does not know it.
     HelloFailed(StoreError),
 }
 

@@ -76,9 +76,9 @@ impl SocketTransport {
         Ok(connection.with_peer(name))
     }
 
-    /// Connects and authenticates. A proxy may not know the greeting. Then the connection does
-    /// without it, and receives no pushes. A server that was just lost looks the same, so the
-    /// greeting is retried.
+    /// Connects and authenticates. A proxy may not support HELLO. Then the connection uses
+    /// RESP2, and receives no pushes. A server that was just lost looks the same, so HELLO is
+    /// retried.
     async fn connect_to(
         &self,
         address: &ConnectionAddr,
