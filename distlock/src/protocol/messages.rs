@@ -10,7 +10,8 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
-/// The number of one acquisition, which is part of its owner id in the store. It is unique within the client and never reused.
+/// The number of one acquisition, which is part of its owner id in the store. It is unique within
+/// the client and never reused.
 pub(crate) type Owner = u64;
 
 /// A pushed grant.

@@ -41,7 +41,8 @@ use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
 
 impl LockManager {
-    /// Connects with the `DISTLOCK_*` environment variables, see [`LockManagerBuilder::connect_from_env`].
+    /// Connects with the `DISTLOCK_*` environment variables, see
+    /// [`LockManagerBuilder::connect_from_env`].
     ///
     /// ```
     /// # use distlock::{Error, LockManager};

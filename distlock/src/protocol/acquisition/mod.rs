@@ -1,6 +1,7 @@
 //! The state machine of one acquisition, acquiring -> held -> released or lost (R1), without I/O.
-//! Its number is part of the owner id in the store. A call is *stalled* if the caller's task was not polled in time.
-//! Inputs arrive through `handle_*`, and pending actions come from `poll_*`. Time is an argument.
+//! Its number is part of the owner id in the store. A call is *stalled* if the caller's task was
+//! not polled in time. Inputs arrive through `handle_*`, and pending actions come from `poll_*`.
+//! Time is an argument.
 
 use std::sync::Arc;
 use std::time::Duration;
