@@ -85,7 +85,8 @@ pub enum Error {
         holders: Vec<Holder>,
     },
 
-    /// The store could not be reached, or rejected commands, for all of the call's `wait`.
+    /// The store could not be reached, or rejected commands, for all of the call's `wait`. An
+    /// outage that is not [transient](Outage::is_transient) fails the call at once.
     #[error(
         "{}the lock store is unavailable ({outage}) after {}: {}",
         KeyPrefix(.key.as_deref()),
@@ -94,7 +95,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     Unavailable {
-        /// The key, or `None` while connecting.
+        /// The key, or `None` if the call has none (connecting, `ping`, `list`).
         key: Option<String>,
         /// The time for which the call tried.
         waited: Duration,
@@ -376,8 +377,12 @@ impl Error {
 ///
 /// // Check the effects of these calls before you repeat them.
 /// fn is_doubtful(error: &Error) -> bool {
-///     matches!(error, Error::Lost { body: BodyState::Stopped | BodyState::Completed, .. })
+///     match error {
+///         Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } => *body != BodyState::Running,
+///         _ => false,
+///     }
 /// }
+/// assert!(!is_doubtful(&Error::NotInstalled));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

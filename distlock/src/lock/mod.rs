@@ -143,11 +143,12 @@ impl Lock {
     /// at most 24 h, by default not at all. This keeps a job from running twice within a period
     /// when several replicas start it a moment apart.
     ///
-    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end.
-    /// A dropped guard, a panic and a loss free the key at once. While only `min_hold` keeps the
-    /// key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at which it is freed. A
-    /// [`wait`](Lock::wait) that is set and not shorter is rejected with [`Error::Config`]. Such a
-    /// call would get the key at the end of that time, and run the job a second time.
+    /// A success is a guard that is [released](LockGuard::release), or a body that returned `Ok`.
+    /// After an `Err`, a dropped guard, a panic or a loss the key is free at once. While only
+    /// `min_hold` keeps the key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at
+    /// which it is freed. A [`wait`](Lock::wait) that is set and not shorter is rejected with
+    /// [`Error::Config`]. Such a call would get the key at the end of that time, and run the job a
+    /// second time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -285,8 +286,8 @@ impl Lock {
     ///
     /// [`Error::Busy`] if other calls held the lock or were ahead in its queue for all of `wait`.
     /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
-    /// could not be used. [`Error::Lost`] or [`Error::MaxHoldExceeded`] if the hold to re-enter had
-    /// ended. The errors of misuse: [`Error::InvalidKey`], [`Error::Config`],
+    /// could not be used. [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the
+    /// hold to re-enter had ended. The errors of misuse: [`Error::InvalidKey`], [`Error::Config`],
     /// [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Panics

@@ -95,7 +95,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
         .flatten()
 }
 
-/// Returns the innermost hold of the running call tree.
+/// Returns the innermost lock that the running code holds: this call, or a call that awaits it.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -125,7 +125,7 @@ pub fn current() -> HeldLock {
     }
 }
 
-/// Returns the innermost hold of the running call tree, or `None` outside a locked body.
+/// Returns the innermost lock that the running code holds, or `None` outside a locked body.
 ///
 /// ```
 /// # use distlock::LockManager;

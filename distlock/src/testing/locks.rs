@@ -74,7 +74,7 @@ impl TestLocks {
     }
 
     /// Creates the same with settings, such as a [`client_name`](LockManagerBuilder::client_name).
-    /// The URL and the settings of connections are ignored.
+    /// Settings of connections are ignored.
     ///
     /// ```
     /// # use distlock::{LockManager, testing::TestLocks};
@@ -89,7 +89,7 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// Panics outside a tokio runtime, and for an invalid setting, such as `min_replicas`.
+    /// Panics outside a tokio runtime, and for an invalid setting.
     #[track_caller]
     #[must_use]
     pub fn from_builder(builder: LockManagerBuilder) -> Self {

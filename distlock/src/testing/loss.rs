@@ -34,7 +34,7 @@ pub enum InjectedLoss {
     /// The same, but the holder learns of it as in production: by its next renewal (a third of the
     /// lease, at most 10 s), which stops the body, or by its release, when the work is `completed`.
     GoneSilently,
-    /// The lock is revoked, as with [`unlock`](crate::LockManager::revoke). The body is stopped at
+    /// The lock is revoked, as with [`revoke`](crate::LockManager::revoke). The body is stopped at
     /// once with [`LossReason::Revoked`](crate::LossReason::Revoked).
     Revoked,
     /// Renewals are no longer answered. The body is stopped with

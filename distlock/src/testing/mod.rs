@@ -75,7 +75,7 @@
 //! |---|---|
 //! | [`busy`](Outcomes::busy) | waits, and fails with [`Error::Busy`](crate::Error::Busy) and that holder |
 //! | [`unavailable`](Outcomes::unavailable) | retries, and fails with [`Error::Unavailable`](crate::Error::Unavailable); held locks are lost at their safe deadline |
-//! | [`foreign`](Outcomes::foreign) | fails with [`Error::KeyConflict`](crate::Error::KeyConflict) |
+//! | [`key_conflict`](Outcomes::key_conflict) | fails with [`Error::KeyConflict`](crate::Error::KeyConflict) |
 //! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | acquires its lock and then fails with [`Error::Lost`](crate::Error::Lost), for the reason of the [`InjectedLoss`] |
 //! | [`max_hold_exceeded_after`](Outcomes::max_hold_exceeded_after) | acquires its lock and then fails with [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded) |
 //! | nothing | acquires its lock, or waits for another holder in this test |

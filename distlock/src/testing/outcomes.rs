@@ -176,12 +176,12 @@ impl Outcomes<'_> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// # let locks = TestLocks::new();
-    /// locks.on("report").foreign("a hash stands at distlock:lock:{report}");
+    /// locks.on("report").key_conflict("a hash is stored at distlock:lock:{report}");
     /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
     /// assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
     /// # }
     /// ```
-    pub fn foreign(self, detail: impl Into<String>) {
+    pub fn key_conflict(self, detail: impl Into<String>) {
         self.set(Outcome::KeyConflict(detail.into()));
     }
 

@@ -137,6 +137,21 @@ async fn failed_acquires_have_their_events() {
         let all = ["acquiring", "queued", "not acquired cancelled"];
         notes.until("dropped", &all).await;
         guard.release().await.unwrap();
+
+        let outer = manager.lock("released").acquire().await.unwrap();
+        let inner = outer
+            .scope(manager.lock("released").acquire())
+            .await
+            .unwrap();
+        outer.release().await.unwrap();
+        let late = inner.scope(manager.lock("released").acquire()).await;
+        assert!(matches!(late, Err(Error::Released { .. })), "{late:?}");
+        let ended = async || {
+            notes
+                .of("released")
+                .contains(&"not acquired lost".to_owned())
+        };
+        eventually_async(LONG, ended).await;
     }
 }
 

@@ -199,7 +199,7 @@ async fn foreign_keys_are_reported() {
     shop.locks
         .on("inventory:7")
         .once()
-        .foreign("a hash is stored there");
+        .key_conflict("a hash is stored there");
     match shop.reduce(7, ms(1)).await.unwrap_err() {
         Error::KeyConflict { key, detail, .. } => {
             assert_eq!(

@@ -75,5 +75,5 @@ fn without_a_runtime_the_panic_names_the_remedy() {
 #[tokio::test]
 #[should_panic(expected = "is not a lock key")]
 async fn an_invalid_key_fails_at_once() {
-    TestLocks::new().on("inventory:{").once().foreign("");
+    TestLocks::new().on("inventory:{").once().key_conflict("");
 }

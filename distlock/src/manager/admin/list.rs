@@ -18,7 +18,8 @@ const MAX_CONCURRENT_INSPECTIONS: usize = 64;
 
 impl LockManager {
     /// Returns the held locks of this manager's namespace with keys that begin with `prefix`,
-    /// sorted by key. Waiters are counted, but only [`inspect`](LockManager::inspect) names them.
+    /// sorted by key. An empty prefix lists all. Waiters are counted, but only
+    /// [`inspect`](LockManager::inspect) names them.
     ///
     /// It scans all keys of the server (`SCAN`, in a cluster on every primary), a thousand at a
     /// time, so that other clients are not delayed. It then inspects every lock. A lock that is

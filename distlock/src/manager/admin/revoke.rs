@@ -119,8 +119,9 @@ impl Revoke {
         self
     }
 
-    /// Sets whether to wait until the lock is free, however long that takes; default `false`. If
-    /// the holder does not react, that is when its lease and grace period have expired.
+    /// Sets whether to wait until the lock is free, instead of for [`wait`](Revoke::wait); default
+    /// `false`. If the holder does not react, that is when its lease and grace period have expired.
+    /// The outcome is [`RevokeOutcome::Pending`] only if the store cannot be inspected then.
     ///
     /// ```
     /// # use distlock::LockManager;

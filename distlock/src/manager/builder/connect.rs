@@ -83,7 +83,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of [`LockManager::connect`].
+    /// The errors of [`LockManager::connect`], and [`Error::Config`] for an invalid option, or one
+    /// that does not fit the URL.
     ///
     /// # Cancel safety
     ///
@@ -120,8 +121,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `DISTLOCK_URL` is not set or a variable is not UTF-8, and the errors of
-    /// [`connect`](LockManagerBuilder::connect).
+    /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8, or if a user is
+    /// set without its password. Further, the errors of [`connect`](LockManagerBuilder::connect).
     ///
     /// # Cancel safety
     ///
@@ -295,6 +296,7 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside a tokio runtime, or for an invalid option.
     pub fn in_memory_on_current_runtime(self) -> Result<LockManager, Error> {
+        self.check_memory()?;
         self.in_memory_with(|store, _| store.into_opened_store())
     }
 
@@ -303,7 +305,7 @@ impl LockManagerBuilder {
         self,
         wrap_store: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
     ) -> Result<LockManager, Error> {
-        self.check_memory()?;
+        self.check()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),

@@ -282,10 +282,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how many calls may wait for one key; default 10,000. Further calls fail with
-    /// [`Error::QueueFull`] at once. Waiters of ended processes and waiters with an expired `wait`
-    /// do not count for long: every rejected call removes dead entries from a hundred places of the
-    /// queue.
+    /// Sets how many calls of all processes may wait for one key; default 10,000. Further calls
+    /// fail with [`Error::QueueFull`] at once. Waiters of ended processes and waiters with an
+    /// expired `wait` do not count for long: every rejected call removes dead entries from a
+    /// hundred places of the queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -527,7 +527,7 @@ impl LockManagerBuilder {
 
     /// Adds an observer, which receives the events of this manager. May be called several times.
     ///
-    /// Without observers no events are created or measured.
+    /// Without observers, and without the feature `metrics`, no events are created or measured.
     ///
     /// ```
     /// # use distlock::LockManager;

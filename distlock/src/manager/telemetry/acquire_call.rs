@@ -28,7 +28,9 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
         Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
         Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
         Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
-        Error::Lost { .. } | Error::MaxHoldExceeded { .. } => Some(AcquireFailure::Lost),
+        Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
+            Some(AcquireFailure::Lost)
+        }
         _ => None,
     }
 }
