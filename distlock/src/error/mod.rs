@@ -36,7 +36,8 @@ mod outage;
 ///         Ok(()) => 200,
 ///         Err(error) if error.is_busy() => 423,
 ///         Err(error) if error.is_lost() => 409,
-///         Err(error) if error.is_retryable() => 503,
+///         Err(error) if error.is_unavailable() => 503,
+///         Err(distlock::Error::ShutDown { .. }) => 503,
 ///         Err(_) => 500,
 ///     }
 /// }

@@ -4,7 +4,8 @@
 //!
 //! ```toml
 //! [dev-dependencies]
-//! distlock = { version = "0.2", features = ["testing"] }
+//! # After the release, `version = "0.2"` instead of `git`.
+//! distlock = { git = "https://github.com/distlock/distlock", features = ["testing"] }
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
 //!
@@ -30,7 +31,8 @@
 //!         Ok(_) => 200,
 //!         Err(error) if error.is_busy() => 423,
 //!         Err(error) if error.is_lost() => 409,
-//!         Err(error) if error.is_retryable() => 503,
+//!         Err(error) if error.is_unavailable() => 503,
+//!         Err(distlock::Error::ShutDown { .. }) => 503,
 //!         Err(_) => 500,
 //!     }
 //! }

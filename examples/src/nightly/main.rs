@@ -14,7 +14,8 @@
 //! done twice. A record in a row of a database does not have this limit.
 //!
 //! The alternative without a record is `wait = "0s", min_hold = "10m"`, which keeps the key locked
-//! for longer than clocks differ. Then no replica takes over when the holder dies.
+//! for longer than clocks differ. Then a replica that has tried already does not take over when the
+//! holder dies; only a replica that tries after the holder's lease runs the job again.
 
 mod demonstration;
 mod record;

@@ -134,7 +134,9 @@ impl HeldLock {
     }
 
     /// Waits until the store has confirmed the full lease. Call it before work that needs the lock
-    /// for more than a second and cannot be stopped.
+    /// for more than a second and cannot be stopped, and before you rely on
+    /// [`remaining`](HeldLock::remaining). Other work, such as a write to a database that a body
+    /// awaits, does not need it, because the watchdog confirms the lock while the body runs.
     ///
     /// A lock that was free is confirmed when its body starts, so this returns at once. A
     /// handed-over lock is granted for at most one second, so that its body can start without
