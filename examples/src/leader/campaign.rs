@@ -46,11 +46,9 @@ pub(crate) async fn campaign(
             led = led => led,
             () = stopped => return Ok(()),
         };
-        if led.is_ok() {
-            tracing::info!("stepped down");
-        }
-        if let Err(error) = led {
-            match error.downcast_ref::<distlock::Error>() {
+        match led {
+            Ok(()) => tracing::info!("stepped down"),
+            Err(error) => match error.downcast_ref::<distlock::Error>() {
                 // The error names the leader. Without a pause, because a candidate that is not in
                 // the queue misses a hand-off.
                 Some(busy) if busy.is_busy() && !leads.get() => {
@@ -62,7 +60,7 @@ pub(crate) async fn campaign(
                 }
                 Some(_) if !leads.get() => return Err(error),
                 _ => tracing::warn!("stepped down after a failure: {error:#}"),
-            }
+            },
         }
         let _ = tokio::time::timeout(RETRY_BACKOFF, until_true(stop.clone())).await;
     }
