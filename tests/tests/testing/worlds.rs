@@ -59,6 +59,7 @@ async fn test_locks_accept_settings() {
     let locks = TestLocks::from_builder(
         LockManager::builder()
             .client_name("checkout-3")
+            .min_replicas(1)
             .max_waiters(0),
     );
     let _guard = locks.manager().lock("k").acquire().await.unwrap();
