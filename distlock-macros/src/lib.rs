@@ -78,11 +78,17 @@ mod template;
 /// keys. An empty value fails with `Error::InvalidKey`. A key has at most 512 bytes, and building
 /// it takes one allocation.
 ///
-/// # Failure
+/// # Errors
 ///
 /// If the lock cannot be acquired, or is lost, the function returns the error. `on_error` converts
 /// it if given, otherwise `From<distlock::Error>` for the error of a returned `Result`, even if
 /// that is an alias such as `anyhow::Result`. The body does not start without the lock.
+///
+/// # Cancel safety
+///
+/// A call that is dropped while it waits leaves neither a lock nor a queue entry behind. A call
+/// that is dropped later drops the body at its current await, and releases the lock in the
+/// background.
 ///
 /// # Drop order
 ///

@@ -222,7 +222,8 @@ impl LockGuard {
         self.held.check()
     }
 
-    /// Waits until the lock is lost, and returns the error, see [`HeldLock::lost`].
+    /// Waits until the lock is lost, and returns the error, see [`HeldLock::lost`]. If this guard
+    /// re-entered a hold, its release ends the wait as well, with [`Error::Released`].
     ///
     /// ```
     /// # use distlock::LockManager;

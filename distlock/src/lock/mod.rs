@@ -237,8 +237,8 @@ impl Lock {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::in_memory();
-    /// let labelled = locks.lock("inventory:7").label("inventory:<item_id>");
-    /// let _held = labelled.acquire().await?;
+    /// let labeled = locks.lock("inventory:7").label("inventory:<item_id>");
+    /// let _held = labeled.acquire().await?;
     /// // The lock is on the key, not on the label.
     /// assert!(locks.lock("inventory:7").try_acquire().await?.is_none());
     /// # Ok(()) }

@@ -147,7 +147,8 @@ pub fn try_current() -> Option<HeldLock> {
 }
 
 /// Runs a future, and all it awaits, with another default manager, for tests or several tenants.
-/// Annotated functions use it instead of the [installed](crate::install) one.
+/// Annotated functions use it instead of the [installed](crate::install) one. A spawned task does
+/// not inherit it: wrap the future of the task as well.
 ///
 /// ```
 /// # use distlock::{distributed_lock, LockManager, Error};

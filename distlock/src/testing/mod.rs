@@ -1,6 +1,5 @@
-//! Tests of services that use locks (feature `testing`). What does a handler return when a lock is
-//! busy, the store is down, or the lock is lost halfway? Did the function acquire a lock, and
-//! which?
+//! A test kit for services that use locks (feature `testing`): busy, unavailable and lost locks on
+//! demand, and a record of acquisitions.
 //!
 //! ```toml
 //! [dev-dependencies]

@@ -143,7 +143,7 @@ impl LockManager {
     /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
     ///   `tls-webpki-roots`. Further TLS settings are passed to `LockManagerBuilder::tls`.
     /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: the server that
-    ///   the sentinels report as the master of the service, now and after every failover.
+    ///   the sentinels report as the primary of the service, now and after every failover.
     ///   `rediss+sentinel://` uses TLS to all of them.
     /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster. Any of these
     ///   nodes names the others, and the node of a lock's slot stores the lock. `rediss+cluster://`

@@ -99,7 +99,7 @@ impl HeldLock {
 
     /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
     ///
-    /// A handed-over lock is granted for at most one second, or for the lease if that is shorter.
+    /// A handed-off lock is granted for at most one second, or for the lease if that is shorter.
     /// So at the start of a contended body the result is below a second, however long the lease is.
     /// The store confirms the full lease while the body runs; [`confirmed`](HeldLock::confirmed)
     /// waits for that. Then the result is at least about two thirds of the lease (or the lease
@@ -139,7 +139,7 @@ impl HeldLock {
     /// awaits, does not need it, because the watchdog confirms the lock while the body runs.
     ///
     /// A lock that was free is confirmed when its body starts, so this returns at once. A
-    /// handed-over lock is granted for at most one second, so that its body can start without
+    /// handed-off lock is granted for at most one second, so that its body can start without
     /// another round trip. This call requests the confirmation now, which takes one round trip.
     /// After it, [`remaining`](HeldLock::remaining) is close to the lease.
     ///
