@@ -10,7 +10,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(30);
 
 async fn managers(server: &RedisServer) -> (rslock::LockManager, LockManager) {
-    let new = LockManager::connect(server.url()).await;
+    let new = LockManager::connect(&server.url()).await;
     (
         rslock::LockManager::new(vec![server.url()]),
         new.expect("the server is up"),
