@@ -20,7 +20,8 @@ if violations=$(grep -vFf "$allowed" <<<"$found") && [ -n "$violations" ]; then
     status=1
 fi
 while IFS= read -r entry; do
-    if ! grep -qF -- "$entry" <<<"$found"; then
+    # An empty entry would allow every line.
+    if [ -z "$entry" ] || ! grep -qF -- "$entry" <<<"$found"; then
         echo "$allowed: no line needs \`$entry\`: remove it" >&2
         status=1
     fi

@@ -59,8 +59,8 @@ fn as_text(key: &str, revocation: &Revocation) -> String {
     let mut text = match revocation.outcome {
         RevokeOutcome::NotHeld => format!("lock `{key}` is free: {}", revocation.outcome),
         RevokeOutcome::Pending => format!(
-            "lock `{key}` was revoked from {holders}, but is not released yet: it is free when its lease and grace \
-             period expire; wait for that with `--wait-until-free`, or see `distlock inspect` for the remaining time"
+            "lock `{key}` was revoked from {holders}, but is still held as far as is known: it is free once it is \
+             released or its lease and grace period expire; wait for that with `--wait-until-free`"
         ),
         outcome => format!("lock `{key}` was revoked from {holders}: {outcome}"),
     };

@@ -56,7 +56,7 @@ mod template;
 ///
 /// # Key templates
 ///
-/// | in the key | stands for |
+/// | in the key | becomes |
 /// |---|---|
 /// | `<item_id>` | a parameter, a name that a parameter's pattern binds, or a const generic |
 /// | `<order.id>`, `<pair.0>` | its fields; raw identifiers with or without their `r#` |

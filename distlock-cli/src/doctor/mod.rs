@@ -61,7 +61,6 @@ fn as_text(diagnostics: &[Diagnostic]) -> String {
         }
         let message = wrap(&diagnostic.message, INDENT);
         let (severity, check) = (diagnostic.severity, diagnostic.check);
-        // Two spaces, seven columns for the severity, two spaces, and the check.
         let _ = writeln!(text, "  {severity:<7}  {check:<18}  {message}");
         if !diagnostic.help.is_empty() {
             let _ = writeln!(
@@ -75,7 +74,7 @@ fn as_text(diagnostics: &[Diagnostic]) -> String {
     let count = |severity| {
         diagnostics
             .iter()
-            .filter(|one| one.severity == severity)
+            .filter(|diagnostic| diagnostic.severity == severity)
             .count()
     };
     let [ok, warnings, errors] = [Severity::Ok, Severity::Warning, Severity::Error].map(count);

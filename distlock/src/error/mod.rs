@@ -376,14 +376,17 @@ impl Error {
 /// ```
 /// use distlock::{BodyState, Error};
 ///
-/// // Check the effects of these calls before you repeat them.
-/// fn is_doubtful(error: &Error) -> bool {
+/// // What to do before the call is repeated.
+/// fn remedy(error: &Error) -> &'static str {
 ///     match error {
-///         Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } => *body != BodyState::Running,
-///         _ => false,
+///         Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } => match body {
+///             BodyState::Running => "stop the code that uses the guard, and check its effects",
+///             _ => "check the effects of the body",
+///         },
+///         _ => "nothing: no lock was lost",
 ///     }
 /// }
-/// assert!(!is_doubtful(&Error::NotInstalled));
+/// assert_eq!(remedy(&Error::NotInstalled), "nothing: no lock was lost");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

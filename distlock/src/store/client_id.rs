@@ -18,7 +18,7 @@ impl ClientId {
         Self::from_str(&format!("{}{number:08x}", PROCESS_IDS.latest(random)))
     }
 
-    /// Returns the id that a string in the store stands for.
+    /// Wraps an id that the store returned.
     pub(crate) fn from_str(id: &str) -> Self {
         ClientId(id.into())
     }

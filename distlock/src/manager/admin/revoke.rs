@@ -121,7 +121,8 @@ impl Revoke {
 
     /// Sets whether to wait until the lock is free, instead of for [`wait`](Revoke::wait); default
     /// `false`. If the holder does not react, that is when its lease and grace period have expired.
-    /// The outcome is [`RevokeOutcome::Pending`] only if the store cannot be inspected then.
+    /// The outcome may still be [`RevokeOutcome::Pending`], if the store cannot be inspected, or
+    /// still has the lock 2 s later.
     ///
     /// ```
     /// # use distlock::LockManager;

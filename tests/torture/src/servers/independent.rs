@@ -122,7 +122,7 @@ pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
         return false;
     };
     let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
-    // `-` stands for every run: the server is configured as one that forgets nothing.
+    // `-` applies to every run: the server is configured as one that forgets nothing.
     let from = from.filter(|(of, _)| *of == run || *of == "-");
     from.and_then(|(_, from)| from.parse::<u64>().ok())
         .is_some_and(|from| from <= seconds * 1_000_000 + micros)
