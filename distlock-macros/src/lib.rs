@@ -82,7 +82,12 @@ mod template;
 ///
 /// If the lock cannot be acquired, or is lost, the function returns the error. `on_error` converts
 /// it if given, otherwise `From<distlock::Error>` for the error of a returned `Result`, even if
-/// that is an alias such as `anyhow::Result`. The body does not start without the lock.
+/// that is an alias such as `anyhow::Result`. The body does not start without the lock. The errors
+/// are those of `Lock::run`, and `Error::NotInstalled` if there is no manager.
+///
+/// # Panics
+///
+/// The call panics if its body does. The lock is then released in the background.
 ///
 /// # Cancel safety
 ///

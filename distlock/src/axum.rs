@@ -56,8 +56,8 @@ use crate::error::Error;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::Error> {
 /// let locks = LockManager::in_memory();
 /// let _other = locks.lock("inventory:42").acquire().await?;
-/// let answer = distlock::with_manager(locks, reduce(42)).await;
-/// let response = log(answer.into_response()).await;
+/// let reduced = distlock::with_manager(locks, reduce(42)).await;
+/// let response = log(reduced.into_response()).await;
 /// assert_eq!(response.status(), 423);
 /// assert_eq!(response.headers()["retry-after"], "1");
 /// # Ok(()) }

@@ -1,10 +1,11 @@
-//! Metrics of all managers, recorded through the facade [`metrics`]: install an exporter to see
-//! them.
+//! Metrics of all managers, recorded through the facade [`metrics`](https://docs.rs/metrics):
+//! install an exporter to see them.
 //!
-//! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md)
-//! lists them. Calls and holds have the label `lock`, the name of their lock: its template or its
-//! label, never its key. Each manager uses up to 500 names; further ones become `other`. All times
-//! are in seconds. Histograms need [`BUCKETS`].
+//! [The table of all
+//! metrics](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md#metrics)
+//! has their types, labels and meanings. Calls and holds have the label `lock`, the name of their
+//! lock: its template or its label, never its key. Each manager uses up to 500 names; further ones
+//! become `other`. All times are in seconds. Histograms need [`BUCKETS`].
 //!
 //! ```
 //! // At startup, with your exporter in place of this recorder:

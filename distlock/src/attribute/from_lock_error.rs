@@ -40,8 +40,8 @@ pub trait FromLockError: Sized {
     /// ```
     /// use distlock::{Error, FromLockError};
     ///
-    /// let answer = Result::<u32, Error>::from_lock_error(Error::NotInstalled);
-    /// assert!(matches!(answer, Err(Error::NotInstalled)));
+    /// let converted = Result::<u32, Error>::from_lock_error(Error::NotInstalled);
+    /// assert!(matches!(converted, Err(Error::NotInstalled)));
     /// ```
     fn from_lock_error(error: Error) -> Self;
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 
 /// The settings on which all clients of a `redis+quorum://` URL must agree. They define how many
 /// servers a lock needs, and when a server that may have forgotten a lock votes again. Clients with
-/// different settings do not exclude each other.
+/// different settings do not exclude each other. The URL names at least three servers.
 ///
 /// ```
 /// use distlock::{LockManager, Quorum};
@@ -48,9 +48,9 @@ impl Quorum {
         }
     }
 
-    /// Sets how many servers have to vote for a holder; default: more than half of them. With a
-    /// greater size, up to `2 * size - servers - 1` servers may even forget a lock and vote again
-    /// at once.
+    /// Sets how many servers have to vote for a holder: more than half of them, at most all.
+    /// Default: the smallest majority. With a greater size, up to `2 * size - servers - 1` servers
+    /// may even forget a lock and vote again at once.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -65,10 +65,10 @@ impl Quorum {
         self
     }
 
-    /// Sets the longest lease of any client; default: 1 minute. A server that was restarted, was
-    /// flushed, or is new may have forgotten a lock. It does not vote for `longest`, plus a grace
-    /// period of up to ten seconds. A lock with a longer lease, or a longer
-    /// [`min_hold`](crate::Lock::min_hold), is rejected.
+    /// Sets the longest lease of any client; more than zero, default 1 minute. A server that was
+    /// restarted, was flushed, or is new may have forgotten a lock. It does not vote for `longest`,
+    /// plus a grace period of up to ten seconds. A lock with a longer lease, or a longer
+    /// [`min_hold`](crate::Lock::min_hold), is rejected with [`Error::Config`].
     ///
     /// ```
     /// # use distlock::{Error, LockManager, Quorum};

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 /// By default, the server's certificate must be signed by a root that the build trusts: the
 /// system's (feature `tls-native-roots`), otherwise Mozilla's (feature `tls-webpki-roots`). Files
 /// are PEM and are read again for every new connection, so a renewed certificate takes effect
-/// without a restart.
+/// without a restart. If a file cannot be read, `connect` fails with
+/// [`Error::Config`](crate::Error::Config), and a later connection with
+/// [`Outage::Tls`](crate::Outage::Tls).
 ///
 /// ```
 /// use distlock::{LockManager, Tls};

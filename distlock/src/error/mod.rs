@@ -20,8 +20,9 @@ mod outage;
 ///
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
-/// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)) and misuse (all others).
-/// Each message names a remedy, and the key if the error has one.
+/// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)), a manager that was shut
+/// down ([`ShutDown`](Error::ShutDown)) and misuse (all others). Each message names a remedy, and
+/// the key if the error has one.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
@@ -177,7 +178,8 @@ pub enum Error {
     },
 
     /// The configuration is invalid: a URL, a credential, a right or an option is wrong. While
-    /// connecting, this includes a server of another kind than the URL names.
+    /// connecting, this includes a server of another kind than the URL names. It is also the error
+    /// if the manager's thread cannot be started, because of the limits of the system.
     #[error("distlock is misconfigured: {}", Visible(.detail))]
     #[non_exhaustive]
     Config {

@@ -49,7 +49,7 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// Returns true if the server responds, but rejects the command.
+    /// Returns true if the server replies, but rejects the command.
     pub(crate) fn is_rejection(self) -> bool {
         matches!(
             self,

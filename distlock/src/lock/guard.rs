@@ -248,10 +248,10 @@ impl LockGuard {
         self.held.lost().await
     }
 
-    /// Releases the lock, and waits for the store's response for about one command timeout. That is
+    /// Releases the lock, and waits for the store's reply for about one command timeout. That is
     /// a tenth of the lease, 50 ms to 1 s, but at most a fifth of the lease. If an acquire command
-    /// of this call got no response, the wait is up to three command timeouts. After that, the
-    /// release continues in the background until the store responds, or the lease has ended.
+    /// of this call got no reply, the wait is up to three command timeouts. After that, the
+    /// release continues in the background until the store replies, or the lease has ended.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};
@@ -273,7 +273,7 @@ impl LockGuard {
     /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold had
     /// already ended, or if the store no longer had this lock. The last work may then have
     /// overlapped with another holder. [`Error::Released`] if this guard re-entered a hold that has
-    /// been released. A release without a response is not an error; it is logged.
+    /// been released. A release without a reply is not an error; it is logged.
     ///
     /// # Cancel safety
     ///
@@ -343,7 +343,7 @@ impl LockGuard {
     }
 
     /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
-    /// response, and the release does not queue behind others.
+    /// reply, and the release does not queue behind others.
     fn start_release(&mut self, success: bool, awaited: bool) -> Option<StartedRelease> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;

@@ -28,6 +28,9 @@ use crate::protocol::request::Request;
 /// A description of a lock: a key, and how to hold it. [`LockManager::lock`] creates it. It is
 /// cheap to clone and reusable, and holds nothing by itself.
 ///
+/// The setters check nothing. A call that acquires fails with [`Error::Config`], before it sends a
+/// command, if an option is outside of its range.
+///
 /// ```
 /// # use distlock::{LockManager, Error};
 /// # use std::time::Duration;
@@ -117,7 +120,8 @@ impl Lock {
         self
     }
 
-    /// Sets the longest time for which the lock may be held; by default there is no limit.
+    /// Sets the longest time for which the lock may be held; more than zero, by default without a
+    /// limit. It must not be shorter than [`min_hold`](Lock::min_hold).
     ///
     /// At the limit, renewals stop, a body under [`run`](Lock::run) is stopped with
     /// [`Error::MaxHoldExceeded`], and a guard is no longer held.
@@ -287,8 +291,8 @@ impl Lock {
     /// [`Error::Busy`] if other calls held the lock or were ahead in its queue for all of `wait`.
     /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
     /// could not be used. [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the
-    /// hold to re-enter had ended. The errors of misuse: [`Error::InvalidKey`], [`Error::Config`],
-    /// [`Error::KeyConflict`], [`Error::ShutDown`].
+    /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. The errors of misuse:
+    /// [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`].
     ///
     /// # Panics
     ///
@@ -370,6 +374,11 @@ impl Lock {
     ///
     /// The error of the body. Further, as `E::from`: the errors of [`acquire`](Lock::acquire),
     /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    ///
+    /// # Panics
+    ///
+    /// If the body panics; the lock is then released in the background. Also like
+    /// [`acquire`](Lock::acquire).
     ///
     /// # Cancel safety
     ///

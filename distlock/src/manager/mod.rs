@@ -25,8 +25,8 @@ pub(crate) mod telemetry;
 ///
 /// Clones are cheap, and all clones are the same client. A process usually creates one manager at
 /// start-up and passes it to [`install`](crate::install). All its background work runs on a thread
-/// of its own. It therefore serves any number of runtimes, and code that blocks its own runtime
-/// does not delay renewals.
+/// of its own, which is started when the manager is created. It therefore serves any number of
+/// runtimes, and code that blocks its own runtime does not delay renewals.
 ///
 /// Once the last clone and the last guard are dropped, the manager finishes the releases in flight,
 /// for at most 2 s, and ends. The exit of the process does not wait for that, but
@@ -80,11 +80,24 @@ impl LockManager {
 
     /// Shuts down this manager and all its clones.
     ///
-    /// Waiting calls fail with [`Error::ShutDown`], and bodies are stopped with [`Error::Lost`].
-    /// All held locks are released, and the connections are closed. A body that does not await
-    /// keeps its lock until it ends, for at most its lease.
+    /// Waiting calls and new calls fail with [`Error::ShutDown`]. Every hold is lost, with
+    /// [`LossReason::ShutDown`](crate::LossReason::ShutDown):
     ///
-    /// Await this before the process exits, so that no lock is left behind.
+    /// - A body is dropped at its next await, and its call fails with [`Error::Lost`]. A body with
+    ///   `on_lost = "finish"`, and code inside of [`LockGuard::scope`](crate::LockGuard::scope),
+    ///   continues. The lock is released once its body or scope has ended, at the latest after its
+    ///   lease.
+    /// - The lock of any other guard is released at once. Code that uses the guard continues
+    ///   without the lock; [`check`](crate::LockGuard::check) returns an error.
+    ///
+    /// The shutdown waits for bodies and scopes that are still running, all at the same time, and
+    /// for each at most the lease of its lock. It then waits up to 2 s for calls and releases in
+    /// flight, closes the connections, and waits up to 2 s until observers have received their
+    /// events. A lock whose release got no reply by then stays until its lease and grace period
+    /// have ended. A second call waits for the first.
+    ///
+    /// Await this before the process exits, so that no lock is left behind. [Let the work end
+    /// first.](https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md#shutdown)
     ///
     /// ```
     /// # use distlock::{Error, LockManager};

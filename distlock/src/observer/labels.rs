@@ -13,9 +13,9 @@ macro_rules! labels {
             #[doc = concat!("Returns the value for a label, one of", $(" `", $label, "`",)+ ".")]
             ///
             /// ```
-            #[doc = concat!("use distlock::observer::", stringify!($name), " as Outcome;")]
+            #[doc = concat!("use distlock::observer::", stringify!($name), ";")]
             ///
-            $(#[doc = concat!("assert_eq!(Outcome::", stringify!($variant), ".as_str(), \"", $label, "\");")])+
+            $(#[doc = concat!("assert_eq!(", stringify!($name), "::", stringify!($variant), ".as_str(), \"", $label, "\");")])+
             /// ```
             #[must_use]
             pub const fn as_str(self) -> &'static str {

@@ -2,8 +2,8 @@
 //!
 //! Pass an [`Observer`] to
 //! [`LockManagerBuilder::add_observer`](crate::LockManagerBuilder::add_observer). With the feature
-//! `metrics` every manager also records the metrics of
-//! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md).
+//! `metrics` every manager also records
+//! [metrics](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md#metrics).
 //!
 //! ```
 //! use distlock::{LockManager, observer};
@@ -30,7 +30,8 @@ pub(crate) mod telemetry;
 /// renewal and no call. Up to 8,192 events are queued. Further ones are dropped and counted
 /// ([`Event::Lagged`]). The events of a call are delivered all or not at all: if its first event
 /// was delivered, so is its last. A panic of an observer is logged once; the observer receives the
-/// next event nevertheless.
+/// next event nevertheless. If the system refuses to start that thread, tokio may panic in the code
+/// that caused the event.
 ///
 /// A shutdown of the manager waits up to 2 s for events that are still queued. Later events, such
 /// as that of a guard that outlives its manager, are delivered on the thread that causes them. An

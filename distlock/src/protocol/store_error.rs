@@ -84,7 +84,7 @@ impl StoreError {
         self
     }
 
-    /// Returns true if the command was not sent, or the store did not answer.
+    /// Returns true if the command was not sent, or the store did not reply.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
     }

@@ -37,7 +37,7 @@ pub enum InjectedLoss {
     /// The lock is revoked, as with [`revoke`](crate::LockManager::revoke). The body is stopped at
     /// once with [`LossReason::Revoked`](crate::LossReason::Revoked).
     Revoked,
-    /// Renewals are no longer answered. The body is stopped with
+    /// Renewals get no more replies. The body is stopped with
     /// [`LossReason::NotRenewed`](crate::LossReason::NotRenewed) at the safe deadline, a little
     /// less than a lease after the last renewal. A hold with a `max_hold` that is not longer than
     /// its lease needs no renewal, so it is not lost this way.

@@ -8,7 +8,7 @@
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
 //!
-//! [`TestLocks`] has a manager like any other, with an in-process store that answers as the test
+//! [`TestLocks`] has a manager like any other, with an in-process store that replies as the test
 //! sets. Everything else runs the same code as in production. A call waits for its `wait`, a body
 //! is stopped at its next await, tokens increase, and a held lock excludes other calls. All time is
 //! `tokio::time`, so under `start_paused = true` a wait of ten seconds takes no time.
@@ -41,18 +41,18 @@
 //! # );
 //! async fn the_handler_reports_lock_errors() {
 //!     let locks = TestLocks::new();
-//!     let answer = |item_id| with_manager(locks.manager(), handler(item_id));
+//!     let status = |item_id| with_manager(locks.manager(), handler(item_id));
 //!
 //!     locks.on("inventory:7").once().busy(holder("worker-2"));
-//!     assert_eq!(answer(7).await, 423);
+//!     assert_eq!(status(7).await, 423);
 //!
 //!     locks.on_all().once().unavailable(Outage::TimedOut);
-//!     assert_eq!(answer(7).await, 503);
+//!     assert_eq!(status(7).await, 503);
 //!
 //!     locks.on_label("inventory:<item_id>").once().lost_after(Duration::from_millis(500), InjectedLoss::Gone);
-//!     assert_eq!(answer(7).await, 409);
+//!     assert_eq!(status(7).await, 409);
 //!
-//!     assert_eq!(answer(7).await, 200);
+//!     assert_eq!(status(7).await, 200);
 //!     assert_eq!(locks.acquire_count("inventory:7"), 2, "only what was lost, and the last");
 //!     assert_not_locked!(locks, "inventory:7");
 //! }

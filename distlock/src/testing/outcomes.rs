@@ -35,7 +35,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
 /// When a call begins to acquire, it takes the first outcome that was set for its lock and is not
 /// used up. Outcomes set later do not affect the call, except an outage without
 /// [`once`](Outcomes::once) or [`times`](Outcomes::times). Such an outage also affects held and
-/// queued locks: while it lasts, no hold is renewed, and no release is answered.
+/// queued locks: while it lasts, no hold is renewed, and no release gets a reply.
 ///
 /// ```
 /// # use distlock::{Error, Outage, testing::{TestLocks, holder}};

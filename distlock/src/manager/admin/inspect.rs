@@ -66,6 +66,7 @@ pub struct LockState {
 ///
 /// ```
 /// # use distlock::LockManager;
+/// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
 /// # let locks = LockManager::in_memory();
@@ -77,6 +78,7 @@ pub struct LockState {
 ///     if let Some(waiter) = locks.inspect("report").await?.waiters.into_iter().next() {
 ///         break waiter;
 ///     }
+///     tokio::time::sleep(Duration::from_millis(10)).await;
 /// };
 /// assert!(longest.this_process, "a call of {}", longest.client);
 /// # Ok(()) }
@@ -175,8 +177,8 @@ impl LockManager {
             .await
     }
 
-    /// Checks that the store responds, for a readiness probe. Sends one command, which only reads.
-    /// In a cluster it is sent to one node; over a quorum a majority must respond.
+    /// Checks that the store replies, for a readiness probe. Sends one command, which only reads.
+    /// In a cluster it is sent to one node; over a quorum a majority must reply.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -191,7 +193,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the store does not respond within a second, [`Error::ShutDown`].
+    /// [`Error::Unavailable`] if the store does not reply within a second, [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///

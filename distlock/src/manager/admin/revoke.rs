@@ -53,7 +53,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if the store did not answer. The lock may have been revoked
+    /// - [`Error::Unavailable`] if the store did not reply. The lock may have been revoked
     ///   nevertheless; it is safe to call `revoke` again.
     /// - [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
@@ -100,8 +100,8 @@ pub struct Revoke {
 }
 
 impl Revoke {
-    /// Sets how long to wait for the lock to become free; default 10 s. If it is still held then,
-    /// the outcome is [`RevokeOutcome::Pending`].
+    /// Sets how long to wait for the lock to become free; default 10 s, without an upper limit. If
+    /// it is still held then, the outcome is [`RevokeOutcome::Pending`]. Zero checks once.
     ///
     /// ```
     /// # use distlock::{LockManager, RevokeOutcome};

@@ -167,7 +167,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL or an invalid option.
+    /// [`Error::Config`] for a malformed URL, for an option that is invalid or does not fit the
+    /// URL, and if the system refuses to start a thread.
     pub fn connect_lazy(self, url: &str) -> Result<LockManager, Error> {
         match self.store(url)? {
             Store::Memory(server) => self.on_memory_server(server),

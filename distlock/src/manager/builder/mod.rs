@@ -31,6 +31,10 @@ const DEFAULT_MAX_RUNTIME_CONNECTIONS: usize = if cfg!(panic = "abort") { 0 } el
 
 /// A builder of a [`LockManager`].
 ///
+/// The setters check nothing. The method that creates the manager fails with [`Error::Config`] if
+/// an option is outside of its range, or does not fit the URL. The in-process stores ignore options
+/// for connections, such as `tls`, `credentials` and `quorum`.
+///
 /// ```
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
@@ -139,21 +143,29 @@ impl Default for Parts {
 impl LockManager {
     /// Connects to the store that the URL names:
     ///
-    /// - `redis://[user:password@]host[:port][/db]` or `redis+unix:///path/to/socket`: one server.
-    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
-    ///   `tls-webpki-roots`. Further TLS settings are passed to `LockManagerBuilder::tls`.
-    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: the server that
-    ///   the sentinels report as the primary of the service, now and after every failover.
-    ///   `rediss+sentinel://` uses TLS to all of them.
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster. Any of these
-    ///   nodes names the others, and the node of a lock's slot stores the lock. `rediss+cluster://`
-    ///   uses TLS to all of them.
-    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent
-    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)). `rediss+quorum://` uses TLS
-    ///   to all of them. Quorums are new and not for production yet.
-    /// - `memory:`: an in-process store of its own. `memory:<name>`: an in-process store that all
-    ///   managers of this process with the same name share. Both are for development and tests,
-    ///   because they do not exclude other processes.
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | one server |
+    /// | `redis+unix:///path/to/socket`, `unix:///path/to/socket` | one server of this machine |
+    /// | `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` | the server that the sentinels report as the primary of the service, now and after every failover |
+    /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a Redis Cluster. Any of these nodes names the others, and the node of a lock's slot stores the lock |
+    /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must agree ([`Quorum`](crate::Quorum)). Quorums are new and not for production yet |
+    /// | `memory:` | an in-process store of its own, for development and tests: it excludes no other process |
+    /// | `memory:<name>` | the same, shared by all managers of this process with this name and the same [namespace](LockManagerBuilder::namespace) |
+    ///
+    /// - **Scheme**: in lower case. `valkey` is the same as `redis`. `rediss` or `valkeys` uses TLS
+    ///   to all servers and sentinels, and requires one of the [TLS features](crate#features). A
+    ///   socket has no TLS.
+    /// - **Hosts**: a quorum has at least three different ones, a cluster or Sentinel at least one.
+    ///   An IPv6 address is in brackets, `[::1]`. The default port is 6379, of a sentinel 26379.
+    /// - **User and password**: written once, before the first host. Without a user, as in
+    ///   `:password@`, the password is that of the default user. Percent-encode `%`, `@`, `/`, `?`
+    ///   and `#`, and also `:` in the user. Sentinels have
+    ///   [credentials of their own](LockManagerBuilder::sentinel_credentials).
+    /// - **Database**: a number, by default 0. A cluster has no other.
+    /// - **Query and fragment**: rejected, because all other options are methods of the
+    ///   [builder](LockManager::builder). Only a socket takes `?db=1&user=shop&pass=secret`,
+    ///   because it has no other place for them.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -164,8 +176,10 @@ impl LockManager {
     /// let _held = orders.lock("report").acquire().await?;
     /// assert!(returns.lock("report").try_acquire().await?.is_none());
     ///
-    /// let refused = LockManager::connect("http://127.0.0.1").await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// for url in ["http://127.0.0.1", "redis://a,b", "redis+quorum://a,b", "redis://a?db=1"] {
+    ///     let refused = LockManager::connect(url).await;
+    ///     assert!(matches!(refused, Err(Error::Config { .. })), "{url}");
+    /// }
     /// # Ok(()) }
     /// ```
     ///
@@ -173,8 +187,9 @@ impl LockManager {
     ///
     /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing
     /// permissions, or a server that does not match the URL (another protocol, TLS or none, a node
-    /// of a cluster, a version that is too old). [`Error::Unavailable`] if the server cannot be
-    /// used within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
+    /// of a cluster, a version that is too old). Also if the system refuses to start the manager's
+    /// thread. [`Error::Unavailable`] if the server cannot be used within 2 s
+    /// ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
     ///
     /// # Cancel safety
     ///
@@ -198,7 +213,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL.
+    /// [`Error::Config`] for a malformed URL, and if the system refuses to start the manager's
+    /// thread.
     pub fn connect_lazy(url: &str) -> Result<Self, Error> {
         Self::builder().connect_lazy(url)
     }
@@ -245,9 +261,11 @@ impl LockManager {
 
 impl LockManagerBuilder {
     /// Sets the first part of every key in the store; default `distlock`. Managers with different
-    /// namespaces do not see each other's locks. A namespace may have several parts, such as
-    /// `shop:eu`. No part after a `:` may be a kind of distlock's keys (`lock`, `queue`, `entry`,
-    /// `fence`, `client`).
+    /// namespaces do not see each other's locks.
+    ///
+    /// A namespace has 1 to 64 bytes, without white space, braces and control characters. It may
+    /// have several parts, such as `shop:eu`. No part after a `:` may be a kind of distlock's keys
+    /// (`lock`, `queue`, `entry`, `fence`, `client`).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -264,7 +282,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`.
+    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`. It has 1 to 128
+    /// bytes, without control characters and without those that end a line or set the direction of
+    /// text.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -282,10 +302,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how many calls of all processes may wait for one key; default 10,000. Further calls
-    /// fail with [`Error::QueueFull`] at once. Waiters of ended processes and waiters with an
-    /// expired `wait` do not count for long: every rejected call removes dead entries from a
-    /// hundred places of the queue.
+    /// Sets how many calls of all processes may wait for one key; default 10,000, 0 for none.
+    /// Further calls fail with [`Error::QueueFull`] at once. Waiters of ended processes and waiters
+    /// with an expired `wait` do not count for long: every rejected call removes dead entries from
+    /// a hundred places of the queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -327,8 +347,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how long [`connect`](LockManagerBuilder::connect) is retried; default 2 s. Raise it for
-    /// a service that starts together with its Redis, or use
+    /// Sets how long [`connect`](LockManagerBuilder::connect) is retried; more than zero, default
+    /// 2 s. Raise it for a service that starts together with its Redis, or use
     /// [`connect_lazy`](LockManagerBuilder::connect_lazy).
     ///
     /// ```
@@ -351,7 +371,7 @@ impl LockManagerBuilder {
     /// Calls on such a runtime acquire and release without a hop to the I/O thread. That hop takes
     /// most of the time of an uncontended call. A runtime gets its connection after a few calls.
     /// The connection is closed after a minute without use, or if the runtime does not run while a
-    /// response is pending. A manager therefore has at most `n + 2` connections to the server, one
+    /// reply is pending. A manager therefore has at most `n + 2` connections to the server, one
     /// more for each pair of `min_replicas` and `fsync`, and one to each sentinel.
     ///
     /// In a cluster or over a quorum there are none: each would be a connection to each node.
@@ -442,7 +462,8 @@ impl LockManagerBuilder {
 
     /// Sets how often the source is called for the credentials of open connections; default 5 min,
     /// at least 1 s. Choose less than the lifetime of a token, because a managed service closes
-    /// connections when their token expires.
+    /// connections when their token expires. It requires
+    /// [`credentials_provider`](LockManagerBuilder::credentials_provider).
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};

@@ -266,7 +266,7 @@ pub(crate) enum StartedRelease {
 }
 
 impl StartedRelease {
-    /// Waits until the first attempt is answered or has timed out.
+    /// Waits until the first attempt has a reply or has timed out.
     pub(crate) async fn wait(self) -> ReleaseResult {
         let receiver = match self {
             StartedRelease::NotNeeded => return ReleaseResult::Released,

@@ -197,7 +197,7 @@ impl Holding {
     }
 
     /// Makes the first confirmation due. A repeated one keeps its time, because its predecessor may
-    /// still be answered.
+    /// still get a reply.
     pub(super) fn confirm_now(&mut self, request: &Request, now: BootInstant) {
         let first = self.since + request.timing.confirm_delay();
         if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {

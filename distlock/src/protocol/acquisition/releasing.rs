@@ -11,7 +11,7 @@ use crate::util::clock::BootInstant;
 /// always rejected does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// Maximum number of times that an answered release is sent again.
+/// Maximum number of times that a release with a reply is sent again.
 const MAX_REPEATS: u32 = 3;
 
 #[derive(Debug)]

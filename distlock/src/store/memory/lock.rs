@@ -346,7 +346,7 @@ impl MemoryLock {
                 return NextGrant::NoWaiter;
             };
             if marked && head.owner_id.client != *context.caller {
-                // Granted, never confirmed, and the lock has expired: the client does not answer.
+                // Granted, never confirmed, and the lock has expired: the client does not confirm.
                 self.queue.purge_client_of_head(&mut context.work);
             } else if !marked && Some(&head.owner_id) == me {
                 return NextGrant::Caller;

@@ -26,13 +26,13 @@ const INITIAL_RECONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Upper limit of the timeout of a reconnect attempt, unless the configured timeout is longer.
 const MAX_RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a command may go unanswered before the connection's liveness is checked.
+/// How long a command may go without a reply before the connection's liveness is checked.
 pub(crate) const LIVENESS_CHECK_DELAY: Duration = Duration::from_millis(100);
 
-/// Upper limit of the time that a server has to answer a PING.
+/// Upper limit of the time that a server has to reply to a PING.
 const MAX_PING_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a server may send other data before it answers a PING.
+/// How long a server may send other data before it replies to a PING.
 const MAX_LIVENESS_CHECK: Duration = Duration::from_secs(10);
 
 /// Lower limit of the PING timeout on the connection for renewals. Replacing that connection is
@@ -366,10 +366,10 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreErro
         elapsed += ping_timeout;
         return match response {
             Ok(Ok(_)) => Ok(()),
-            // An error reply is an answer.
+            // An error is a reply too.
             Ok(Err(error)) if !error.is_unrecoverable_error() => Ok(()),
             Ok(Err(error)) => Err(errors::classify(&error)),
-            // The server is answering commands that were sent earlier.
+            // The server is replying to commands that were sent earlier.
             Err(_) if connection.activity() != activity && elapsed < MAX_LIVENESS_CHECK => continue,
             Err(_) => Err(StoreError::timed_out(ping_timeout)),
         };

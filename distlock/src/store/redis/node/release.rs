@@ -71,12 +71,12 @@ impl Node {
         Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + timeout
     }
 
-    /// Returns true if an acquire of this owner was never answered.
+    /// Returns true if an acquire of this owner never got a reply.
     pub(crate) fn has_unanswered(&self, owner: Owner) -> bool {
         self.unanswered.get(owner).is_some()
     }
 
-    /// Forgets an acquire that was never answered here, and is released on another node. Returns
+    /// Forgets an acquire that never got a reply here, and is released on another node. Returns
     /// the delay before the next release, because the acquire may still be applied.
     pub(crate) fn forget_unanswered(&self, owner: Owner, timeout: Duration) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;

@@ -1,4 +1,4 @@
-//! Acquires that were never answered.
+//! Acquires that never got a reply.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use crate::util::mutex::lock;
 const PRUNE_THRESHOLD: usize = 1_024;
 const RETENTION: Duration = Duration::from_secs(60);
 
-/// The acquires that were never answered, by owner.
+/// The acquires that never got a reply, by owner.
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredAcquires(Mutex<HashMap<Owner, Unanswered>>);
 
-/// The unanswered acquires of one owner. If a connection that carried one is lost and cannot be
-/// killed in the server, the acquire may still be applied until `apply_by`. Its release is then
+/// The acquires of one owner without a reply. If a connection that carried one is lost and cannot
+/// be killed in the server, the acquire may still be applied until `apply_by`. Its release is then
 /// sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unanswered {
@@ -87,13 +87,13 @@ impl UnansweredAcquires {
     }
 }
 
-/// An acquire that is remembered if it is dropped unanswered. On a runtime connection it is also
-/// remembered while in flight, because its caller may never drop it.
+/// An acquire that is remembered if it is dropped without a reply. On a runtime connection it is
+/// also remembered while in flight, because its caller may never drop it.
 pub(crate) struct UnansweredGuard<'a> {
     acquires: &'a UnansweredAcquires,
     owner: Owner,
     carrier: Carrier,
-    /// Zero if the acquire was not sent, or was answered.
+    /// Zero if the acquire was not sent, or got a reply.
     apply_by: AtomicU64,
 }
 

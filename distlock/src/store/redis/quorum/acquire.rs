@@ -84,7 +84,7 @@ impl Quorum {
             return Ok(AcquireReply::Held(hold.proof()));
         }
         let confirm = || self.confirm(request.clone(), hold.token, timeout);
-        // A failure puts the caller at the end of the queue, so one lost response is retried.
+        // A failure puts the caller at the end of the queue, so one lost reply is retried.
         let proof = match confirm().await {
             Err(_) => confirm().await?,
             Ok(proof) => proof,

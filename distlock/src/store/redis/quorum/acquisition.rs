@@ -70,7 +70,7 @@ struct State {
     last_error: Option<StoreError>,
     /// The nodes on which a background task releases the acquisition.
     background_releases: Vec<bool>,
-    /// The caller was answered that it is queued, so an event reports the hold.
+    /// The reply to the caller was that it is queued, so an event reports the hold.
     is_queued: bool,
 }
 
@@ -285,7 +285,7 @@ impl QuorumAcquisition {
         lock(&self.state).votes.start_repair(node)
     }
 
-    /// Ends a repair, whether or not the node answered.
+    /// Ends a repair, whether or not the node replied.
     pub(super) fn finish_repair(self: &Arc<Self>, context: &Arc<QuorumContext>, node: usize) {
         lock(&self.state).votes.finish_repair(node);
         self.drive(context);

@@ -86,7 +86,7 @@ impl Quorum {
         })
     }
 
-    /// Returns the locks that any node lists. Unreachable nodes are ignored if a quorum answers.
+    /// Returns the locks that any node lists. Unreachable nodes are ignored if a quorum replies.
     pub(super) async fn list(
         &self,
         list: &List<'_>,

@@ -42,7 +42,7 @@ impl Quorum {
             if let Progress::NoQuorum = acquisition.progress() {
                 let _ = self.release(*owner, Duration::ZERO, timeout / 2).await;
                 // The caller acquires again, with a new owner id. This acquisition requests no more
-                // votes, whether or not the release was answered.
+                // votes, whether or not the release got a reply.
                 self.remove(acquisition);
                 missing.push(*owner);
             }

@@ -117,7 +117,7 @@ impl Members {
         ))
     }
 
-    /// Returns the error of a command that too few nodes answered in time.
+    /// Returns the error of a command to which too few nodes replied in time.
     pub(super) fn unavailable_error(&self, timeout: Duration) -> StoreError {
         self.outage()
             .unwrap_or_else(|| StoreError::timed_out(timeout))

@@ -10,7 +10,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::{Quorum, RETRY_RELEASE_INTERVAL};
 
-/// Minimum time to wait for the remaining nodes after a quorum has answered.
+/// Minimum time to wait for the remaining nodes after a quorum has replied.
 const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
 
 impl Quorum {
@@ -110,7 +110,7 @@ impl Quorum {
     }
 }
 
-/// Retries a release until the node answers, everything there has expired, or the client is closed.
+/// Retries a release until the node replies, everything there has expired, or the client is closed.
 async fn release_later(
     context: Arc<QuorumContext>,
     acquisition: Arc<QuorumAcquisition>,

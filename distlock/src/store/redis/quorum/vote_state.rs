@@ -73,7 +73,7 @@ enum NodeVote {
     Queued,
     NotVoting,
     Granted(Token),
-    /// Until the yield is answered, other messages are older, except a grant with a newer token.
+    /// Until the reply to the yield, other messages are older, except a grant with a newer token.
     Yielding(Token),
     Confirming(Token),
     Confirmed(Token),
@@ -239,7 +239,7 @@ impl VoteState {
         may_repair
     }
 
-    /// Ends a repair, whether or not the node answered.
+    /// Ends a repair, whether or not the node replied.
     pub(super) fn finish_repair(&mut self, node: usize) {
         self.nodes[node].in_flight = false;
     }
@@ -299,7 +299,7 @@ impl VoteState {
         let requests_votes = matches!(phase, VotePhase::Requesting | VotePhase::Confirming(_));
         let command = match (phase, state.vote) {
             (VotePhase::Ended, _) => None,
-            // A yield must be answered before any other command.
+            // The reply to a yield must come before any other command.
             (_, NodeVote::Yielding(token)) if state.may_request => Some(NodeCommand::Yield(token)),
             (_, NodeVote::Yielding(_)) => None,
             (VotePhase::Held(token), NodeVote::Granted(newer)) if newer > token => None,

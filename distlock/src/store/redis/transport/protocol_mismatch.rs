@@ -70,8 +70,8 @@ pub(crate) async fn speaks_tls(connecting: impl Future<Output = io::Result<TcpSt
     reply.is_some_and(|reply| TLS.contains(&reply))
 }
 
-/// Returns true if the server behind a new connection answers a plain PING, even with an error. No
-/// secret is sent.
+/// Returns true if the server behind a new connection replies to a plain PING, even with an error.
+/// No secret is sent.
 pub(crate) async fn speaks_plain_text(
     connecting: impl Future<Output = io::Result<TcpStream>>,
 ) -> bool {

@@ -4,10 +4,10 @@
 //! endless one would take all memory.
 //!
 //! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it
-//! with the push that also answers a `SUNSUBSCRIBE`. The `redis` crate mistakes that push for the
-//! reply to the oldest command in flight. Every later command would get the reply to the one before
-//! it, so a caller could take another's lock for its own. distlock never unsubscribes, so no such
-//! push is a reply. The crate passes the renamed push on.
+//! with the push that is also the reply to a `SUNSUBSCRIBE`. The `redis` crate mistakes that push
+//! for the reply to the oldest command in flight. Every later command would get the reply to the
+//! one before it, so a caller could take another's lock for its own. distlock never unsubscribes,
+//! so no such push is a reply. The crate passes the renamed push on.
 
 /// Upper limit of the size of a reply, in bytes. The reply of `CLUSTER SLOTS` is the largest known,
 /// with 1 MiB for thousands of ranges.

@@ -84,7 +84,8 @@ impl SocketConnector {
         })
     }
 
-    /// Waits until TLS is overdue, and returns once the server has answered a plain PING, or never.
+    /// Waits until TLS is overdue, and returns once the server has replied to a plain PING, or
+    /// never.
     async fn detect_plain_text(&self, host: &str, port: u16) -> StoreError {
         tokio::time::sleep(self.tls_timeout / 4).await;
         if !protocol_mismatch::speaks_plain_text(connect(host, port)).await {
@@ -162,8 +163,8 @@ trait Socket: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 
-/// Connects to the first of a name's addresses that answers. All are tried at once, so that an
-/// address that never answers does not hide the others.
+/// Connects to the first of a name's addresses that accepts. All are tried at once, so that an
+/// address that never accepts does not hide the others.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();

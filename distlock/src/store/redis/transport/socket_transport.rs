@@ -113,7 +113,7 @@ impl SocketTransport {
     }
 
     /// Rejects a server without RESP3, because it lacks commands that the scripts use. A proxy that
-    /// answers in place of its server reports no version, or that of the server.
+    /// replies in place of its server reports no version, or that of the server.
     async fn check_version(
         &self,
         address: &ConnectionAddr,

@@ -128,7 +128,7 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     votes.handle_event(1, NodeEvent::LowerTicketQueued { at: 9 }, at(2));
     assert_eq!(votes.next_command(0, at(2)), None);
     assert_eq!(votes.next_command(1, at(2)), Some(NodeCommand::Yield(8)));
-    // Until the yield is answered, other messages about this vote are older.
+    // Until the reply to the yield, other messages about this vote are older.
     let yours = NodeEvent::AlreadyGranted {
         token: 8,
         lower: false,
