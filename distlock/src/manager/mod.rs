@@ -93,7 +93,7 @@ impl LockManager {
     /// The shutdown waits for bodies and scopes that are still running, all at the same time, and
     /// for each at most the lease of its lock. It then waits up to 2 s for calls and releases in
     /// flight, closes the connections, and waits up to 2 s until observers have received their
-    /// events. A lock whose release got no reply by then stays until its lease and grace period
+    /// events. A lock whose release got no reply by then may stay until its lease and grace period
     /// have ended. A second call waits for the first.
     ///
     /// Await this before the process exits, so that no lock is left behind. [Let the work end
