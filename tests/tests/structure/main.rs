@@ -1,12 +1,13 @@
 //! Checks of the repository itself: imports between the folders of the library, comments, the
-//! runbook, and the commands and code of the documents. They read files only, so they also cover
-//! code that no test runs.
+//! runbook, links to the project, and the commands and code of the documents. They read files only,
+//! so they also cover code that no test runs.
 
 mod comments;
 mod documents;
 mod files;
 mod folders;
 mod imports;
+mod links;
 mod migration;
 mod runbook;
 mod source;
