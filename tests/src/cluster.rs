@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::client::{Reply, Resp};
-use crate::sentinel::role;
+use crate::client::{self, Reply, Resp};
+use crate::sentinel::{info, role};
 use crate::server::{RedisServer, RedisServerBuilder, free_port};
 use crate::wait::eventually;
 
@@ -379,16 +379,10 @@ fn is_settled(node: &RedisServer) -> bool {
     let all = SLOTS.to_string();
     let serves = field(node, "cluster_state").as_deref() == Some("ok")
         && field(node, "cluster_slots_ok") == Some(all);
-    let replication = || {
-        let mut client = node.try_client().ok()?;
-        let info = client.try_cmd(&["INFO", "replication"]).ok()?;
-        info.text().map(str::to_owned)
-    };
-    let stands = |info: String| {
-        info.contains("master_link_status:up")
-            || info.contains("role:master") && info.contains("state=online")
-    };
-    serves && replication().is_some_and(stands)
+    let replication = info(node, "replication");
+    let is_replicated = replication.contains("master_link_status:up")
+        || replication.contains("role:master") && replication.contains("state=online");
+    serves && is_replicated
 }
 
 #[track_caller]
@@ -400,8 +394,5 @@ fn does(node: &RedisServer, words: &[&str]) {
 fn field(node: &RedisServer, name: &str) -> Option<String> {
     let mut client: Resp = node.try_client().ok()?;
     let info = client.try_cmd(&["CLUSTER", "INFO"]).ok()?;
-    let info = info.text()?;
-    let mut lines = info.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(value.to_owned())
+    client::field(info.text()?, name).map(str::to_owned)
 }

@@ -82,11 +82,6 @@ impl Worker {
             .unwrap_or_else(|error| panic!("cannot send {line:?}: {error}"));
     }
 
-    /// Closes its stdin.
-    pub fn close_stdin(&mut self) {
-        self.stdin = None;
-    }
-
     /// Returns the next line of its stdout, waiting up to `within`.
     ///
     /// # Panics
@@ -178,7 +173,7 @@ impl Worker {
     /// Panics if the process does not end in time.
     #[track_caller]
     pub fn wait(&mut self, within: Duration) -> ExitStatus {
-        self.close_stdin();
+        self.stdin = None;
         self.process.wait(within)
     }
 }

@@ -55,7 +55,7 @@ impl Sentinels {
             watch(sentinel, Self::SERVICE, &all.servers[0]);
         }
         all.set_announce_period("100");
-        all.until_complete();
+        eventually(DEADLINE, || all.is_complete());
         all.set_announce_period(PUBLISH_EVERY);
         all
     }
@@ -117,12 +117,6 @@ impl Sentinels {
     pub fn until_another(&self, than: &RedisServer) -> &RedisServer {
         eventually(DEADLINE, || self.another(than).is_some());
         self.another(than).expect("it was there")
-    }
-
-    /// Waits until the setup [is complete](Sentinels::is_complete).
-    #[track_caller]
-    pub fn until_complete(&self) {
-        eventually(DEADLINE, || self.is_complete());
     }
 
     /// Returns true if all replicas are in sync, and the sentinels know them and each other.

@@ -1,5 +1,7 @@
 //! A statistic of the samples of several rounds.
 
+use distlock_tests::Spread;
+
 use crate::measure::Results;
 
 /// A percentile of one metric of one subject.
@@ -62,25 +64,11 @@ impl Figure {
     }
 }
 
-/// Returns the value below which a fraction `p` of the samples lies; NaN without samples.
+/// Returns the smallest sample that at least a fraction `p` of them does not exceed; NaN without
+/// samples.
 pub(crate) fn percentile(samples: &[f64], p: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let index = (samples.len().saturating_sub(1) as f64 * p).round();
-    sorted.get(index as usize).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percentile;
-
-    #[test]
-    fn percentiles_are_samples() {
-        let samples = [3.0, 1.0, 2.0];
-        assert_eq!(
-            [0.0, 0.5, 0.99].map(|p| percentile(&samples, p)),
-            [1.0, 2.0, 3.0]
-        );
-        assert!(percentile(&[], 0.5).is_nan());
+    if samples.is_empty() {
+        return f64::NAN;
     }
+    Spread::of(samples.iter().copied()).percentile(100.0 * p)
 }

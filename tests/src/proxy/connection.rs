@@ -177,10 +177,7 @@ impl Connection {
             let value = match len {
                 Ok(Some(len)) => &rest[..len],
                 Ok(None) => break Ok(()),
-                Err(_) => {
-                    self.shared.stats().not_resp += 1;
-                    break Err(());
-                }
+                Err(_) => break Err(()),
             };
             at += value.len();
             match self.judge(direction, value) {
@@ -189,12 +186,8 @@ impl Connection {
                     passed.extend_from_slice(reply.as_bytes());
                     passed.extend_from_slice(value);
                 }
-                verdict => {
-                    self.shared.stats().bytes_dropped += value.len() as u64;
-                    if verdict == Verdict::Reset {
-                        break Err(());
-                    }
-                }
+                Verdict::Drop => {}
+                Verdict::Reset => break Err(()),
             }
         };
         buffer.drain(..at);
@@ -265,7 +258,6 @@ impl Connection {
             let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
             let (piece, later) = rest.split_at(size.min(rest.len()));
             socket.write_all(piece).await?;
-            self.shared.stats().count_forwarded(direction, piece.len());
             rest = later;
             if !pause.is_zero() {
                 sleep(pause).await;

@@ -9,13 +9,14 @@ use crate::resp::{command_name, is_push, push_kind};
 /// A pending request to swallow one reply.
 #[derive(Debug)]
 pub(super) struct Swallow {
-    /// If set, only the reply to a request that contains these bytes is swallowed.
-    needle: Option<Vec<u8>>,
+    /// Bytes that the request contains.
+    needle: Vec<u8>,
     after: After,
 }
 
 impl Swallow {
-    pub(super) fn new(needle: Option<Vec<u8>>, after: After) -> Swallow {
+    pub(super) fn new(needle: &str, after: After) -> Swallow {
+        let needle = needle.into();
         Swallow { needle, after }
     }
 }
@@ -73,10 +74,8 @@ impl Filter {
             self.subscribed = true;
         } else {
             let mut swallows = shared.swallows();
-            let order = swallows.iter().position(|order| {
-                let needle = order.needle.as_deref();
-                concerned && needle.is_some_and(|needle| contains(request, needle))
-            });
+            let mut orders = swallows.iter();
+            let order = orders.position(|order| concerned && contains(request, &order.needle));
             let mark = order.map(|order| swallows.remove(order).after);
             self.unanswered.push_back(mark);
         }
@@ -90,11 +89,11 @@ impl Filter {
         } else {
             self.unanswered.pop_front().flatten()
         };
-        let (dropping, concerned, drop_pushes) = {
+        let (dropping, drop_pushes) = {
             let rules = shared.rules.borrow();
             let switches = rules.switches(self.connection, Direction::ToClient);
             let concerned = rules.concern(self.connection);
-            (switches.drop, concerned, concerned && rules.drop_pushes)
+            (switches.drop, concerned && rules.drop_pushes)
         };
         if dropping {
             self.hole_to_client = true;
@@ -122,8 +121,7 @@ impl Filter {
         if is_push(value) {
             return Verdict::Forward;
         }
-        let any = || concerned.then(|| next_order(shared)).flatten();
-        let Some(after) = mark.or_else(any) else {
+        let Some(after) = mark else {
             return Verdict::Forward;
         };
         if !matches!(after, After::Inserted(_)) {
@@ -139,13 +137,6 @@ impl Filter {
             }
         }
     }
-}
-
-/// Takes the oldest order that applies to any reply.
-fn next_order(shared: &Shared) -> Option<After> {
-    let mut swallows = shared.swallows();
-    let order = swallows.iter().position(|order| order.needle.is_none())?;
-    Some(swallows.remove(order).after)
 }
 
 /// Returns true if a request has a reply. In RESP3, subscriptions are confirmed by pushes.

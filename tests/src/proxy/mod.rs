@@ -191,11 +191,6 @@ impl ProxyHandle {
         self.rules(|rules| rules.scope = Some(scope));
     }
 
-    /// Ends [`ProxyHandle::limit_to`].
-    pub fn limit_to_none(&self) {
-        self.rules(|rules| rules.scope = None);
-    }
-
     /// Delays everything by `delay` and keeps the order. Zero ends it.
     pub fn delay(&self, directions: Directions, delay: Duration) {
         self.rules(|rules| rules.change_switches(directions, |switches| switches.delay = delay));
@@ -263,17 +258,11 @@ impl ProxyHandle {
         self.control(|control| control.reset_client = true)
     }
 
-    /// Swallows the next reply on any connection; pushes pass. Every call swallows one more.
-    pub fn swallow_reply(&self, after: After) {
-        self.shared.swallows().push(Swallow::new(None, after));
-    }
-
     /// Swallows the reply to the next request that contains `needle`, for example `EVALSHA` or a
     /// key. The request itself is forwarded.
     ///
     /// Exact on RESP3 connections, where all requests but subscriptions have one reply.
     pub fn swallow_reply_to(&self, needle: &str, after: After) {
-        let needle = Some(needle.as_bytes().to_vec());
         self.shared.swallows().push(Swallow::new(needle, after));
     }
 

@@ -36,31 +36,14 @@ pub struct ProxyStats {
     pub open: usize,
     /// Requests received from clients.
     pub requests: u64,
-    /// Bytes forwarded to the server.
-    pub bytes_to_server: u64,
-    /// Bytes forwarded to clients.
-    pub bytes_to_client: u64,
-    /// Bytes swallowed, for any reason.
-    pub bytes_dropped: u64,
     /// Pushes of the kind `message` that were forwarded.
     pub pushes_passed: u64,
     /// Pushes swallowed by [`crate::ProxyHandle::drop_pushes`].
     pub pushes_dropped: u64,
-    /// Replies swallowed by [`crate::ProxyHandle::swallow_reply`] and its variants.
+    /// Replies swallowed by [`crate::ProxyHandle::swallow_reply_to`].
     pub replies_swallowed: u64,
     /// Requests that arrived while their connection was held.
     pub requests_held: u64,
-    /// Connections reset because their traffic was not RESP, as if the server were not Redis.
-    pub not_resp: u64,
-}
-
-impl ProxyStats {
-    pub(super) fn count_forwarded(&mut self, direction: Direction, bytes: usize) {
-        match direction {
-            Direction::ToServer => self.bytes_to_server += bytes as u64,
-            Direction::ToClient => self.bytes_to_client += bytes as u64,
-        }
-    }
 }
 
 /// The state of all switches.

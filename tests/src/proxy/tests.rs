@@ -215,14 +215,14 @@ fn faults_can_be_limited_to_one_connection() {
     // Later connections are not affected either.
     assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
     proxy.stop_reading(Directions::Both, false);
-    proxy.swallow_reply(After::Silence);
+    proxy.swallow_reply_to("PING", After::Silence);
     assert_eq!(second.cmd(&["PING"]), pong());
     assert_eq!(proxy.stats().replies_swallowed, 0);
     proxy.limit_to(&connections[1..]);
     assert_eq!(proxy.reset_connections(), 1);
     let error = second.try_cmd(&["PING"]).expect_err("it was reset");
     assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
-    proxy.limit_to_none();
+    proxy.heal();
     eventually(LONG, || proxy.connections() == connections[..1]);
     assert_eq!(proxy.reset_connections(), 1);
 }

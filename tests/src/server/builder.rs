@@ -63,7 +63,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Opens a Unix socket in addition to the port, see [`RedisServer::unix_url`].
+    /// Opens a Unix socket in addition to the port, see [`RedisServer::unix_path`].
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self

@@ -79,20 +79,6 @@ impl RedisServer {
         }
     }
 
-    /// Returns `redis+unix://<path>`.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the server was started without [`RedisServerBuilder::unix_socket`].
-    #[track_caller]
-    pub fn unix_url(&self) -> String {
-        let path = self.unix_path();
-        match &self.options.password {
-            Some(password) => format!("redis+unix://{}?pass={password}", path.display()),
-            None => format!("redis+unix://{}", path.display()),
-        }
-    }
-
     /// Returns the path of the Unix socket.
     ///
     /// # Panics

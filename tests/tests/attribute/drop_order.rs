@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock::{BodyState, Error, HeldLock, LockManager};
+use distlock::{BodyState, Error, HeldLock};
 
-use crate::seen::block_on;
+use crate::seen::on_a_store_of_its_own;
 
 /// A record of the drops of its values.
 #[derive(Clone, Default)]
@@ -47,10 +47,6 @@ impl Drop for Value {
         };
         log.1.push(format!("{} {when}", self.name));
     }
-}
-
-fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
-    block_on(distlock::with_manager(LockManager::in_memory(), call))
 }
 
 #[distlock::distributed_lock(key = "drop-order")]

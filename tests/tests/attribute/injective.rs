@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
-use distlock::{Error, LockManager};
+use distlock::Error;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
 
-use crate::seen::block_on;
+use crate::seen::on_a_store_of_its_own;
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<String, Error>> + 'a>>;
 
@@ -54,11 +54,7 @@ cases! {
 }
 
 fn key(case: &Case, [a, b]: &[String; 2]) -> String {
-    block_on(distlock::with_manager(
-        LockManager::in_memory(),
-        (case.call)(a, b),
-    ))
-    .expect("a legal key")
+    on_a_store_of_its_own((case.call)(a, b)).expect("a legal key")
 }
 
 /// Returns the arguments from which a key was made. An escape is one unit: the hexadecimal digits

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use distlock::{AsLockManager, BodyState, Error, LockManager, LossReason};
 
-use crate::seen::{block_on, held, locked, two_clients};
+use crate::seen::{block_on, held, locked, on_a_store_of_its_own, two_clients};
 
 /// The default of `wait`.
 const WAIT: Duration = Duration::from_secs(10);
@@ -25,9 +25,8 @@ async fn with_default_lease() -> Result<Duration, Error> {
 
 #[test]
 fn lease_limits_a_lock_without_renewal() {
-    let (given, default) = block_on(distlock::with_manager(LockManager::in_memory(), async {
-        (with_lease().await, with_default_lease().await)
-    }));
+    let calls = async { (with_lease().await, with_default_lease().await) };
+    let (given, default) = on_a_store_of_its_own(calls);
     let given = given.expect("a lock");
     assert!(given <= Duration::from_secs(2), "{given:?}");
     let default = default.expect("a lock");

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use distlock::{Error, LockManager};
 use tracing_subscriber::Registry;
 
-use crate::seen::{block_on, held, returns, two_clients};
+use crate::seen::{block_on, held, on_a_store_of_its_own, returns, two_clients};
 
 /// Two clients of one store, for functions that start their own runtime.
 static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
@@ -78,10 +78,9 @@ async fn stacked_against(key: &str, other_key: &str) -> (Option<String>, bool) {
 
 #[test]
 fn of_two_locks_the_lower_one_is_the_outer() {
+    let both = on_a_store_of_its_own(stacked());
+    assert_eq!(both.expect("both locks"), "other:upper");
     block_on(async {
-        let call = distlock::with_manager(LockManager::in_memory(), stacked());
-        assert_eq!(call.await.expect("both locks"), "other:upper");
-
         let busy = stacked_against("other:upper", "other:lower").await;
         assert_eq!(busy, (Some("other:upper".to_owned()), true));
         let busy = stacked_against("other:lower", "other:upper").await;

@@ -82,6 +82,11 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     runtime.block_on(future)
 }
 
+/// Runs a call on a store of its own.
+pub(crate) fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
+    block_on(distlock::with_manager(LockManager::in_memory(), call))
+}
+
 /// Returns two clients of one store.
 pub(crate) async fn two_clients(store: &str) -> (LockManager, LockManager) {
     let url = format!("memory:{store}");

@@ -1,6 +1,6 @@
 //! Names of the generated code against names in the user's code.
 
-use crate::seen::{locked, returns};
+use crate::seen::{locked, on_a_store_of_its_own, returns};
 
 /// Redefines names of the prelude and the standard library.
 mod other_prelude {
@@ -82,8 +82,7 @@ mod other_prelude {
 
 #[test]
 fn items_around_the_function() {
-    let manager = distlock::LockManager::in_memory();
-    let text = crate::seen::block_on(distlock::with_manager(manager, other_prelude::function(7)));
+    let text = on_a_store_of_its_own(other_prelude::function(7));
     assert_eq!(
         text.expect("a text"),
         "(Result, Option, Some, None, Ok, Err, Pin, Box, Future, Request) \
@@ -166,9 +165,8 @@ mod names_of_generated_code {
 fn parameters_called_like_generated_names() {
     use names_of_generated_code::{crates, invented, plausible, types};
 
-    let manager = distlock::LockManager::in_memory();
-    let call = distlock::with_manager(manager, invented(1, 2, 3, 4));
-    assert_eq!(crate::seen::block_on(call).expect("all"), [1, 2, 3, 4]);
+    let all = on_a_store_of_its_own(invented(1, 2, 3, 4));
+    assert_eq!(all.expect("all"), [1, 2, 3, 4]);
     returns("shadowing:1:2:3:4:5:6", plausible(1, 2, 3, 4, 5, 6), &21);
     returns("shadowing:1:2:3:4", crates(1, 2, 3, 4), &10);
     returns("shadowing:own-name", run(), &1);

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
-use std::future::Future;
 use std::num::NonZeroU8;
 
-use distlock::{Error, LockManager};
+use distlock::Error;
 
-use crate::seen::{block_on, held, returns};
+use crate::seen::{held, on_a_store_of_its_own, returns};
 
 struct Order {
     id: u64,
@@ -184,10 +183,6 @@ async fn signs(item_id: u64) -> Result<u64, Error> {
 async fn text_with_a_parameters_name(outbox: u64) -> Result<u64, Error> {
     held().await;
     Ok(outbox)
-}
-
-fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
-    block_on(distlock::with_manager(LockManager::in_memory(), call))
 }
 
 #[distlock::distributed_lock(key = "templates:<shop>:<order.customer.name>")]

@@ -50,22 +50,6 @@ async fn without_a_response() {
     );
 }
 
-#[tokio::test]
-async fn a_unix_socket_is_as_good_as_a_port() {
-    let server = RedisServer::builder()
-        .unix_socket()
-        .requirepass("p")
-        .start();
-    let manager = LockManager::connect(&server.unix_url()).await.unwrap();
-    let guard = manager.lock("k").acquire().await.unwrap();
-    // The default namespace, as documented.
-    assert!(server.client().exists("distlock:lock:{k}"));
-    assert!(server.client().exists("distlock:fence:{k}"));
-    guard.release().await.unwrap();
-    assert!(!server.client().exists("distlock:lock:{k}"));
-    manager.shutdown().await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connecting_waits_for_a_server_that_starts_later() {
     let server = RedisServer::start();

@@ -67,19 +67,6 @@ for_each_store! {
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"a reason of its own"));
         store.until_free("k", SOON).await;
     }
-
-    /// Managers that are dropped with releases in flight still complete them.
-    async fn together_with_ten_managers(store) {
-        for number in 0..10 {
-            let manager = store.manager().await;
-            let guard = manager.lock(format!("k{number}")).acquire().await.unwrap();
-            drop(guard);
-            drop(manager);
-        }
-        for number in 0..10 {
-            store.until_free(&format!("k{number}"), SOON).await;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Error, FencingToken, LockManager};
 use distlock_tests::{RedisServer, eventually_async};
 
-use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, take, until_renewed_twice};
+use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, until_renewed_twice};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -107,115 +107,6 @@ for_redis! {
         assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
         guard.release().await.unwrap();
     }
-
-    /// Each way to create a token stores it for the `fence_ttl` of the client that creates it.
-    async fn tokens_are_stored_for_the_fence_ttl(fixture) {
-        let ttl = 72 * HOUR;
-        let mut managers = Vec::new();
-        for _ in 0..2 {
-            managers.push(fixture.connect(fixture.builder().fence_ttl(ttl)).await);
-        }
-        let fence = fixture.name("fence", "k");
-        let check = |how: &str| {
-            let left = fixture.raw().pttl(&fence);
-            let ttl = ttl.as_millis() as i64;
-            assert!(left > ttl - 600_000 && left <= ttl + 1, "{how}: {left}");
-        };
-        let first = managers[0].lock("k").acquire().await.unwrap();
-        check("an acquire");
-        let waiter = fixture.queued(managers[1].lock("k")).await;
-        fixture.raw().cmd(&["DEL", &fence]);
-        first.release().await.unwrap();
-        let second = waiter.guard().await;
-        check("a release");
-        let waiter = fixture.queued(managers[1].lock("k")).await;
-        // As after the death of the holder.
-        fixture.raw().cmd(&["DEL", &fence, &fixture.name("lock", "k")]);
-        let third = waiter.guard().await;
-        check("a queue check");
-        drop(second);
-        third.release().await.unwrap();
-    }
-
-    /// Every key that distlock writes has a TTL, at any time.
-    async fn no_key_lives_forever(fixture) {
-        let managers = fixture.managers(3).await;
-        let check = |keys_at_least: usize| {
-            let keys = fixture.keys();
-            assert!(keys.len() >= keys_at_least, "{keys:?}");
-            let mut raw = fixture.raw();
-            for key in keys {
-                let left = raw.pttl(&key);
-                // -2 is a key that was removed in the meantime.
-                assert!(left > 0 || left == -2, "{key} never expires ({left})");
-            }
-        };
-        let guard = managers[0].lock("k").acquire().await.unwrap();
-        check(2);
-        let mut waiters = Vec::new();
-        for manager in &managers {
-            waiters.push(fixture.queued(manager.lock("k")).await);
-            check(4);
-        }
-        waiters.swap_remove(1).0.abort();
-        fixture.until_waiting("k", 2).await;
-        check(4);
-        guard.release().await.unwrap();
-        check(2);
-        for waiter in waiters {
-            let guard = waiter.guard().await;
-            check(2);
-            guard.release().await.unwrap();
-            check(1);
-        }
-        take(managers[0].lock("min").min_hold(PATIENCE)).await;
-        assert!(managers[1].lock("try").try_acquire().await.unwrap().is_some());
-        check(4);
-        // By default, the fence lives for two hours.
-        let left = fixture.raw().pttl(&fixture.name("fence", "k"));
-        assert!(left > 3_600_000 && left <= 2 * 3_600_000 + 1_000, "{left}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_after_a_flush_and_after_a_restart_without_data() {
-    let fixture = Fixture::own_redis().await;
-    let manager = fixture.manager().await;
-    let mut tokens = vec![next_token(&manager).await];
-    for restarts in [false, true, false, true] {
-        if restarts {
-            fixture.server().restart();
-        } else {
-            fixture.raw().cmd(&["FLUSHALL"]);
-        }
-        assert_eq!(fixture.keys(), Vec::<String>::new(), "it remembers");
-        // The same manager resumes, and a new one continues from its tokens.
-        tokens.push(next_token(&manager).await);
-        tokens.push(next_token(&fixture.manager().await).await);
-    }
-    assert_rising(&tokens);
-}
-
-/// Also during the hour in which the clock returns to its earlier time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_while_the_servers_clock_steps_back_and_forth() {
-    let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
-    let manager = fixture.manager().await;
-    let mut tokens = vec![next_token(&manager).await];
-    let steps = [
-        (false, HOUR),
-        (true, Duration::ZERO),
-        (true, HOUR),
-        (true, HOUR / 2),
-    ];
-    for (ahead, by) in steps {
-        fixture.server().step_clock(ahead, by);
-        for _ in 0..3 {
-            tokens.push(next_token(&manager).await);
-        }
-        tokens.push(next_token(&fixture.manager().await).await);
-    }
-    assert_rising(&tokens);
 }
 
 /// The limit of the promise, and the setting that moves it. The clock is ahead, the key is unused

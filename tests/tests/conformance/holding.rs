@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use distlock::{BodyState, Error};
 use distlock_tests::within;
 
-use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take, until_renewed_twice};
+use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take};
 
 /// A guard that sets a flag when the body that owns it is dropped.
 pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
@@ -31,21 +31,6 @@ for_each_store! {
         }
         guard.release().await.unwrap();
         take(other.wait(PATIENCE)).await;
-    }
-
-    /// A lock that was handed off has a short grant, which is confirmed and then renewed like any
-    /// other hold. Its new holder is no longer a waiter.
-    async fn a_lock_that_was_handed_over_is_renewed_too(store) {
-        let first = store.hold("k").await;
-        let waiter = store.queued(store.manager().await.lock("k").lease(HELD)).await;
-        first.release().await.unwrap();
-        let guard = waiter.guard().await;
-        assert_eq!(store.inspect("k").await.queue_length, 0);
-        until_renewed_twice(&guard).await;
-        let other = store.manager().await.lock("k");
-        assert!(store.tried(&other).await.is_none(), "two holders at once");
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
     }
 
     /// A free lock, a hand-off and a nested call, all with default options.
@@ -167,14 +152,6 @@ for_each_store! {
             let message = error.to_string();
             assert!(message.contains("kept until ") && message.contains("Z, work finished"), "{message}");
         }
-    }
-
-    async fn a_min_hold_counts_from_the_acquisition(store) {
-        let manager = store.manager().await;
-        let guard = manager.lock("k").min_hold(ms(300)).acquire().await.unwrap();
-        tokio::time::sleep(ms(350)).await;
-        guard.release().await.unwrap();
-        assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
     }
 
     /// A failure is retried at once, so `min_hold` applies only to a success.

@@ -32,43 +32,6 @@ async fn a_wait_ends_to_the_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_renewed_for_hours() {
-    let started = std::time::Instant::now();
-    let manager = manager();
-    let guard = manager.lock("k").lease(HOUR).acquire().await.unwrap();
-    tokio::time::sleep(8 * HOUR).await;
-    assert!(guard.is_held());
-    assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-    guard.release().await.unwrap();
-    assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-    // The wait took almost no real time.
-    assert!(started.elapsed() < HOUR, "{:?}", started.elapsed());
-}
-
-/// After a jump of time, as by a suspend, a hold reports its loss before the watchdog runs.
-#[tokio::test(start_paused = true)]
-async fn a_hold_that_slept_too_long_is_lost() {
-    let manager = manager();
-    let lock = manager.lock("k").lease(ms(1_000));
-    let guard = lock.acquire().await.unwrap();
-    tokio::time::advance(HOUR).await;
-    assert!(!guard.is_held() && guard.remaining().is_zero());
-    let error = guard.lost().await;
-    let Error::Lost { reason, .. } = error else {
-        panic!("{error:?}")
-    };
-    assert!(matches!(reason, LossReason::NotRenewed { .. }));
-    // The hold has expired in the store too.
-    let other = lock.try_acquire().await.unwrap().expect("it has expired");
-    assert!(guard.release().await.is_err());
-    assert!(other.is_held());
-    assert!(
-        lock.try_acquire().await.unwrap().is_none(),
-        "the late release freed it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lock_lost_before_its_confirmation_reports_the_loss() {
     let manager = manager();
     let first = manager.lock("k").acquire().await.unwrap();

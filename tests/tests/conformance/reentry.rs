@@ -29,24 +29,6 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn a_nested_acquire_and_a_nested_try_re_enter(store) {
-        let manager = store.manager().await;
-        let lock = manager.lock("k").wait(PATIENCE);
-        let body = lock.run(async |outer| {
-            let inner = manager.lock("k").acquire().await.unwrap();
-            assert_eq!(inner.fencing_token(), outer.fencing_token());
-            assert!(inner.is_held());
-            inner.release().await.unwrap();
-            let inner = manager.lock("k").try_acquire().await.unwrap();
-            assert!(inner.is_some());
-            drop(inner);
-            assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-            Ok::<_, Error>(outer.is_held())
-        });
-        assert!(body.await.unwrap());
-        store.until_free("k", SOON).await;
-    }
-
     async fn another_key_is_another_lock(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("a"), async |a| {
@@ -112,23 +94,6 @@ for_each_store! {
         let lock = manager.lock("k").wait(ms(3_000));
         assert!(lock.acquire().await.is_err_and(|error| error.is_busy()));
         drop(guard);
-    }
-
-    async fn the_scope_of_a_guard_is_the_call_tree(store) {
-        let manager = store.manager().await;
-        let guard = manager.lock("k").acquire().await.unwrap();
-        let output = guard
-            .scope(async {
-                assert_eq!(distlock::current().fencing_token(), guard.fencing_token());
-                let lock = manager.lock("k").wait(PATIENCE);
-                lock.run(async |inner| Ok::<_, Error>(inner.fencing_token())).await.unwrap()
-            })
-            .await;
-        assert_eq!(output, guard.fencing_token());
-        assert!(try_current().is_none(), "the scope has ended");
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-        store.until_free("k", SOON).await;
     }
 
     async fn a_hold_that_ended_cannot_be_re_entered(store) {

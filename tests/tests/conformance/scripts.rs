@@ -1,6 +1,6 @@
 //! A server that forgets its scripts only makes a command take longer.
 
-use distlock_tests::{eventually_async, within};
+use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, HELD, PATIENCE, ms, until_renewed_twice};
 
@@ -37,16 +37,4 @@ async fn before_each_command() {
     guard.release().await.unwrap();
     // Cancels continue in the background, as do releases without a timely reply.
     eventually_async(PATIENCE, async || fixture.left_over().is_empty()).await;
-}
-
-/// Only a queue check finds a lock that expired without a release.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_a_queue_check() {
-    let fixture = Fixture::own_redis().await;
-    fixture.hold_elsewhere("k", "gone", PATIENCE);
-    let waiter = fixture.waiter("k").await;
-    flush(&fixture);
-    fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
-    let guard = within(PATIENCE / 2, waiter.0).await.unwrap();
-    guard.unwrap().release().await.unwrap();
 }

@@ -132,19 +132,6 @@ for_each_store! {
         take(store.manager().await.lock("k")).await;
     }
 
-    async fn a_shutdown_completes_releases_in_flight(store) {
-        let manager = store.manager().await;
-        let mut guards = Vec::new();
-        for number in 0..100 {
-            guards.push(manager.lock(format!("k{number}")).acquire().await.unwrap());
-        }
-        drop(guards);
-        within(PATIENCE, manager.shutdown()).await;
-        for number in 0..100 {
-            assert_eq!(store.inspect(&format!("k{number}")).await.holders, []);
-        }
-    }
-
     /// Shutdown while calls are at every stage leaves no lock.
     async fn a_shutdown_with_calls_in_flight_leaves_no_lock(store) {
         for round in 0..20_u64 {

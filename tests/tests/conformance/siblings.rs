@@ -91,27 +91,4 @@ for_each_store! {
         within(PATIENCE, body).await.unwrap();
         assert_eq!(room.visits(), 4);
     }
-
-    /// Guards of concurrent branches, held across awaits, each with its own scope.
-    async fn guards_of_siblings_exclude_each_other(store) {
-        let manager = store.manager().await;
-        let room = Room::default();
-        let guard = manager.lock("k").acquire().await.unwrap();
-        let branch = async || {
-            for _ in 0..10 {
-                let turn = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
-                room.visit().await;
-                let inside = turn.scope(async {
-                    let lock = manager.lock("k").wait(PATIENCE);
-                    lock.run(async |_| { room.visit().await; Ok::<_, Error>(()) }).await
-                });
-                inside.await.unwrap();
-                turn.release().await.unwrap();
-            }
-        };
-        let scope = guard.scope(async { tokio::join!(branch(), branch()) });
-        within(PATIENCE, scope).await;
-        assert_eq!(room.visits(), 40);
-        guard.release().await.unwrap();
-    }
 }

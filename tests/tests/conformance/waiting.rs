@@ -109,23 +109,6 @@ for_each_store! {
         third.0.abort();
         first.0.abort();
     }
-
-    async fn inspecting_shows_holder_queue_and_token(store) {
-        let nothing = store.inspect("k").await;
-        assert_eq!((nothing.holders, nothing.queue_length, nothing.last_fencing_token), (vec![], 0, None));
-        let holder = store.named("me").await;
-        let guard = holder.lock("k").acquire().await.unwrap();
-        let waiter = store.waiter("k").await;
-        let state = store.inspect("k").await;
-        assert_eq!(state.holders[0].client, "me");
-        assert_eq!(state.last_fencing_token, Some(guard.fencing_token()));
-        waiter.0.abort();
-        store.until_waiting("k", 0).await;
-        let token = guard.fencing_token();
-        guard.release().await.unwrap();
-        let after = store.inspect("k").await;
-        assert_eq!((after.holders, after.last_fencing_token), (vec![], Some(token)));
-    }
 }
 
 for_redis! {
