@@ -1,16 +1,107 @@
-//! A call that is dropped at any time leaves neither a lock nor a queue entry.
+//! A call that is dropped at any await leaves neither a lock nor a queue entry.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use distlock::Lock;
-use distlock_tests::{SplitMix, eventually_async};
-use futures::FutureExt as _;
+use distlock::{Error, Lock, LockManager};
+use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 
 /// Grant lease (at most 1 s) + grace (250 ms) + 1 s.
 const CLEAN: Duration = SOON;
+
+/// Polls a future up to `times` times, each time that it is woken, and drops it.
+async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls >= times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The obstacle that the dropped call meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Nothing,
+    /// Another client holds the lock all the time.
+    Holder,
+    /// Another client holds the lock, and releases it once the call is queued.
+    Release,
+}
+
+/// Drops a call after `polls` polls, and returns whether it had completed.
+async fn drop_after(
+    fixture: &Fixture,
+    manager: &LockManager,
+    obstacle: Obstacle,
+    series: usize,
+    polls: usize,
+) -> bool {
+    let key = format!("{obstacle:?}-{series}-{polls}");
+    let holder = match obstacle {
+        Obstacle::Nothing => None,
+        _ => Some(fixture.hold(&key).await),
+    };
+    let lock = manager.lock(&key).wait(ms(300));
+    let call = async {
+        match poll_times(lock.acquire(), polls).await {
+            Some(result) => {
+                drop(result);
+                true
+            }
+            None => false,
+        }
+    };
+    let ended = if obstacle == Obstacle::Release {
+        let release = async {
+            // The call may be dropped before it is queued.
+            let _ = tokio::time::timeout(ms(100), fixture.until_waiting(&key, 1)).await;
+            if let Some(holder) = holder {
+                holder.release().await.unwrap();
+            }
+        };
+        tokio::join!(call, release).0
+    } else {
+        let ended = call.await;
+        if let Some(holder) = holder {
+            // The queue must become empty although the lock is still held.
+            let gone = async || fixture.inspect(&key).await.queue_length == 0;
+            eventually_async(CLEAN, gone).await;
+            holder.release().await.unwrap();
+        }
+        ended
+    };
+    fixture.until_free(&key, CLEAN).await;
+    ended
+}
+
+/// Drops a call after one poll, another after two, and so on, until one completes. On a busy
+/// machine, the first poll may already find the reply. The series then starts again, because no
+/// call was dropped.
+async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
+    let manager = fixture.manager().await;
+    for series in 0..100 {
+        let mut polls = 1;
+        while !drop_after(fixture, &manager, obstacle, series, polls).await {
+            polls += 1;
+            assert!(polls < 50, "it never finished");
+        }
+        if polls > 1 {
+            return nothing_left(fixture).await;
+        }
+    }
+    panic!("each call finished in its first poll: nothing was tested");
+}
 
 async fn nothing_left(fixture: &Fixture) {
     if fixture.is_redis() {
@@ -21,9 +112,13 @@ async fn nothing_left(fixture: &Fixture) {
 /// Waits for a time between zero and `most`. The time differs at each call, and is finer than the
 /// milliseconds of timers, so that calls are dropped in every state.
 async fn some_time(most: Duration) {
-    static STATE: AtomicU64 = AtomicU64::new(SplitMix::STEP);
-    let drawn = SplitMix::mixed(STATE.fetch_add(SplitMix::STEP, Ordering::Relaxed));
-    let until = Instant::now() + most * u32::try_from(drawn % 1_000).unwrap_or(0) / 1_000;
+    static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
+    let mut x = STATE.load(Ordering::Relaxed);
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    STATE.store(x, Ordering::Relaxed);
+    let until = Instant::now() + most * u32::try_from(x % 1_000).unwrap_or(0) / 1_000;
     while Instant::now() < until {
         tokio::task::yield_now().await;
     }
@@ -39,6 +134,18 @@ async fn wants_for_some_time(lock: &Lock, most: Duration) -> bool {
 }
 
 for_each_store! {
+    async fn dropped_after_any_number_of_polls_while_free(store) {
+        drop_after_every_poll(store, Obstacle::Nothing).await;
+    }
+
+    async fn dropped_after_any_number_of_polls_while_held(store) {
+        drop_after_every_poll(store, Obstacle::Holder).await;
+    }
+
+    async fn dropped_after_any_number_of_polls_while_handed_off(store) {
+        drop_after_every_poll(store, Obstacle::Release).await;
+    }
+
     async fn dropped_after_any_time_while_free(store) {
         let manager = store.manager().await;
         let mut came = 0;
@@ -90,14 +197,29 @@ for_each_store! {
         nothing_left(store).await;
     }
 
+    async fn a_dropped_run_releases(store) {
+        let lock = store.manager().await.lock("k");
+        let started = tokio::sync::Notify::new();
+        let running = lock.run(async |_| {
+            started.notify_one();
+            std::future::pending::<()>().await;
+            Ok::<_, Error>(())
+        });
+        tokio::select! {
+            result = running => panic!("{result:?}"),
+            () = started.notified() => {}
+        }
+        store.until_free("k", CLEAN).await;
+        nothing_left(store).await;
+    }
+
     /// A release continues after its future is dropped.
     async fn a_dropped_release_is_completed(store) {
         let manager = store.manager().await;
         for round in 0..20 {
             let key = format!("k{round}");
             let guard = manager.lock(&key).acquire().await.unwrap();
-            // Dropped after its first poll.
-            let _ = guard.release().now_or_never();
+            let _ = poll_times(guard.release(), 1).await;
             store.until_free(&key, CLEAN).await;
         }
     }
