@@ -149,6 +149,15 @@ async fn a_signal_ends_the_wait_and_removes_the_queue_entry() {
 }
 
 #[test]
+fn stdin_and_stdout_are_the_command_s() {
+    let server = RedisServer::start();
+    let mut worker = Worker::spawn(&mut distlock(&server.url(), "run k -- cat"));
+    worker.send("hello");
+    assert_eq!(worker.next_line(SOON), "hello");
+    assert_eq!(worker.wait(SOON).code(), Some(0));
+}
+
+#[test]
 fn the_result_of_a_run_is_json() {
     let server = RedisServer::start();
     let (code_, stderr) = code(&mut shell(&server.url(), "--json run k", "exit 4"));
