@@ -34,7 +34,13 @@ fn links_to_the_project_begin_with_its_repository() {
     let repository = repository();
     let paths = ["Cargo.toml", "README.md", "BENCHMARKS.md", "SECURITY.md"];
     let mut files = paths.map(|path| (path.to_owned(), document(path))).to_vec();
-    for folder in ["distlock", "distlock-macros", "distlock-cli", "docs", "examples"] {
+    for folder in [
+        "distlock",
+        "distlock-macros",
+        "distlock-cli",
+        "docs",
+        "examples",
+    ] {
         for extension in ["toml", "md", "rs", "yml"] {
             files.extend(files_below(folder, extension));
         }
