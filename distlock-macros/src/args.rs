@@ -14,8 +14,9 @@ use crate::duration::{self, Range};
 use crate::errors::{Errors, list, nearest};
 
 /// Every argument, with an example that can be pasted.
-const ARGUMENTS: [(&str, &str); 10] = [
+const ARGUMENTS: [(&str, &str); 11] = [
     ("key", "key = \"inventory:<item_id>\""),
+    ("keys", "keys = [\"account:<from>\", \"account:<to>\"]"),
     ("lease", "lease = \"30s\""),
     ("wait", "wait = \"10s\""),
     ("max_hold", "max_hold = \"5m\""),
@@ -50,7 +51,10 @@ const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error"
 
 /// The arguments. A missing argument is `None`, so the default of the `distlock` crate applies.
 pub(crate) struct Args {
-    pub(crate) key: Option<LitStr>,
+    /// The templates of `key` or `keys`; none if they could not be read.
+    pub(crate) keys: Vec<LitStr>,
+    /// True if they are those of `keys`.
+    several_keys: bool,
     pub(crate) lease: Option<u64>,
     pub(crate) wait: Option<u64>,
     pub(crate) max_hold: Option<u64>,
@@ -66,7 +70,8 @@ impl Args {
     /// Reads all arguments. Reports missing arguments at `attribute`.
     pub(crate) fn parse(tokens: TokenStream, attribute: Span, errors: &mut Errors) -> Args {
         let mut args = Args {
-            key: None,
+            keys: Vec::new(),
+            several_keys: false,
             lease: None,
             wait: None,
             max_hold: None,
@@ -83,7 +88,16 @@ impl Args {
         let (mut min_hold_at, mut wait_at) = (attribute, attribute);
         for Argument { name, value } in parse_arguments(tokens, errors) {
             let text = name.to_string();
-            key_is_given |= text == "key";
+            if matches!(&*text, "key" | "keys") {
+                if key_is_given && !given_names.contains(&text) {
+                    errors.push_at(
+                        name.span(),
+                        "`key` and `keys` are both given: write every key in `keys`",
+                    );
+                    continue;
+                }
+                key_is_given = true;
+            }
             if given_names.contains(&text) {
                 errors.push_at(name.span(), format!("`{text}` is given twice: keep one"));
                 continue;
@@ -98,7 +112,10 @@ impl Args {
                 _ => {}
             }
             let result = match text.as_str() {
-                "key" => read_key(&value).map(|key| args.key = Some(key)),
+                "key" => read_key(&value).map(|key| args.keys = vec![key]),
+                "keys" => read_keys(&value).map(|keys| {
+                    (args.keys, args.several_keys) = (keys, true);
+                }),
                 "lease" => read_duration("lease", &value, duration::LEASE)
                     .map(|millis| args.lease = Some(millis)),
                 "wait" => read_duration("wait", &value, duration::WAIT)
@@ -134,6 +151,13 @@ impl Args {
 
     /// Reports durations that contradict each other.
     fn check_durations(&self, min_hold_at: Span, wait_at: Span, errors: &mut Errors) {
+        if self.several_keys && self.min_hold.is_some() {
+            errors.push_at(
+                min_hold_at,
+                "`min_hold` cannot be used with `keys`: keep a single `key` for what must not run twice, and \
+                 call a function with `keys` from its body",
+            );
+        }
         if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
             && min_hold > max_hold
         {
@@ -345,6 +369,26 @@ fn read_key(value: &Expr) -> syn::Result<LitStr> {
              changes from call to call as a placeholder, `key = \"inventory:<item_id>\"`",
         )
     })
+}
+
+/// Largest number of keys, as in the `distlock` crate.
+const MAX_KEYS: usize = 64;
+
+fn read_keys(value: &Expr) -> syn::Result<Vec<LitStr>> {
+    let refuse = |what: &str| {
+        let message = format!("{what}: write `{}`", example("keys"));
+        Err(syn::Error::new_spanned(value, message))
+    };
+    let Expr::Array(list) = without_groups(value) else {
+        return refuse("`keys` is a list of string literals, which is checked at compile time");
+    };
+    match list.elems.len() {
+        0 => refuse("`keys` is empty"),
+        1..=MAX_KEYS => list.elems.iter().map(read_key).collect(),
+        count => refuse(&format!(
+            "`keys` has {count} keys, and at most {MAX_KEYS} are allowed"
+        )),
+    }
 }
 
 fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64> {

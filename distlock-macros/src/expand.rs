@@ -3,7 +3,9 @@
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned};
+use syn::{
+    GenericArgument, LitStr, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned,
+};
 
 use crate::args::Args;
 use crate::captures;
@@ -23,8 +25,11 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     let mut errors = Errors::default();
     let args = Args::parse(args, attribute_span(item), &mut errors);
     let function = Function::parse(item.clone(), &mut errors);
-    let plan = args.key.as_ref().zip(function).map(|(key, function)| {
-        let template = Template::parse(key, &function.scope(), &mut errors);
+    let plan = function.filter(|_| !args.keys.is_empty()).map(|function| {
+        let scope = function.scope();
+        let templates = args.keys.iter();
+        let templates = templates.map(|key| Template::parse(key, &scope, &mut errors));
+        let templates: Vec<_> = templates.collect();
         if args.on_error.is_none() {
             check_can_return(&function, &mut errors);
         }
@@ -41,10 +46,10 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
                 ),
             );
         }
-        (key.value(), template, function)
+        (templates, function)
     });
     errors.finish()?;
-    let Some((label, template, function)) = plan else {
+    let Some((templates, function)) = plan else {
         return Err(syn::Error::new(
             attribute_span(item),
             "internal error: expansion failed without a diagnostic; please report this",
@@ -53,9 +58,9 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     let lock = Lock {
         krate: &args.krate,
         key_names: (function.scope().names.into_iter())
-            .filter(|name| template.mentions(name))
+            .filter(|name| templates.iter().any(|template| template.mentions(name)))
             .collect(),
-        request: request(&args, &label, &template, function.may_be_generic()),
+        request: request(&args, &templates, function.may_be_generic()),
         output: Output::new(&function),
         on_error: args.on_error.as_ref().map(ToTokens::to_token_stream),
         probes_success: args.min_hold.is_some(),
@@ -152,11 +157,49 @@ fn generated_span(place: Span) -> Span {
 //     )
 //     .lease(15000u64)
 //
+// Further keys follow as `.and(::distlock::__private::KeyBuilder..., "LABEL")`, where the label has
+// all templates.
+//
 // `is_generic` means that a value may have a type parameter's type. `KeyValue` is then omitted, so
 // that the compiler reports the missing bound as `Display`. For a known type, `KeyValue` explains
 // more.
-fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> TokenStream {
+fn request(args: &Args, templates: &[Template], is_generic: bool) -> TokenStream {
     let krate = &args.krate;
+    let site = Span::mixed_site();
+    let texts: Vec<String> = args.keys.iter().map(LitStr::value).collect();
+    let label = texts.join(", ");
+    let mut builders = (texts.iter().zip(templates))
+        .map(|(text, template)| key_builder(krate, text, template, is_generic));
+    let first = builders.next();
+    let more = builders.map(|builder| quote_spanned!(site=> .and(#builder, #label)));
+    let options = [
+        ("lease", args.lease),
+        ("wait", args.wait),
+        ("max_hold", args.max_hold),
+        ("min_hold", args.min_hold),
+    ];
+    let options = options.iter().filter_map(|(name, millis)| {
+        let name = Ident::new(name, site);
+        let millis = Literal::u64_suffixed((*millis)?);
+        Some(quote_spanned!(site=> .#name(#millis)))
+    });
+    let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
+    let finish = args
+        .finish_on_loss
+        .then(|| quote_spanned!(site=> .finish_on_loss()));
+    let manager = args.manager.iter().map(|manager| {
+        let place = manager.span();
+        let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
+        quote_spanned!(site=> .manager(#manager))
+    });
+    quote_spanned! {site=>
+        #krate::__private::Request::new(#first) #(#more)*
+        #(#options)* #(#min_replicas)* #finish #(#manager)*
+    }
+}
+
+/// Returns the code that builds one key.
+fn key_builder(krate: &Path, text: &str, template: &Template, is_generic: bool) -> TokenStream {
     let site = Span::mixed_site();
     let capacity = template.capacity;
     let parts = template.parts.iter().map(|part| match part {
@@ -180,32 +223,7 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
             }
         }
     });
-    let options = [
-        ("lease", args.lease),
-        ("wait", args.wait),
-        ("max_hold", args.max_hold),
-        ("min_hold", args.min_hold),
-    ];
-    let options = options.iter().filter_map(|(name, millis)| {
-        let name = Ident::new(name, site);
-        let millis = Literal::u64_suffixed((*millis)?);
-        Some(quote_spanned!(site=> .#name(#millis)))
-    });
-    let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
-    let finish = args
-        .finish_on_loss
-        .then(|| quote_spanned!(site=> .finish_on_loss()));
-    let manager = args.manager.iter().map(|manager| {
-        let place = manager.span();
-        let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
-        quote_spanned!(site=> .manager(#manager))
-    });
-    quote_spanned! {site=>
-        #krate::__private::Request::new(
-            #krate::__private::KeyBuilder::new(#label, #capacity) #(#parts)*
-        )
-        #(#options)* #(#min_replicas)* #finish #(#manager)*
-    }
+    quote_spanned!(site=> #krate::__private::KeyBuilder::new(#text, #capacity) #(#parts)*)
 }
 
 /// Marks the key's parameters as used. `#[async_trait]` binds each parameter again, `let n = n;`,

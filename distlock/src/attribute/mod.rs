@@ -17,6 +17,7 @@ use crate::config::options::Options;
 use crate::error::Error;
 use crate::key::{Escaped, shortened};
 use crate::lock::guard::LockGuard;
+use crate::lock::guards::Guards;
 use crate::lock::installed::installed;
 use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
@@ -130,6 +131,8 @@ impl<T: FromLockError> FromLockErrorBehindImpl for T {
 #[must_use]
 pub struct Request {
     key: KeyBuilder,
+    /// The keys behind the first.
+    more_keys: Vec<KeyBuilder>,
     options: Options,
     finish_on_loss: bool,
     manager: Option<LockManager>,
@@ -143,10 +146,18 @@ impl Request {
         };
         Request {
             key,
+            more_keys: Vec::new(),
             options,
             finish_on_loss: false,
             manager: None,
         }
+    }
+
+    /// Adds a key. `label` names all keys of the function in logs and metrics.
+    pub fn and(mut self, key: KeyBuilder, label: &'static str) -> Self {
+        self.more_keys.push(key);
+        self.options.label = Some(Cow::Borrowed(label));
+        self
     }
 
     pub fn lease(mut self, ms: u64) -> Self {
@@ -184,22 +195,34 @@ impl Request {
         self
     }
 
-    /// Builds the key, selects the manager and acquires the lock.
-    async fn acquire(self) -> Result<(LockGuard, RunSpan), Error> {
-        let template = self.key.template;
-        let key = self.key.finish()?;
+    /// Builds the keys, selects the manager and acquires the locks.
+    async fn acquire(self) -> Result<(Guards, RunSpan), Error> {
         let installed = installed();
         let manager = self
             .manager
             .or_else(scope::task_manager)
-            .or_else(|| installed.clone())
-            .ok_or(Error::NotInstalled)?;
-        if let Some(installed) = installed {
-            templates::record(template, &manager, &installed);
+            .or_else(|| installed.clone());
+        let build = |key: KeyBuilder| {
+            if let (Some(manager), Some(installed)) = (&manager, &installed) {
+                templates::record(key.template, manager, installed);
+            }
+            key.finish()
+        };
+        let first = build(self.key)?;
+        let more = self.more_keys.into_iter().map(build);
+        let more = more.collect::<Result<Vec<_>, _>>()?;
+        let manager = manager.as_ref().ok_or(Error::NotInstalled)?;
+        if more.is_empty() {
+            let mut lock = manager.lock(first);
+            lock.options = self.options;
+            return lock.acquire_for_run().await;
         }
-        let mut lock = manager.lock(key);
-        lock.options = self.options;
-        lock.acquire_for_run().await
+        let mut locks = manager.lock_all(std::iter::once(first).chain(more));
+        locks.lock.options = Options {
+            max_hold_from_start: true,
+            ..self.options
+        };
+        locks.acquire_for_run().await
     }
 }
 

@@ -53,6 +53,9 @@ pub(crate) struct Options {
     /// True if the caller set `wait`.
     pub(crate) is_wait_set: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// True if `max_hold` counts from the start of the body instead of from the acquisition, because
+    /// the call waits for further keys in between.
+    pub(crate) max_hold_from_start: bool,
     pub(crate) min_hold: Option<Duration>,
     /// `None` for the manager's default.
     pub(crate) min_replicas: Option<u32>,
@@ -71,6 +74,7 @@ impl Default for Options {
             wait: DEFAULT_WAIT,
             is_wait_set: false,
             max_hold: None,
+            max_hold_from_start: false,
             min_hold: None,
             min_replicas: None,
             fsync: None,

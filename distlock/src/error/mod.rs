@@ -364,6 +364,14 @@ impl Error {
         }
     }
 
+    /// Sets how long the whole call has waited.
+    pub(crate) fn with_waited(mut self, total: Duration) -> Self {
+        if let Error::Busy { waited, .. } | Error::Unavailable { waited, .. } = &mut self {
+            *waited = total;
+        }
+        self
+    }
+
     /// Sets the state of the body, if the error has one.
     pub(crate) fn with_body(mut self, state: BodyState) -> Self {
         if let Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } = &mut self {

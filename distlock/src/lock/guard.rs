@@ -19,6 +19,7 @@ use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
 use crate::protocol::outcome::HoldEnd;
+use crate::util::clock::BootInstant;
 
 /// A held lock. The watchdog renews it until the guard is released or dropped, or the lock is lost.
 ///
@@ -315,7 +316,7 @@ impl LockGuard {
     /// The same as that of the future.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         let _body = self.held.entry.start_body();
-        scope::scoped(self.frame(), future).await
+        scope::scoped(self.frame_on(scope::top()), future).await
     }
 
     /// Returns how the call got this hold.
@@ -326,10 +327,22 @@ impl LockGuard {
         }
     }
 
-    pub(crate) fn frame(&self) -> Arc<Frame> {
+    /// Returns the frame of this hold on top of `parent`.
+    pub(crate) fn frame_on(&self, parent: Option<Arc<Frame>>) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
         let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
-        Frame::push(self.held(), store, reentry_lock.clone())
+        Frame::new(self.held(), store, reentry_lock.clone(), parent)
+    }
+
+    /// Starts the `max_hold` of a hold whose body starts after the acquisition. A re-entered hold
+    /// keeps that of its owner.
+    pub(crate) fn start_max_hold(&self, now: BootInstant) {
+        if matches!(self.kind, Kind::Owner) && self.held.options().max_hold.is_some() {
+            let registry = &self.held.core.registry;
+            registry.update(&self.held.entry, |acquisition| {
+                acquisition.start_max_hold(now)
+            });
+        }
     }
 
     /// Releases the lock after the work. A failed release is not an error. If the release shows

@@ -1,19 +1,24 @@
 //! The description of a lock, and the calls that acquire it.
 
 pub(crate) mod guard;
+pub(crate) mod guards;
 pub(crate) mod installed;
+pub(crate) mod multi;
+pub(crate) mod multi_guard;
 pub(crate) mod run;
 pub(crate) mod scope;
 
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
+use crate::lock::guards::Guards;
 use crate::lock::run::{Run, Running, Stage};
 use crate::lock::scope::Frame;
 use crate::manager::LockManager;
@@ -47,8 +52,8 @@ use crate::protocol::request::Request;
 #[derive(Clone, Debug)]
 #[must_use = "a `Lock` is only a description; call `acquire`, `try_acquire` or `run`"]
 pub struct Lock {
-    manager: LockManager,
-    key: String,
+    pub(crate) manager: LockManager,
+    pub(crate) key: String,
     pub(crate) options: Options,
 }
 
@@ -387,34 +392,20 @@ impl Lock {
         &self,
         body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (guard, span) = self.acquire_for_run().await?;
-        let body = body(guard.held());
-        let running = Stage::Running(Running::new(guard, span));
+        let (guards, span) = self.acquire_for_run().await?;
+        let body = body(guards.first().held());
+        let running = Stage::Running(Running::new(guards, span));
         let mut run = Run::new(running, false, body, Result::is_ok);
         poll_fn(|context| run.poll(context)).await?
     }
 
     /// Acquires the lock for a body, in a span that covers both.
-    pub(crate) async fn acquire_for_run(&self) -> Result<(LockGuard, RunSpan), Error> {
-        let core = self.manager.core();
-        let mut span = RunSpan::begin(core, &self.key, &self.options);
-        let started = span.is_enabled().then(|| core.clock.now());
-        let acquired =
-            span::instrument(span.span(), pin!(self.acquire_traced(self.options.wait))).await;
-        let waited = started.map(|started| core.clock.now().since(started));
-        match acquired {
-            Ok(guard) => {
-                span.record_acquired(guard.path(), waited, guard.fencing_token());
-                Ok((guard, span))
-            }
-            Err(error) => {
-                span.end_failed(&error, waited);
-                Err(error)
-            }
-        }
+    pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
+        let acquiring = pin!(self.acquire_traced(self.options.wait));
+        run::acquire_in_span(self.manager.core(), &self.key, &self.options, acquiring).await
     }
 
-    async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
+    pub(crate) async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
         let core = self.manager.core();
         let span = span::acquire_span(core, &self.key, self.options.label.as_deref());
         let started = (!span.is_disabled()).then(|| core.clock.now());
@@ -431,6 +422,21 @@ impl Lock {
     }
 
     async fn acquire_inner(&self, wait: Duration) -> Result<LockGuard, Error> {
+        let (key, options) = self.check(wait)?;
+        if let Some(frame) = scope::innermost(Some(self.manager.store_identity()), &key) {
+            return self.reenter(&frame, options).await;
+        }
+        let core = self.manager.core();
+        #[cfg(feature = "testing")]
+        let options = core.store.begin(&key, options);
+        let started = core.clock.now();
+        let held = acquire::acquire(core, Request::new(key, options, started)).await?;
+        logging::acquired(&held, held.info.path, core.clock.now().since(started));
+        Ok(LockGuard::new(self.manager.clone(), held))
+    }
+
+    /// Checks the key and the options. Returns them, with all defaults.
+    pub(crate) fn check(&self, wait: Duration) -> Result<(LockKey, Options), Error> {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
@@ -443,23 +449,14 @@ impl Lock {
         };
         let checked = self.manager.core().limits.check(&options);
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
-        if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
-            return self.reenter(&frame, options).await;
-        }
-        let core = self.manager.core();
-        #[cfg(feature = "testing")]
-        let options = core.store.begin(&key, options);
-        let started = core.clock.now();
-        let held = acquire::acquire(core, Request::new(key, options, started)).await?;
-        logging::acquired(&held, held.info.path, core.clock.now().since(started));
-        Ok(LockGuard::new(self.manager.clone(), held))
+        Ok((key, options))
     }
 
     /// Re-enters a hold of the call tree. This needs no round trip, but siblings take turns.
     async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
         let request = Request::new(held.lock_key().clone(), options, core.clock.now());
-        let call = AcquireCall::begin(core, request);
+        let call = AcquireCall::begin(core, Arc::new(request));
         let acquired = self.take_turn(frame, &call.request).await;
         match &acquired {
             Ok(_) => call.finish_acquired(AcquirePath::Reentered, held.fencing_token(), None),

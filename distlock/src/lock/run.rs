@@ -1,18 +1,44 @@
 //! Runs a body under a lock. Code that does not depend on the type of the body is compiled once, so
 //! that every annotated function adds little to a program.
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::config::options::Options;
 use crate::error::{BodyState, Error};
-use crate::lock::guard::LockGuard;
+use crate::lock::guards::Guards;
 use crate::lock::scope::{self, Frame};
+use crate::manager::engine::core::Core;
 use crate::manager::telemetry::span::{self, RunSpan};
 
 /// A type-erased future of this crate, so `Send` and `Sync` are checked once.
 pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
+
+/// Acquires locks for a body, in a span that covers both.
+pub(crate) async fn acquire_in_span<G: Into<Guards>>(
+    core: &Core,
+    key: &str,
+    options: &Options,
+    acquiring: Pin<&mut impl Future<Output = Result<G, Error>>>,
+) -> Result<(Guards, RunSpan), Error> {
+    let mut span = RunSpan::begin(core, key, options);
+    let started = span.is_enabled().then(|| core.clock.now());
+    let acquired = span::instrument(span.span(), acquiring).await;
+    let waited = started.map(|started| core.clock.now().since(started));
+    match acquired {
+        Ok(guards) => {
+            let guards = guards.into();
+            span.record_acquired(guards.path(), waited, guards.fencing_token());
+            Ok((guards, span))
+        }
+        Err(error) => {
+            span.end_failed(&error, waited);
+            Err(error)
+        }
+    }
+}
 
 /// A call that acquires the lock, runs the body and releases the lock.
 pub(crate) struct Run<F: Future> {
@@ -98,7 +124,7 @@ impl<F: Future> Body for BoxedBody<F> {
 
 /// The progress of a run.
 pub(crate) enum Stage {
-    Acquiring(Erased<Result<(LockGuard, RunSpan), Error>>),
+    Acquiring(Erased<Result<(Guards, RunSpan), Error>>),
     Running(Box<Running>),
     Releasing(Erased<Result<(), Error>>),
     Done,
@@ -114,8 +140,8 @@ impl Stage {
         loop {
             let ended = match self {
                 Stage::Acquiring(acquiring) => match acquiring.as_mut().poll(context) {
-                    Poll::Ready(Ok((guard, span))) => {
-                        *self = Stage::Running(Running::new(guard, span));
+                    Poll::Ready(Ok((guards, span))) => {
+                        *self = Stage::Running(Running::new(guards, span));
                         continue;
                     }
                     ended => ended.map_ok(drop),
@@ -149,35 +175,28 @@ impl Stage {
     fn stop(&self, body: &mut dyn Body) {
         if let Stage::Running(running) = self {
             let _in_span = running.span.span().enter();
-            scope::drop_scoped(running.guard.frame(), || body.drop_future());
+            scope::drop_scoped(running.frame.clone(), || body.drop_future());
         }
     }
 }
 
 pub(crate) struct Running {
-    /// Wakes the task when the hold ends. The hold counts a running body while this exists.
+    /// Wakes the task when a hold ends. The holds count a running body while this exists.
     end_watcher: Erased<()>,
     frame: Arc<Frame>,
     has_started: bool,
     span: RunSpan,
-    guard: LockGuard,
+    guards: Guards,
 }
 
 impl Running {
-    pub(crate) fn new(guard: LockGuard, span: RunSpan) -> Box<Self> {
-        let held = guard.held();
-        let end_watcher = async move {
-            let _running = held.entry.start_body();
-            held.entry.ended.notified().await;
-            // This future may be polled again.
-            pending().await
-        };
+    pub(crate) fn new(guards: Guards, span: RunSpan) -> Box<Self> {
         Box::new(Running {
-            end_watcher: Box::pin(end_watcher),
-            frame: guard.frame(),
+            end_watcher: Box::pin(guards.watch_body()),
+            frame: guards.frame(),
             has_started: false,
             span,
-            guard,
+            guards,
         })
     }
 
@@ -187,11 +206,10 @@ impl Running {
         body: &mut dyn Body,
         finish_on_loss: bool,
     ) -> Poll<Result<(), Error>> {
-        let held = &self.guard.held;
         // Polled before the check, so that an end of the hold between the two is not missed.
         let _ = self.end_watcher.as_mut().poll(context);
         if !(finish_on_loss && self.has_started)
-            && let Some(error) = held.error()
+            && let Some(error) = self.guards.error()
         {
             return Poll::Ready(Err(error.with_body(BodyState::Stopped)));
         }
@@ -200,7 +218,7 @@ impl Running {
         if !scope::sync_scoped(&self.frame, || body.poll(context)) {
             return Poll::Pending;
         }
-        Poll::Ready(match held.error() {
+        Poll::Ready(match self.guards.error() {
             Some(error) if !finish_on_loss => Err(error.with_body(BodyState::Completed)),
             _ => Ok(()),
         })
@@ -215,12 +233,12 @@ impl Running {
         let Running {
             end_watcher,
             span,
-            guard,
+            guards,
             ..
         } = *self;
         drop(end_watcher);
-        let held_for = span.is_enabled().then(|| guard.held.age());
-        let loss = span::instrument(span.span(), pin!(guard.finish(success))).await;
+        let held_for = span.is_enabled().then(|| guards.age());
+        let loss = span::instrument(span.span(), pin!(guards.finish(success))).await;
         span.end(held_for, result.as_ref().err().or(loss.as_ref()));
         match loss {
             // The loss is logged. The caller chose to get the body's own result.

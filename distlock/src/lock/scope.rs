@@ -29,15 +29,24 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Creates a frame on top of the stack of the running task.
-    pub(crate) fn push(held: HeldLock, store: Arc<str>, reentry_lock: ReentryLock) -> Arc<Self> {
+    pub(crate) fn new(
+        held: HeldLock,
+        store: Arc<str>,
+        reentry_lock: ReentryLock,
+        parent: Option<Arc<Frame>>,
+    ) -> Arc<Self> {
         Arc::new(Frame {
             held,
             store,
             reentry_lock,
-            parent: FRAMES.try_with(Arc::clone).ok(),
+            parent,
         })
     }
+}
+
+/// Returns the top of the stack of the running task.
+pub(crate) fn top() -> Option<Arc<Frame>> {
+    FRAMES.try_with(Arc::clone).ok()
 }
 
 /// Runs a future with a frame on its stack.
@@ -78,13 +87,15 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Returns the innermost hold of this lock in the running call tree.
-pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
+/// Returns the innermost hold of this lock in the running call tree; of any store if `store` is
+/// `None`.
+pub(crate) fn innermost(store: Option<&str>, key: &LockKey) -> Option<Arc<Frame>> {
     FRAMES
         .try_with(|top| {
             let mut frame = Some(top);
             while let Some(this) = frame {
-                if &*this.store == store && this.held.lock_key().same_lock(key) {
+                let in_store = store.is_none_or(|store| &*this.store == store);
+                if in_store && this.held.lock_key().same_lock(key) {
                     return Some(this.clone());
                 }
                 frame = this.parent.as_ref();
@@ -144,6 +155,49 @@ pub fn current() -> HeldLock {
 #[must_use]
 pub fn try_current() -> Option<HeldLock> {
     FRAMES.try_with(|top| top.held.clone()).ok()
+}
+
+/// Returns the innermost hold of `key` in the running code: this call, or a call that awaits it.
+/// Use it where a body holds several keys, because [`current`] returns only one of them.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let locks = LockManager::in_memory();
+/// let both = locks.lock_all(["account:1", "account:2"]);
+/// both.run(async |_| {
+///     let token = distlock::current_for("account:2").fencing_token();
+///     assert!(token.as_i64() > 0);
+///     assert!(distlock::try_current_for("account:3").is_none());
+///     Ok::<_, Error>(())
+/// }).await
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// Where the running code does not hold `key`; [`try_current_for`] returns `None` there. A spawned
+/// task holds nothing: move a clone of the [`HeldLock`] into it.
+#[track_caller]
+#[must_use]
+pub fn current_for(key: &str) -> HeldLock {
+    match try_current_for(key) {
+        Some(held) => held,
+        None => panic!(
+            "distlock::current_for({key:?}) was called outside of a body that holds this key (a spawned task is \
+             outside too: move a clone of the HeldLock into it); use distlock::try_current_for() where it may not \
+             be held"
+        ),
+    }
+}
+
+/// Returns the innermost hold of `key` in the running code, or `None` if it does not hold `key`; see
+/// [`current_for`].
+#[must_use]
+pub fn try_current_for(key: &str) -> Option<HeldLock> {
+    let key = LockKey::new(key).ok()?;
+    innermost(None, &key).map(|frame| frame.held.clone())
 }
 
 /// Runs a future, and all it awaits, with another default manager, for tests or several tenants.

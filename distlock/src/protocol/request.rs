@@ -1,6 +1,7 @@
 //! The request of an acquire call.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(crate) struct Request {
     pub(crate) options: Options,
     /// The start of the call.
     pub(crate) started: BootInstant,
-    pub(crate) delivery: Delivery,
+    /// Set when the call is published.
+    delivery: OnceLock<Delivery>,
     /// Set once observers have been notified of a long wait.
     is_long_wait_reported: AtomicBool,
 }
@@ -41,9 +43,19 @@ impl Request {
             durability: options.durability(),
             options,
             started,
-            delivery: Delivery::BestEffort,
+            delivery: OnceLock::new(),
             is_long_wait_reported: AtomicBool::new(false),
         }
+    }
+
+    /// Returns how the events of the call and of its hold are delivered.
+    pub(crate) fn delivery(&self) -> Delivery {
+        self.delivery.get().copied().unwrap_or(Delivery::BestEffort)
+    }
+
+    pub(crate) fn set_delivery(&self, delivery: Delivery) {
+        // A call is published once.
+        let _ = self.delivery.set(delivery);
     }
 
     /// Returns the name of the lock in events and metrics.

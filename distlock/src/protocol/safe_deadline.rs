@@ -67,6 +67,14 @@ impl SafeDeadline {
         self.check_valid(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
     }
 
+    /// Moves the safe deadline back to `until`, if it is later and the hold has not ended.
+    pub(crate) fn shorten(&self, until: BootInstant) {
+        // An error means that the deadline is already early enough, or the hold has ended.
+        let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
+            (until.0 < current && current < CLOSED).then_some(until.0)
+        });
+    }
+
     /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
     /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
     pub(crate) fn check_valid(&self, now: BootInstant) -> bool {

@@ -21,6 +21,7 @@ mod outputs;
 mod patterns;
 mod receivers;
 mod seen;
+mod several_keys;
 mod shadowing;
 mod sizes;
 mod templates;

@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 const CLEAN: Duration = SOON;
 
 /// Polls a future up to `times` times, each time that it is woken, and drops it.
-async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
+pub(crate) async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
     poll_fn(|context| {

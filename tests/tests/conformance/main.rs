@@ -25,6 +25,7 @@ mod paused;
 mod reentry;
 mod runtimes;
 mod scripts;
+mod several_keys;
 mod shutdown;
 mod siblings;
 mod texts;

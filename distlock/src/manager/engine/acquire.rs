@@ -19,7 +19,7 @@ use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
-use crate::protocol::messages::HolderView;
+use crate::protocol::messages::{AcquireReply, HolderView};
 use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
 use crate::protocol::request::Request;
 use crate::store::DirectPath;
@@ -28,7 +28,7 @@ use crate::util::clock::BootInstant;
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
 /// that it requested is cancelled.
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
-    let mut call = AcquireCall::begin(core, request);
+    let mut call = AcquireCall::begin(core, Arc::new(request));
     let request = call.request.clone();
     let mut obstacle = None;
     let failure = loop {
@@ -49,6 +49,54 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
     let error = failure_error(core, &request, failure);
     call.finish_failed(&error);
     Err(error)
+}
+
+/// Acquires several locks with one command, if all of them are free. Otherwise, or after an error,
+/// returns `None`, and cancels what the command may have left behind.
+///
+/// The requests have the same options. Their calls are published only if they succeed.
+pub(crate) async fn acquire_all(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = Request>,
+) -> Option<Vec<HeldLock>> {
+    let in_flight = core.in_flight.token();
+    let mut attempts: Vec<_> = requests
+        .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
+        .collect();
+    let now = core.clock.now();
+    let mut calls = Vec::new();
+    let mut time = (Duration::ZERO, Duration::ZERO);
+    for attempt in &mut attempts {
+        let action =
+            (core.registry).update(&attempt.entry, |acquisition| acquisition.poll_action(now));
+        let Some(Action::Acquire { wait, timeout }) = action else {
+            return None;
+        };
+        time = (wait, timeout);
+        let (done, io_thread_done) = oneshot::channel();
+        attempt.io_thread_done = Some(io_thread_done);
+        calls.push((attempt.entry.clone(), done));
+    }
+    let work = perform_all(core.clone(), calls, time, in_flight);
+    core.executor.poll_or_spawn(work);
+    let mut all_held = true;
+    for attempt in &mut attempts {
+        if let Some(io_thread_done) = attempt.io_thread_done.take() {
+            // An error means that the I/O thread no longer runs.
+            let _ = io_thread_done.await;
+        }
+        let outcome = (core.registry).update(&attempt.entry, Acquisition::poll_outcome);
+        all_held &= matches!(outcome, Some(Outcome::Held));
+    }
+    if !all_held {
+        return None;
+    }
+    let held: Option<Vec<_>> = attempts.iter_mut().map(AcquireAttempt::take_hold).collect();
+    for held in held.iter().flatten() {
+        let call = AcquireCall::begin(core, held.entry.request.clone());
+        call.finish_acquired(held.info.path, held.info.token, held.info.granted_at);
+    }
+    held
 }
 
 /// One acquisition of a call. If dropped before it becomes a hold, it is cancelled, whatever the
@@ -278,6 +326,47 @@ async fn perform(
     }
     if done.send(()).is_err() || core.phase() != Phase::Running {
         release::release_in_background(&core, &entry);
+    }
+}
+
+/// Sends one acquire for several acquisitions, like [`perform`].
+async fn perform_all(
+    core: Arc<Core>,
+    mut calls: Vec<(Arc<Entry>, oneshot::Sender<()>)>,
+    (wait, timeout): (Duration, Duration),
+    _in_flight: TaskTrackerToken,
+) {
+    let entries: Vec<_> = calls.iter().map(|(entry, _)| entry.clone()).collect();
+    let send = async {
+        let commands = entries.iter().map(|entry| entry.acquire_command(wait));
+        let commands: Vec<_> = commands.collect();
+        let started = core.command_start();
+        let reply = core.store.acquire_all(&commands, timeout).await;
+        core.publish_command(Operation::Acquire, started, &reply);
+        let now = core.clock.now();
+        for entry in &entries {
+            let reply = match &reply {
+                Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),
+                // Nothing is in the store, as after a try of a lock that is held.
+                Ok(None) => Ok(AcquireReply::Busy(None)),
+                Err(error) => Err(error.clone()),
+            };
+            (core.registry).update(entry, |acquisition| {
+                acquisition.handle_acquire_reply(reply, now)
+            });
+        }
+    };
+    if let Some((_, done)) = calls.first_mut() {
+        tokio::select! {
+            biased;
+            () = done.closed() => {}
+            () = send => {}
+        }
+    }
+    for (entry, done) in calls {
+        if done.send(()).is_err() || core.phase() != Phase::Running {
+            release::release_in_background(&core, &entry);
+        }
     }
 }
 

@@ -116,7 +116,7 @@ impl Core {
         event: impl FnOnce(Cow<'static, str>, Arc<str>) -> Event,
     ) {
         let event = || event(request.name(), request.key.shared());
-        self.telemetry.emit(request.delivery, event);
+        self.telemetry.emit(request.delivery(), event);
     }
 
     /// Logs away from timers and sockets, because a `tracing` subscriber may block.

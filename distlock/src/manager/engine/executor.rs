@@ -1,6 +1,7 @@
 //! The executor of background work: a thread of its own, or (by choice) the caller's runtime.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -83,7 +84,11 @@ impl Executor {
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
         let work: Box<dyn FnOnce() + Send> = Box::new(work);
         match &self.decorator {
-            None => drop(self.handle.spawn_blocking(work)),
+            // Tokio panics if the system refuses to start a thread, and the work stays queued. The
+            // caller, such as the watchdog, must not end with it.
+            None => drop(catch_unwind(AssertUnwindSafe(|| {
+                self.handle.spawn_blocking(work)
+            }))),
             Some(_) => self.spawn(async move { work() }),
         }
     }

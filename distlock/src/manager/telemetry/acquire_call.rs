@@ -36,15 +36,15 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
 }
 
 impl<'a> AcquireCall<'a> {
-    pub(crate) fn begin(core: &'a Core, mut request: Request) -> Self {
+    pub(crate) fn begin(core: &'a Core, request: Arc<Request>) -> Self {
         let event = || Event::AcquireStarted {
             lock: request.name(),
             key: request.key.shared(),
         };
-        request.delivery = core.telemetry.emit(Delivery::BestEffort, event);
+        request.set_delivery(core.telemetry.emit(Delivery::BestEffort, event));
         AcquireCall {
             core,
-            request: Arc::new(request),
+            request,
             was_queued: false,
             failure: Some(AcquireFailure::Cancelled),
         }

@@ -60,10 +60,11 @@ impl RunSpan {
         &self,
         path: AcquirePath,
         waited: Option<Duration>,
-        token: FencingToken,
+        token: Option<FencingToken>,
     ) {
         self.span.record("waited_ms", waited.map(millis));
-        self.span.record("fencing_token", as_i64(token.get()));
+        let token = token.map(|token| as_i64(token.get()));
+        self.span.record("fencing_token", token);
         self.span.record("path", path.as_str());
     }
 

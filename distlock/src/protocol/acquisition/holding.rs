@@ -88,7 +88,9 @@ impl Holding {
         until: BootInstant,
         now: BootInstant,
     ) -> Self {
-        let limit = request.options.max_hold.map(|limit| now + limit);
+        let options = &request.options;
+        let limit = options.max_hold.filter(|_| !options.max_hold_from_start);
+        let limit = limit.map(|limit| now + limit);
         Holding {
             token,
             since: now,
@@ -210,6 +212,12 @@ impl Holding {
         if matches!(self.attempt, Attempt::At(_)) {
             self.attempt = Attempt::At(now);
         }
+    }
+
+    /// Sets when the hold reaches its `max_hold`.
+    pub(super) fn set_limit(&mut self, limit: BootInstant) {
+        self.limit = Some(limit);
+        self.safe_deadline.shorten(limit);
     }
 
     /// Returns how the hold ended, if it expired or reached its limit.

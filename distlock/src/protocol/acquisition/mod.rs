@@ -336,6 +336,15 @@ impl Acquisition {
         }
     }
 
+    /// Starts the `max_hold` of a hold whose body starts now.
+    pub(crate) fn start_max_hold(&mut self, now: BootInstant) {
+        if let (Stage::Held(held), Some(max_hold)) =
+            (&mut self.stage, self.request.options.max_hold)
+        {
+            held.set_limit(now + max_hold);
+        }
+    }
+
     /// Releases the acquisition if its call is stalled (R37). Called at a queue check, while the
     /// store can be used.
     pub(crate) fn handle_queue_check(&mut self, now: BootInstant) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::messages::{Acquire, AcquireReply, ReleaseReply};
+use crate::protocol::messages::{Acquire, AcquireReply, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release};
 use crate::store::redis::conn::client::Client;
@@ -168,6 +168,17 @@ impl LockStore for RedisStore {
                     .map(CommandReply::Revoked),
             };
             reply.map_err(|error| error.at(node.address()))
+        })
+    }
+
+    fn acquire_all<'a>(
+        &'a self,
+        requests: &'a [Acquire<'a>],
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
+        Box::pin(async move {
+            let reply = self.node.acquire_all(requests, timeout).await;
+            reply.map_err(|error| error.at(self.node.address()))
         })
     }
 

@@ -1,12 +1,14 @@
-//! Acquires, confirmations and renewals that count only once replicas, or disks, have them.
+//! Acquires: of one lock, also with the acknowledgments of replicas and disks, and of several.
 
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::messages::{Acquire, AcquireReply, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::unanswered::UnansweredGuard;
+use crate::store::redis::wire::commands::AcquireAll;
 
 impl Node {
     /// Acquires on the command connection, and waits for the required acknowledgments.
@@ -25,6 +27,35 @@ impl Node {
         }
         let reply = self.acquire_on(&path, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
+    }
+
+    /// Acquires several locks at once, if all are free. Returns `None` if they are not, or if the
+    /// server is behind a proxy, which may distribute keys over several servers.
+    pub(crate) async fn acquire_all(
+        &self,
+        requests: &[Acquire<'_>],
+        timeout: Duration,
+    ) -> Result<Option<Proof>, StoreError> {
+        let path = self.command_path()?;
+        if path.session.client.is_polling() {
+            return Ok(None);
+        }
+        // Each owner is remembered on its own, because each is released on its own.
+        let mut unanswered: Vec<_> = (requests.iter())
+            .map(|request| self.unanswered.track(request.owner, path.carrier()))
+            .collect();
+        let apply_by = (self.shared.server_time).apply_by(self.shared.clock.now(), timeout);
+        unanswered
+            .iter()
+            .for_each(|acquire| acquire.mark_sent(apply_by));
+        let script = AcquireAll { requests, apply_by };
+        let reply = self.run_on(&path, &script, timeout).await;
+        if reply.is_ok() {
+            unanswered
+                .iter_mut()
+                .for_each(UnansweredGuard::mark_answered);
+        }
+        reply
     }
 
     /// Returns the reply to an acquire. If required, a granted lock is confirmed by acknowledgments

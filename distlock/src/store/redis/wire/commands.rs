@@ -90,6 +90,51 @@ impl ScriptCall for Acquire<'_> {
     }
 }
 
+/// Acquires several locks of one server, if all are free. The reply is `None` if they are not.
+#[derive(Debug)]
+pub(crate) struct AcquireAll<'a> {
+    pub(crate) requests: &'a [Acquire<'a>],
+    /// The server's time after which nothing is acquired (µs).
+    pub(crate) apply_by: u64,
+}
+
+impl ScriptCall for AcquireAll<'_> {
+    type Reply = Option<Proof>;
+
+    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = scope.script(ScriptId::AcquireAll, script_ref);
+        cmd.arg(3 * self.requests.len());
+        for request in self.requests {
+            scope.names.append_keys_without_entry(&mut cmd, request.key);
+        }
+        let scope = Scope {
+            apply_by: self.apply_by,
+            ..*scope
+        };
+        let ttl = self.requests.iter().map(|request| request.timing.ttl());
+        cmd.arg(millis(ttl.max().unwrap_or_default()))
+            .arg(scope.apply_by())
+            .arg(millis(scope.settings.fence_ttl))
+            .arg(&scope.settings.display_name);
+        for request in self.requests {
+            cmd.arg(scope.owner(request.owner));
+        }
+        cmd
+    }
+
+    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<Option<Proof>> {
+        if !reply::is_list(&raw_reply) {
+            let (token, at) = held(&reply::text(raw_reply)?)?;
+            return Dated::at(at, Some(Proof { sent, token }));
+        }
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        match (reply.int()?, reply.int()?) {
+            (3 | 4, at) => Dated::at(at, None),
+            (other, _) => Err(reply::unknown_status(other, "an acquire of several locks")),
+        }
+    }
+}
+
 impl ScriptCall for Confirm<'_> {
     type Reply = Option<Proof>;
 

@@ -88,6 +88,14 @@ impl Names {
         cmd.arg(&self.epoch);
     }
 
+    pub(crate) fn append_keys_without_entry(&self, cmd: &mut Cmd, key: &LockKey) {
+        append_names(
+            cmd,
+            [&self.lock_prefix, &self.queue_prefix, &self.fence_prefix],
+            key,
+        );
+    }
+
     pub(crate) fn append_keys_without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(3);
         append_names(

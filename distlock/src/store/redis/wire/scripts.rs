@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{
-    Acquire, CheckQueue, Confirm, Inspect, Probe, Release, Renew, Repair, Revoke, Yield,
+    Acquire, AcquireAll, CheckQueue, Confirm, Inspect, Probe, Release, Renew, Repair, Revoke, Yield,
 };
 
 /// The fragment that replaces `--@include next`.
@@ -45,6 +45,8 @@ pub(crate) enum ScriptId {
     Inspect,
     Revoke,
     Probe,
+    /// Loaded at its first use, because few clients use it.
+    AcquireAll,
     /// Only for a node of a quorum, like the next one.
     Yield,
     Repair,
@@ -60,7 +62,7 @@ macro_rules! lua {
     };
 }
 
-const SOURCES: [(ScriptId, (&str, &str)); 8] = [
+const SOURCES: [(ScriptId, (&str, &str)); 9] = [
     (Acquire, lua!("acquire")),
     (Confirm, lua!("confirm")),
     (Renew, lua!("renew")),
@@ -69,6 +71,7 @@ const SOURCES: [(ScriptId, (&str, &str)); 8] = [
     (Inspect, lua!("inspect")),
     (Revoke, lua!("revoke")),
     (Probe, lua!("probe")),
+    (AcquireAll, lua!("acquire_all")),
 ];
 
 /// The scripts that differ, or exist only, on a node of a quorum.

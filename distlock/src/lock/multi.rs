@@ -1,0 +1,367 @@
+//! The description of several locks that are held together, and the calls that acquire them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
+
+use crate::error::{BodyState, Error};
+use crate::key::LockKey;
+use crate::lock::Lock;
+use crate::lock::guard::LockGuard;
+use crate::lock::guards::Guards;
+use crate::lock::multi_guard::MultiLockGuard;
+use crate::lock::run::{self, Run, Running, Stage};
+use crate::lock::scope;
+use crate::manager::LockManager;
+use crate::manager::engine::acquire;
+use crate::manager::engine::held::HeldLock;
+use crate::manager::telemetry::logging;
+use crate::manager::telemetry::span::RunSpan;
+use crate::protocol::request::Request;
+
+/// Largest number of keys of a call.
+const MAX_KEYS: usize = 64;
+
+/// A description of several locks that are acquired, held and released together.
+/// [`LockManager::lock_all`] creates it.
+///
+/// The locks are acquired one after the other, in one order for all callers, so two calls that name
+/// the same keys in different orders never wait for each other. A call waits in the queue of each
+/// key, and keeps the locks it already has while it waits for the next.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let locks = LockManager::in_memory();
+/// let transfer = locks.lock_all(["account:2", "account:1"]);
+/// transfer.run(async |held| {
+///     // UPDATE accounts SET ..., fence = $1 WHERE id = 2 AND fence <= $1
+///     let (from, to) = (held[0].fencing_token(), held[1].fencing_token());
+///     assert!(from.as_i64() > 0 && to.as_i64() > 0);
+///     Ok(())
+/// }).await
+/// # }
+/// ```
+///
+/// # Deadlocks
+///
+/// Name all keys in one call. A body that acquires another lock can wait for a call that waits for
+/// one of its keys; both then fail with [`Error::Busy`] after their `wait`.
+#[derive(Clone, Debug)]
+#[must_use = "a `MultiLock` is only a description; call `acquire`, `try_acquire` or `run`"]
+pub struct MultiLock {
+    keys: Vec<String>,
+    /// The options of every key, and the manager.
+    pub(crate) lock: Lock,
+}
+
+impl LockManager {
+    /// Creates the description of 1 to 64 locks that are held together. Performs no validation and
+    /// no I/O until they are acquired.
+    ///
+    /// The order of the keys has no effect on who is served first. Equal keys are one lock, and so
+    /// are `{a}` and `a`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let rooms = locks.lock_all(["room:1", "room:2"]).acquire().await?;
+    /// assert!(locks.lock("room:2").try_acquire().await?.is_none());
+    /// rooms.release().await
+    /// # }
+    /// ```
+    pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
+        let mut lock = self.lock("");
+        lock.options.max_hold_from_start = true;
+        MultiLock {
+            keys: keys.into_iter().map(Into::into).collect(),
+            lock,
+        }
+    }
+}
+
+impl MultiLock {
+    /// Sets the lease of every lock, see [`Lock::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lock = self.lock.lease(lease);
+        self
+    }
+
+    /// Sets how long to wait for all locks together: at most 24 h, default 10 s, zero for one
+    /// attempt. See [`Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// Sets the longest time for which the locks may be held, counted from the time at which the
+    /// call holds all of them. See [`Lock::max_hold`].
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.max_hold(limit);
+        self
+    }
+
+    /// Sets how many replicas must have acknowledged every lock, see [`Lock::min_replicas`].
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.lock = self.lock.min_replicas(n);
+        self
+    }
+
+    /// Sets whether every lock counts only once it is on the disk, see [`Lock::fsync`].
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.lock = self.lock.fsync(on);
+        self
+    }
+
+    /// Sets the name of these locks in logs and metrics, see [`Lock::label`].
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.lock = self.lock.label(label);
+        self
+    }
+
+    /// Returns the keys as they were passed.
+    ///
+    /// ```
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let rooms = locks.lock_all(["room:2", "room:1"]);
+    /// assert!(rooms.keys().eq(["room:2", "room:1"]));
+    /// ```
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(String::as_str)
+    }
+
+    /// Acquires all locks, waiting for at most `wait`.
+    ///
+    /// Locks that the caller's own call tree holds are re-entered, as with [`Lock::acquire`]. If a
+    /// lock is lost before the call holds all of them, the call releases the others, and starts
+    /// over within the same `wait`.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let busy = locks.lock("room:2").acquire().await?;
+    /// let rooms = locks.lock_all(["room:1", "room:2"]).wait(Duration::from_millis(20));
+    /// let error = rooms.acquire().await.unwrap_err();
+    /// assert!(error.is_busy() && error.key() == Some("room:2"), "{error}");
+    ///
+    /// busy.release().await?;
+    /// rooms.acquire().await?.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lock::acquire`], with the key that they are about. [`Error::Config`] without
+    /// any key, or with more than 64. [`Error::Lost`] if a lock was lost during the call, and no
+    /// `wait` was left to start over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
+    pub async fn acquire(&self) -> Result<MultiLockGuard, Error> {
+        let guards = self.acquire_all(self.lock.options.wait).await?;
+        Ok(MultiLockGuard::new(guards, &self.keys))
+    }
+
+    /// Acquires all locks if they are free and no other call waits for any of them. Otherwise it
+    /// releases those it got, and returns `None`.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let busy = locks.lock("room:2").acquire().await?;
+    /// let rooms = locks.lock_all(["room:1", "room:2"]);
+    /// assert!(rooms.try_acquire().await?.is_none());
+    /// busy.release().await?;
+    /// assert!(rooms.try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire`](MultiLock::acquire), except [`Error::Busy`] and
+    /// [`Error::QueueFull`], for which it returns `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as that of [`acquire`](MultiLock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiLockGuard>, Error> {
+        match self.acquire_all(Duration::ZERO).await {
+            Ok(guards) => Ok(Some(MultiLockGuard::new(guards, &self.keys))),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires all locks, runs `body` under the watchdog, and releases the locks.
+    ///
+    /// The body gets one [`HeldLock`] for each key that was passed, in that order. If one of the
+    /// locks is lost, or the call reaches its `max_hold`, the body is dropped at its next await,
+    /// and the other locks are released. See [`Lock::run`].
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let rooms = locks.lock_all(["room:2", "room:1"]);
+    /// rooms.run(async |held| {
+    ///     assert_eq!(held[0].key(), "room:2");
+    ///     Ok(())
+    /// }).await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error of the body. Further, as `E::from`: the errors of [`acquire`](MultiLock::acquire),
+    /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the locks in the background.
+    pub async fn run<T, E: From<Error>>(
+        &self,
+        body: impl AsyncFnOnce(Vec<HeldLock>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (guards, span) = self.acquire_for_run().await?;
+        let held = guards.held(&self.keys);
+        let running = Stage::Running(Running::new(guards, span));
+        let mut run = Run::new(running, false, body(held), Result::is_ok);
+        poll_fn(|context| run.poll(context)).await?
+    }
+
+    /// Acquires all locks for a body, in a span that covers both.
+    pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
+        let options = &self.lock.options;
+        let acquiring = pin!(self.acquire_all(options.wait));
+        let core = self.lock.manager.core();
+        run::acquire_in_span(core, &self.keys.join(", "), options, acquiring).await
+    }
+
+    async fn acquire_all(&self, wait: Duration) -> Result<Guards, Error> {
+        let locks = self.in_global_order()?;
+        let clock = &self.lock.manager.core().clock;
+        let started = clock.now();
+        if let Some(guards) = self.acquire_at_once(&locks, wait).await? {
+            guards.start_max_hold(clock.now());
+            return Ok(guards);
+        }
+        loop {
+            let waited = || clock.now().since(started);
+            let lost = match acquire_in_order(&locks, || wait.saturating_sub(waited())).await {
+                Ok(guards) => match guards.error() {
+                    None => {
+                        guards.start_max_hold(clock.now());
+                        return Ok(guards);
+                    }
+                    Some(lost) => lost,
+                },
+                Err(Failure::Lost(lost)) => lost,
+                Err(Failure::NotAcquired(error)) if wait.is_zero() => return Err(error),
+                Err(Failure::NotAcquired(error)) => return Err(error.with_waited(waited())),
+            };
+            if waited() >= wait {
+                return Err(lost.with_body(BodyState::Stopped));
+            }
+        }
+    }
+
+    /// Acquires all locks with one command, if they are free and the store can do that. Every lock
+    /// is checked before.
+    async fn acquire_at_once(
+        &self,
+        locks: &[Lock],
+        wait: Duration,
+    ) -> Result<Option<Guards>, Error> {
+        let manager = &self.lock.manager;
+        let core = manager.core();
+        let started = core.clock.now();
+        let mut requests = Vec::new();
+        let mut can_be_one = locks.len() > 1;
+        for lock in locks {
+            let (key, options) = lock.check(wait)?;
+            can_be_one &= options.durability().is_none()
+                && scope::innermost(Some(manager.store_identity()), &key).is_none();
+            requests.push(Request::new(key, options, started));
+        }
+        if !can_be_one {
+            return Ok(None);
+        }
+        let Some(held) = acquire::acquire_all(core, requests.into_iter()).await else {
+            return Ok(None);
+        };
+        let guards = held.into_iter().map(|held| {
+            logging::acquired(&held, held.info.path, core.clock.now().since(started));
+            LockGuard::new(manager.clone(), held)
+        });
+        Ok(Guards::collect(guards))
+    }
+
+    /// Returns each lock once, in the order in which all callers acquire them: that of their names
+    /// in the store.
+    fn in_global_order(&self) -> Result<Vec<Lock>, Error> {
+        let mut locks = BTreeMap::new();
+        for key in &self.keys {
+            let lock = Lock {
+                key: key.clone(),
+                ..self.lock.clone()
+            };
+            locks.insert(LockKey::new(key)?.tagged().to_string(), lock);
+        }
+        match locks.len() {
+            0 => Err(Error::config(
+                "`lock_all` without any key; pass at least one key".to_owned(),
+            )),
+            1..=MAX_KEYS => Ok(locks.into_values().collect()),
+            count => Err(Error::config(format!(
+                "`lock_all` with {count} keys; pass at most {MAX_KEYS}, or use one key for all that they protect"
+            ))),
+        }
+    }
+}
+
+/// Why a call does not have all its locks.
+enum Failure {
+    NotAcquired(Error),
+    /// A lock was lost while the call waited for another one.
+    Lost(Error),
+}
+
+/// Acquires the locks one after the other. A later lock is waited for while the earlier ones are
+/// held, and never the other way around, so calls cannot wait for each other in a circle.
+async fn acquire_in_order(
+    locks: &[Lock],
+    remaining: impl Fn() -> Duration,
+) -> Result<Guards, Failure> {
+    let mut guards: Option<Guards> = None;
+    for lock in locks {
+        let acquiring = lock.acquire_traced(remaining());
+        let acquired = match &guards {
+            None => acquiring.await,
+            Some(guards) => tokio::select! {
+                biased;
+                lost = guards.lost() => return Err(Failure::Lost(lost)),
+                acquired = acquiring => acquired,
+            },
+        };
+        let guard = acquired.map_err(Failure::NotAcquired)?;
+        match &mut guards {
+            None => guards = Some(guard.into()),
+            Some(guards) => guards.push(guard),
+        }
+    }
+    match guards {
+        Some(guards) => Ok(guards),
+        None => unreachable!("`in_global_order` returns at least one lock"),
+    }
+}
