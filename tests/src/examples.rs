@@ -26,3 +26,4 @@ document!(recipe_leader, "recipes/leader.md");
 document!(recipe_outbox, "recipes/outbox.md");
 document!(recipe_payment, "recipes/payment.md");
 document!(recipe_tenant, "recipes/tenant.md");
+document!(recipe_transfer, "recipes/transfer.md");
