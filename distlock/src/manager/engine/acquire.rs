@@ -286,7 +286,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     match action {
         Action::Acquire { wait, timeout } => {
             let reply = core.run_command(entry.acquire_command(wait), timeout).await;
-            let must_cancel = reply.is_err() && !core.rules.undo_is_final;
+            let must_cancel = reply.is_err() && !core.rules.cancel_is_final;
             let now = core.clock.now();
             (core.registry).update(entry, |acquisition| {
                 acquisition.handle_acquire_reply(reply, now)

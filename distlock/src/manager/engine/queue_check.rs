@@ -31,7 +31,7 @@ struct KeyWaiters {
 
 /// Checks all queues in which calls wait, until the manager closes.
 pub(crate) async fn run_queue_checks(core: Arc<Core>) {
-    if !core.rules.grant_next {
+    if !core.rules.check_queue {
         return;
     }
     let mut long_waits = LongWaits::default();

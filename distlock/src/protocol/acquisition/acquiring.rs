@@ -347,7 +347,7 @@ impl Acquiring {
             _ => false,
         };
         self.may_be_stored
-            && (rules.leave_queue || !self.in_queue)
-            && (rules.undo_what_failed || !is_answered)
+            && (rules.cancel_queued || !self.in_queue)
+            && (rules.cancel_failed || !is_answered)
     }
 }

@@ -39,7 +39,7 @@ impl Config {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
                 Phase::Asking(_) => {
-                    if !self.rules.undo_is_final && !client.undo.is_full() {
+                    if !self.rules.cancel_is_final && !client.undo.is_full() {
                         // Releases the id and asks with it again, which the rule forbids.
                         undo(client, id);
                     }
@@ -82,7 +82,7 @@ impl Config {
         client.link = Link::Down;
         client.up.clear();
         client.down.clear();
-        let lives_on = !self.rules.kill_old && self.rules.undo_twice;
+        let lives_on = !self.rules.kill_predecessor && self.rules.cancel_twice;
         let current = client.id();
         for command in client.old.iter_mut() {
             command.unhear();

@@ -36,7 +36,7 @@ impl Config {
             }
             Action::ConfirmFirst(c) => self.confirm_first(&mut state.clients[c]),
             Action::Again(c) => {
-                let fresh = if self.rules.undo_is_final {
+                let fresh = if self.rules.cancel_is_final {
                     state.fresh_id(c)
                 } else {
                     state.clients[c].id()
@@ -131,7 +131,7 @@ impl Config {
             Action::Reconnect(c) => {
                 let client = &mut state.clients[c];
                 client.link = Link::Up;
-                if self.rules.kill_old {
+                if self.rules.kill_predecessor {
                     client.old.clear();
                     client.old_lives = false;
                 }
@@ -151,7 +151,7 @@ impl Config {
                     // A tick that passes while something is due uses the budget of late ticks.
                     state.faults.late_ticks = state.faults.late_ticks.saturating_sub(1);
                 }
-                time::tick(state, self.rules.grant_next);
+                time::tick(state, self.rules.check_queue);
             }
             Action::Accept => state.server.refusing = false,
             Action::Cut(c) => {

@@ -38,7 +38,7 @@ impl Running<'_> {
         if self.state.server.lock.is_none() {
             let driven = if !queue_counts || self.state.server.queue.is_empty() {
                 Driven::Free
-            } else if self.rules.grant_next {
+            } else if self.rules.check_queue {
                 self.drive(Some(id))
             } else {
                 Driven::Granted
@@ -107,7 +107,7 @@ impl Running<'_> {
         if !held || head.id == id {
             self.remove(id);
         }
-        if is_free && (held || self.rules.grant_next) {
+        if is_free && (held || self.rules.check_queue) {
             self.drive(None);
         }
         Body::Released

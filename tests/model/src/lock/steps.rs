@@ -55,13 +55,13 @@ impl Config {
                     Phase::Queued { .. } if can_send && signal == Signal::Missing => {
                         steps.push(Action::Ask(c));
                     }
-                    Phase::Queued { may_look: true } if can_send && self.rules.grant_next => {
+                    Phase::Queued { may_look: true } if can_send && self.rules.check_queue => {
                         steps.push(Action::Look(c));
                     }
                     Phase::Asking(0) | Phase::Confirming(0, _) => steps.push(Action::TimeOut(c)),
                     Phase::Failed
                         if !client.undo.is_full()
-                            && (!self.rules.undo_is_final || state.fresh_id(c).is_some()) =>
+                            && (!self.rules.cancel_is_final || state.fresh_id(c).is_some()) =>
                     {
                         steps.push(Action::Again(c));
                     }
