@@ -5,17 +5,17 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{CLIENTS, KEYS};
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 
 /// The number of owners of each client in one sequence.
-pub(super) const OWNERS: Owner = 5;
+pub(super) const OWNERS: OwnerNumber = 5;
 /// The first owner, with as many digits as real ones, which are random.
-pub(super) const FIRST: Owner = 18_000_000_000_000_000_000;
+pub(super) const FIRST: OwnerNumber = 18_000_000_000_000_000_000;
 
 /// Numbers of entries to add: more than one call removes, and more than one call checks.
-const MANY: Owner = 120;
-const VERY_MANY: Owner = 600;
+const MANY: OwnerNumber = 120;
+const VERY_MANY: OwnerNumber = 600;
 
 /// The `wait` of operations that wait.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ pub(super) enum Op {
     Enter {
         client: Option<usize>,
         key: usize,
-        count: Owner,
+        count: OwnerNumber,
     },
     /// Lets the deadline of an entry pass.
     Lapse {
@@ -94,7 +94,7 @@ pub(super) struct Pick {
     pub(super) by: By,
     /// Used if no owner is found by `by`.
     pub(super) client: usize,
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use super::op::OWNERS;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, HolderView, Inspection, Owner, Proof, RenewReply,
+    AcquireReply, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof, RenewReply,
     RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
@@ -104,9 +104,9 @@ pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
     /// The last token that each owner of a client received.
-    received: HashMap<(usize, usize, Owner), FencingToken>,
+    received: HashMap<(usize, usize, OwnerNumber), FencingToken>,
     /// The last owner of each key that received a token, with its client.
-    last: [Option<((usize, Owner), FencingToken)>; KEYS],
+    last: [Option<((usize, OwnerNumber), FencingToken)>; KEYS],
     behind: [bool; KEYS],
 }
 
@@ -123,13 +123,13 @@ impl Observed {
         &self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
     ) -> Option<FencingToken> {
         self.received.get(&(client, key, owner)).copied()
     }
 
     /// Records a hold. Its token is above the last one, or equal if the holder is the same.
-    fn record(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
+    fn record(&mut self, client: usize, key: usize, owner: OwnerNumber, token: FencingToken) {
         let holder = (client, owner);
         if let Some((last, known)) = self.last[key] {
             let rises = token > known || (token == known && holder == last);
@@ -201,7 +201,7 @@ impl Observed {
         &mut self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
         mut reply: AcquireReply,
     ) -> Reply {
         match &mut reply {
@@ -223,7 +223,7 @@ impl Observed {
         &mut self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
         mut reply: Option<Proof>,
     ) -> Reply {
         if let Some(proof) = &mut reply {

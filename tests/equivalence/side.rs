@@ -13,7 +13,7 @@ use super::{CLIENTS, KEYS};
 use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
-use crate::protocol::messages::{Grant, Owner};
+use crate::protocol::messages::{Grant, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -33,7 +33,7 @@ const NAME: &str = "a name of words";
 const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 
 /// The owner in the grant that marks the end of the messages.
-const END: Owner = Owner::MAX;
+const END: OwnerNumber = OwnerNumber::MAX;
 
 /// The timing of added entries.
 const ENTRY: Timing = Timing {

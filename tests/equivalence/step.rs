@@ -10,7 +10,7 @@ use super::side::InMemory;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, CheckQueue, Owner, Renewal};
+use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
@@ -30,7 +30,7 @@ pub(super) enum Step {
     Enter {
         client: ClientId,
         key: usize,
-        owners: Range<Owner>,
+        owners: Range<OwnerNumber>,
     },
     Lapse {
         key: usize,
@@ -57,7 +57,7 @@ impl Step {
             }
             Op::Enter { client, key, count } => {
                 // Numbers that the clients' own owners do not use.
-                let first = 1_000 * (number as Owner + 1);
+                let first = 1_000 * (number as OwnerNumber + 1);
                 return Step::Enter {
                     client: memory.client(*client),
                     key: *key,

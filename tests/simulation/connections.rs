@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, GrantReceiver, Millis, Op};
-use crate::protocol::messages::{AcquireReply, Owner};
+use crate::protocol::messages::{AcquireReply, OwnerNumber};
 
 /// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
@@ -18,11 +18,11 @@ pub(super) struct Connections {
     old_ones_live: bool,
     /// Count and last time of each client's listens; `asked`: the count at an owner's last acquire.
     epochs: BTreeMap<usize, (u64, Millis)>,
-    asked: BTreeMap<(usize, Owner), u64>,
+    asked: BTreeMap<(usize, OwnerNumber), u64>,
     /// Owners with an applied release.
-    released: BTreeSet<(usize, Owner)>,
+    released: BTreeSet<(usize, OwnerNumber)>,
     /// Owners with an acquire applied after their release, and when. They must be released again.
-    revived: BTreeMap<(usize, Owner), Millis>,
+    revived: BTreeMap<(usize, OwnerNumber), Millis>,
     /// Faults that may keep a client, or all clients, from releasing, and their times.
     hindered: Vec<(Option<usize>, Millis)>,
 }
@@ -71,7 +71,7 @@ impl Connections {
     }
 
     /// Checks that an acquire comes from a client that listens, and counts repeated acquires.
-    fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
+    fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: OwnerNumber, trace: &mut Trace) {
         let client = applied.client;
         if applied.grant_receiver == GrantReceiver::OtherConnection {
             trace.count("asks: on a runtime connection");
@@ -89,7 +89,7 @@ impl Connections {
 
     /// Checks that a released owner stays released. If old connections live on, an acquire of one
     /// may be applied later, but must be undone.
-    fn is_not_revived(&mut self, now: Millis, owner: (usize, Owner), trace: &mut Trace) {
+    fn is_not_revived(&mut self, now: Millis, owner: (usize, OwnerNumber), trace: &mut Trace) {
         if !self.released.contains(&owner) {
             return;
         }

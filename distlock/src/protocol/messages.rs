@@ -12,14 +12,14 @@ use crate::util::clock::BootInstant;
 
 /// The number of one acquisition, which is part of its owner id in the store. It is unique within
 /// the client and never reused.
-pub(crate) type Owner = u64;
+pub(crate) type OwnerNumber = u64;
 
 /// A pushed grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// The lock. Needed to release a grant for which no call waits any longer.
     pub(crate) key: LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
     /// of local and server time, or a clock moved: such a grant is confirmed first.
@@ -32,7 +32,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
     /// The remaining wait of the caller. With zero, the command does not wait in the queue.
@@ -67,7 +67,7 @@ pub(crate) enum AcquireReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderView {
     /// The owner's number, if the owner belongs to this client.
-    pub(crate) local_owner: Option<Owner>,
+    pub(crate) local_owner: Option<OwnerNumber>,
     /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
@@ -108,7 +108,7 @@ pub(crate) fn system_time(micros: u64) -> SystemTime {
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) key: LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
@@ -145,7 +145,7 @@ pub(crate) struct ReleaseReply {
 #[derive(Clone, Debug)]
 pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
-    pub(crate) owners: Vec<Owner>,
+    pub(crate) owners: Vec<OwnerNumber>,
 }
 
 /// The reply to a queue check.
@@ -154,7 +154,7 @@ pub(crate) enum CheckQueueReply {
     Checked {
         holder: Option<HolderView>,
         /// Owners that neither hold the lock nor have an entry in its queue.
-        missing: Vec<Owner>,
+        missing: Vec<OwnerNumber>,
     },
     Failed(StoreError),
     KeyConflict(String),

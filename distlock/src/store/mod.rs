@@ -18,7 +18,7 @@ use crate::error::Outage;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, Owner, ReleaseReply, RevocationNotice,
+    Acquire, AcquireReply, Grant, OwnerNumber, ReleaseReply, RevocationNotice,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, StoreCommand};
@@ -140,7 +140,7 @@ pub(crate) enum StoreEvent {
     Revoked(RevocationNotice),
     /// Commands of these owners are long past their deadlines on a runtime connection, and their
     /// callers are stalled.
-    Stalled(Vec<Owner>),
+    Stalled(Vec<OwnerNumber>),
     /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,
     /// A lock with waiters is on another server now, so all waiting calls acquire again.

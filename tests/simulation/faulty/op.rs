@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Owner, Proof, RenewReply, Renewal,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, OwnerNumber, Proof, RenewReply, Renewal,
 };
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -22,7 +22,7 @@ use crate::store::run;
 pub(crate) enum Op {
     Ask {
         key: LockKey,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
         wait: Duration,
         /// Server time in µs (R2).
@@ -30,13 +30,13 @@ pub(crate) enum Op {
     },
     Confirm {
         key: LockKey,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
     },
     Renew(Vec<Renewal>),
     Release {
         key: LockKey,
-        owner: Owner,
+        owner: OwnerNumber,
         keep: Duration,
     },
     Look(Vec<CheckQueue>),
@@ -68,7 +68,7 @@ impl Op {
     }
 
     /// Returns the owners that keep the order of their operations on a connection.
-    pub(super) fn owners(&self) -> Vec<Owner> {
+    pub(super) fn owners(&self) -> Vec<OwnerNumber> {
         match self {
             Op::Ask { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
                 vec![*owner]

@@ -11,7 +11,7 @@ use super::server::Applied;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, Owner, Renewal};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, OwnerNumber, Renewal};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HoldSnapshot, owner_text};
@@ -107,7 +107,7 @@ impl<'a> Words<'a> {
     }
 
     /// Parses `client:number`.
-    fn owner(&mut self) -> (ClientId, Owner) {
+    fn owner(&mut self) -> (ClientId, OwnerNumber) {
         owner(self.next())
     }
 
@@ -130,7 +130,7 @@ impl<'a> Words<'a> {
     }
 }
 
-fn owner(text: &str) -> (ClientId, Owner) {
+fn owner(text: &str) -> (ClientId, OwnerNumber) {
     let (client, number) = text.split_once(':').unwrap();
     (ClientId::from_str(client), number.parse().unwrap())
 }

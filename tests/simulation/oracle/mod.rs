@@ -16,7 +16,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::messages::{AcquireReply, Owner};
+use crate::protocol::messages::{AcquireReply, OwnerNumber};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -47,11 +47,11 @@ struct State {
     /// The highest token used with each key's resource.
     used: BTreeMap<LockKey, u64>,
     /// The owners for which an acquire was applied.
-    owners: BTreeSet<(usize, Owner)>,
+    owners: BTreeSet<(usize, OwnerNumber)>,
     /// How each owner's hold was proven.
-    proven: BTreeMap<(usize, Owner), &'static str>,
+    proven: BTreeMap<(usize, OwnerNumber), &'static str>,
     /// Owners with a reported end of their hold.
-    notified: BTreeSet<Owner>,
+    notified: BTreeSet<OwnerNumber>,
     connections: Connections,
     /// When the server last forgot its scripts.
     flushed: Option<Millis>,

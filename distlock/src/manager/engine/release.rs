@@ -18,7 +18,7 @@ use crate::manager::telemetry::loss_report;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::DirectPath;
@@ -60,7 +60,7 @@ fn send_on_io_thread(core: &Arc<Core>, mut release: Pending) -> oneshot::Receive
 }
 
 /// Sends on the I/O thread a release that its holder was to send, and may have sent.
-pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
+pub(crate) fn take_over(core: &Arc<Core>, owner: OwnerNumber) {
     let Some(release) = core.releases.take_from_holder(owner) else {
         return;
     };
@@ -90,7 +90,12 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
 }
 
 /// Releases an owner id without an acquisition here, whatever the store holds for it.
-pub(crate) fn release_unregistered(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
+pub(crate) fn release_unregistered(
+    core: &Arc<Core>,
+    key: LockKey,
+    owner: OwnerNumber,
+    lease: Duration,
+) {
     let options = Options {
         lease,
         ..Options::default()

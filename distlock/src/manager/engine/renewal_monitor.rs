@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -17,8 +17,8 @@ pub(crate) struct RenewalMonitor(Mutex<Unreported>);
 #[derive(Debug, Default)]
 struct Unreported {
     /// Since the last report.
-    failed: BTreeSet<Owner>,
-    slow: BTreeSet<Owner>,
+    failed: BTreeSet<OwnerNumber>,
+    slow: BTreeSet<OwnerNumber>,
     /// The shortest remaining time of a slow hold.
     slack: Option<Duration>,
     reported_at: Option<BootInstant>,
@@ -39,8 +39,8 @@ impl RenewalMonitor {
     /// Records failed and late renewals. Returns a summary if one is to be logged now.
     pub(crate) fn record(
         &self,
-        failed: impl Iterator<Item = Owner>,
-        slow: impl Iterator<Item = (Owner, Duration)>,
+        failed: impl Iterator<Item = OwnerNumber>,
+        slow: impl Iterator<Item = (OwnerNumber, Duration)>,
         now: BootInstant,
     ) -> Option<RenewalProblems> {
         let mut unreported = lock(&self.0);
@@ -83,7 +83,7 @@ impl RenewalMonitor {
 mod tests {
     use super::*;
 
-    const NO_OWNERS: [Owner; 0] = [];
+    const NO_OWNERS: [OwnerNumber; 0] = [];
 
     fn at(ms: u64) -> BootInstant {
         BootInstant(ms * 1_000_000)

@@ -7,7 +7,7 @@ use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, Owner, Proof,
+    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, OwnerNumber, Proof,
     QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
@@ -132,7 +132,7 @@ impl MemoryLock {
     }
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
-    fn make_room(&mut self, context: &CommandContext<'_>, owner: Owner) {
+    fn make_room(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) {
         let gone: Vec<OwnerId> = (self.queue.slice(owner))
             .filter(|entry| {
                 entry.deadline < context.now || !context.is_alive(&entry.owner_id.client)
@@ -147,7 +147,7 @@ impl MemoryLock {
     pub(super) fn confirm(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
     ) -> Option<Proof> {
         // A kept lock was released, and a revoked one must end, so a late confirmation changes
@@ -226,7 +226,7 @@ impl MemoryLock {
     pub(super) fn release(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: Owner,
+        owner: OwnerNumber,
         keep: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
@@ -253,14 +253,14 @@ impl MemoryLock {
     pub(super) fn check_queue(
         &mut self,
         context: &mut CommandContext<'_>,
-        owners: &[Owner],
+        owners: &[OwnerNumber],
     ) -> CheckQueueReply {
         context.work = context.work.max(MIN_WORK);
         if self.hold.is_none() {
             self.grant_next(context, None);
         }
         self.clamp_ttl(context.now);
-        let here = |owner: Owner| {
+        let here = |owner: OwnerNumber| {
             let owner_id = context.owner_id(owner);
             self.hold
                 .as_ref()

@@ -6,7 +6,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
@@ -152,7 +152,7 @@ impl Node {
     fn call_on_runtime_connection<'a>(
         &'a self,
         runtime_connection: &'a RuntimeConnection,
-        owner: Owner,
+        owner: OwnerNumber,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {

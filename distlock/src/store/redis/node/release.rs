@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Release;
 use crate::store::redis::conn::session::Session;
@@ -20,7 +20,7 @@ impl Node {
     /// one unanswered, it also sends the release there, or kills that connection (R2).
     pub(crate) async fn release(
         &self,
-        owner: Owner,
+        owner: OwnerNumber,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
@@ -72,13 +72,17 @@ impl Node {
     }
 
     /// Returns true if an acquire of this owner was never answered.
-    pub(crate) fn has_unanswered(&self, owner: Owner) -> bool {
+    pub(crate) fn has_unanswered(&self, owner: OwnerNumber) -> bool {
         self.unanswered.get(owner).is_some()
     }
 
     /// Forgets an acquire that was never answered here, and is released on another node. Returns
     /// the delay before the next release, because the acquire may still be applied.
-    pub(crate) fn forget_unanswered(&self, owner: Owner, timeout: Duration) -> Option<Duration> {
+    pub(crate) fn forget_unanswered(
+        &self,
+        owner: OwnerNumber,
+        timeout: Duration,
+    ) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;
         self.unanswered.forget(owner);
         Some(self.time_until_rejected(&unanswered, timeout))

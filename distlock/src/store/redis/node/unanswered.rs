@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::store::redis::conn::server_time::as_micros;
 use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;
@@ -17,7 +17,7 @@ const RETENTION: Duration = Duration::from_secs(60);
 
 /// The acquires that were never answered, by owner.
 #[derive(Debug, Default)]
-pub(crate) struct UnansweredAcquires(Mutex<HashMap<Owner, Unanswered>>);
+pub(crate) struct UnansweredAcquires(Mutex<HashMap<OwnerNumber, Unanswered>>);
 
 /// The unanswered acquires of one owner. If a connection that carried one is lost and cannot be
 /// killed in the server, the acquire may still be applied until `apply_by`. Its release is then
@@ -42,7 +42,7 @@ pub(crate) enum Carrier {
 
 impl UnansweredAcquires {
     /// Returns the record of an acquire that is about to be sent.
-    pub(crate) fn track(&self, owner: Owner, carrier: Carrier) -> UnansweredGuard<'_> {
+    pub(crate) fn track(&self, owner: OwnerNumber, carrier: Carrier) -> UnansweredGuard<'_> {
         UnansweredGuard {
             acquires: self,
             owner,
@@ -52,16 +52,16 @@ impl UnansweredAcquires {
     }
 
     /// Returns the unanswered acquires of an owner.
-    pub(crate) fn get(&self, owner: Owner) -> Option<Unanswered> {
+    pub(crate) fn get(&self, owner: OwnerNumber) -> Option<Unanswered> {
         lock(&self.0).get(&owner).cloned()
     }
 
     /// Forgets an owner that was released.
-    pub(crate) fn forget(&self, owner: Owner) {
+    pub(crate) fn forget(&self, owner: OwnerNumber) {
         lock(&self.0).remove(&owner);
     }
 
-    fn remember(&self, owner: Owner, carrier: &Carrier, apply_by: u64) {
+    fn remember(&self, owner: OwnerNumber, carrier: &Carrier, apply_by: u64) {
         let mut acquires = lock(&self.0);
         // Only before the table grows, not on every insert.
         if acquires.len() >= PRUNE_THRESHOLD && acquires.len() == acquires.capacity() {
@@ -91,7 +91,7 @@ impl UnansweredAcquires {
 /// remembered while in flight, because its caller may never drop it.
 pub(crate) struct UnansweredGuard<'a> {
     acquires: &'a UnansweredAcquires,
-    owner: Owner,
+    owner: OwnerNumber,
     carrier: Carrier,
     /// Zero if the acquire was not sent, or was answered.
     apply_by: AtomicU64,
@@ -136,7 +136,7 @@ impl Drop for UnansweredGuard<'_> {
 mod tests {
     use super::*;
 
-    const OWNER: Owner = 1;
+    const OWNER: OwnerNumber = 1;
 
     fn sent(acquires: &UnansweredAcquires, carrier: Carrier, apply_by: u64) -> UnansweredGuard<'_> {
         let guard = acquires.track(OWNER, carrier);

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::fencing::FencingToken;
-use crate::protocol::messages::{Grant, HolderView, Owner, ReleaseReply};
+use crate::protocol::messages::{Grant, HolderView, OwnerNumber, ReleaseReply};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::config::QuorumConfig;
@@ -56,7 +56,7 @@ impl QuorumContext {
 #[derive(Debug)]
 pub(super) struct QuorumAcquisition {
     /// The owner id of the caller. The nodes know the acquisition by `request.owner`.
-    pub(super) caller: Owner,
+    pub(super) caller: OwnerNumber,
     pub(super) request: VoteRequest,
     state: Mutex<State>,
     pub(super) changed: Notify,
@@ -88,7 +88,7 @@ pub(super) enum Progress {
 impl QuorumAcquisition {
     pub(super) fn new(
         context: &QuorumContext,
-        caller: Owner,
+        caller: OwnerNumber,
         request: VoteRequest,
         wait_until: BootInstant,
     ) -> Arc<Self> {

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
@@ -57,9 +57,9 @@ pub(super) struct Quorum {
 /// The acquisitions of a client, from the first request to the release.
 #[derive(Debug, Default)]
 struct Acquisitions {
-    by_caller: HashMap<Owner, Arc<QuorumAcquisition>>,
+    by_caller: HashMap<OwnerNumber, Arc<QuorumAcquisition>>,
     /// The keys of `by_caller`, by the owner ids that the nodes know.
-    callers: HashMap<Owner, Owner>,
+    callers: HashMap<OwnerNumber, OwnerNumber>,
     /// Tickets of one client always rise, even if its estimate of the nodes' clocks does not.
     last_ticket: u64,
 }
@@ -207,18 +207,18 @@ impl Quorum {
         }
     }
 
-    fn acquisition(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+    fn acquisition(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
         lock(&self.acquisitions).by_caller.get(&owner).cloned()
     }
 
     /// Returns the acquisition with an owner id that the nodes know.
-    fn acquisition_of_node_owner(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+    fn acquisition_of_node_owner(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
         let acquisitions = lock(&self.acquisitions);
         let caller = acquisitions.callers.get(&owner)?;
         acquisitions.by_caller.get(caller).cloned()
     }
 
-    fn find_hold(&self, owner: Owner) -> Option<(VoteRequest, u64)> {
+    fn find_hold(&self, owner: OwnerNumber) -> Option<(VoteRequest, u64)> {
         let acquisition = self.acquisition(owner)?;
         match acquisition.progress() {
             Progress::Held(hold) => Some((acquisition.request.clone(), hold.token)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::key::LockKey;
-use crate::protocol::messages::{HolderView, Owner};
+use crate::protocol::messages::{HolderView, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
@@ -25,7 +25,7 @@ use crate::util::clock::BootInstant;
 pub(super) struct VoteRequest {
     pub(super) key: LockKey,
     /// The owner id that the nodes know. Once released, it is never requested again.
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
     pub(super) ticket: u64,
     pub(super) timing: Timing,
 }
@@ -91,7 +91,7 @@ pub(super) struct VoteCommand<'a> {
 impl ScriptCall for VoteCommand<'_> {
     type Reply = VoteReply;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 
@@ -206,7 +206,7 @@ impl ReleaseVote<'_> {
 impl ScriptCall for ReleaseVote<'_> {
     type Reply = ReleaseEffect;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 
@@ -304,7 +304,7 @@ pub(super) struct RepairVote<'a> {
 impl ScriptCall for RepairVote<'_> {
     type Reply = ();
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::{Quorum, RETRY_RELEASE_INTERVAL};
@@ -16,7 +16,7 @@ const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
 impl Quorum {
     pub(super) async fn release(
         self: &Arc<Self>,
-        owner: Owner,
+        owner: OwnerNumber,
         keep: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -23,7 +23,7 @@ pub(crate) trait ScriptCall: Sync {
     const RENEWS: bool = false;
 
     /// Returns the owner, if the command is about one.
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         None
     }
 
@@ -76,7 +76,7 @@ impl<T> Dated<T> {
 }
 
 /// An owner as written to the store.
-pub(crate) struct OwnerName<'a>(&'a ClientId, Owner);
+pub(crate) struct OwnerName<'a>(&'a ClientId, OwnerNumber);
 
 impl Display for OwnerName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +104,7 @@ impl Scope<'_> {
     }
 
     /// Returns the argument that names an owner.
-    pub(crate) fn owner(&self, owner: Owner) -> DisplayArg<OwnerName<'_>> {
+    pub(crate) fn owner(&self, owner: OwnerNumber) -> DisplayArg<OwnerName<'_>> {
         DisplayArg(OwnerName(self.client, owner))
     }
 

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, Owner, Proof, RenewReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof, RenewReply,
     Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::{Code, StoreError};
@@ -25,7 +25,7 @@ use crate::util::clock::BootInstant;
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.owner)
     }
 
@@ -182,7 +182,7 @@ pub(crate) struct ReleaseEffect {
 impl ScriptCall for Release<'_> {
     type Reply = ReleaseEffect;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.owner)
     }
 
