@@ -56,7 +56,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     }
 
     /// Returns why the store cannot be used now; `None` if it can, or cannot know.
-    fn outage(&self) -> Option<StoreError> {
+    fn unavailable(&self) -> Option<StoreError> {
         None
     }
 

@@ -330,7 +330,7 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
         Failure::Unavailable(error) => {
             // A call that waited for a connection returns why there is still none.
             let is_outdated = error.unsent || error.outage == Outage::Unreachable;
-            let current = core.store.outage().filter(|_| is_outdated);
+            let current = core.store.unavailable().filter(|_| is_outdated);
             current.unwrap_or(error).into_error(Some(key), waited)
         }
         Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },

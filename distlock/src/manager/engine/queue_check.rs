@@ -63,7 +63,7 @@ fn release_stalled_calls(core: &Arc<Core>) {
         }
     }
     // No call can continue while the store is unavailable.
-    if core.store.outage().is_some() {
+    if core.store.unavailable().is_some() {
         return;
     }
     for entry in core.registry.needing_poll() {

@@ -233,7 +233,7 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
             last_sweep = now;
             sweep(&core, |release| has_expired(&core, release));
         }
-        if core.store.outage().is_none() {
+        if core.store.unavailable().is_none() {
             for release in core.releases.start_due(now) {
                 (core.executor).poll_or_spawn(run_releases(core.clone(), release));
             }

@@ -57,16 +57,16 @@ pub(crate) fn long_wait(
     waited: Duration,
     waiters: usize,
     holder: Option<Holder>,
-    outage: Option<StoreError>,
+    error: Option<StoreError>,
 ) {
-    let text = if outage.is_some() {
+    let text = if error.is_some() {
         "still waiting for the lock: the lock store is unavailable, and the call fails after `wait_ms` unless the \
          store is back; see `detail`"
     } else {
         "still waiting for the lock: the call is one of `waiters` here, and fails as busy after `wait_ms` unless it \
          acquires the lock; inspect the key"
     };
-    let holder = holder.filter(|_| outage.is_none());
+    let holder = holder.filter(|_| error.is_none());
     tracing::info!(
         target: TARGET,
         lock = &*request.name(),
@@ -76,7 +76,7 @@ pub(crate) fn long_wait(
         waited_ms = millis(waited),
         wait_ms = millis(request.options.wait),
         holder = holder.as_ref().map(tracing::field::display),
-        detail = outage.as_ref().map(tracing::field::display),
+        detail = error.as_ref().map(tracing::field::display),
         "{text}"
     );
 }

@@ -183,8 +183,8 @@ impl LockStore for RedisStore {
         Box::pin(self.node.ready())
     }
 
-    fn outage(&self) -> Option<StoreError> {
-        self.node.outage()
+    fn unavailable(&self) -> Option<StoreError> {
+        self.node.unavailable()
     }
 
     fn close(&self) {

@@ -401,16 +401,16 @@ impl LockStore for ClusterStore {
         Box::pin(wait_until(&topology.changed, is_known))
     }
 
-    fn outage(&self) -> Option<StoreError> {
+    fn unavailable(&self) -> Option<StoreError> {
         if let Some(error) = self.nodes.topology.discovery_error() {
             return Some(error);
         }
-        // An outage only if no node at all can be used.
-        let mut outage = None;
+        // Unavailable only if no node at all can be used.
+        let mut last_error = None;
         for (_, node) in self.nodes.open_nodes() {
-            outage = Some(node.outage()?);
+            last_error = Some(node.unavailable()?);
         }
-        outage
+        last_error
     }
 
     fn close(&self) {

@@ -168,7 +168,8 @@ impl Nodes {
         let mut closing = Vec::new();
         if let Some(open) = &mut *lock(&self.open) {
             open.retain(|address, open| {
-                let is_useful = open.node.outage().is_none() || map.any_slot_of(address).is_some();
+                let is_useful =
+                    open.node.unavailable().is_none() || map.any_slot_of(address).is_some();
                 let is_kept = now
                     < open.last_used
                         + if is_useful {

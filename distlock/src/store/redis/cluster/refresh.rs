@@ -121,7 +121,7 @@ pub(super) async fn discover(
 fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
     let map = nodes.topology.map();
     let open = nodes.open_nodes();
-    let up = open.iter().filter(|(_, node)| node.outage().is_none());
+    let up = open.iter().filter(|(_, node)| node.unavailable().is_none());
     let mut candidates: Vec<Address> = Vec::new();
     for address in up
         .map(|(address, _)| address)

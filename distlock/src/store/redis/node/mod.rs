@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// Returns why no command can be sent at the moment, or `None` if one can.
-    pub(crate) fn outage(&self) -> Option<StoreError> {
+    pub(crate) fn unavailable(&self) -> Option<StoreError> {
         let error = self.commands.session().err()?;
         Some(error.at(&self.address))
     }

@@ -217,7 +217,7 @@ impl QuorumAcquisition {
             let mut state = lock(&self.state);
             state.votes.set_min_token(context.next_token());
             for (node, member) in context.members.nodes.iter().enumerate() {
-                let is_usable = member.outage().is_none();
+                let is_usable = member.unavailable().is_none();
                 state.votes.set_usable(node, is_usable);
                 if let Some(command) = state.votes.next_command(node, now) {
                     commands.push((node, command, state.wait_until.since(now)));

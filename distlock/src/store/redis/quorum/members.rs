@@ -78,15 +78,15 @@ impl Members {
         let (started, limit) = (clock.now(), config.connect_timeout);
         loop {
             let waited = clock.now().since(started);
-            let outages: Vec<_> = self.nodes.iter().map(|node| node.outage()).collect();
-            let permanent = outages
+            let errors: Vec<_> = self.nodes.iter().map(|node| node.unavailable()).collect();
+            let permanent = errors
                 .iter()
                 .flatten()
                 .find(|error| !error.outage.is_transient());
             if let Some(error) = permanent {
                 return Err(config.connect_error(error.clone(), waited));
             }
-            let up = outages.iter().filter(|outage| outage.is_none()).count();
+            let up = errors.iter().filter(|error| error.is_none()).count();
             if up == self.nodes.len() || up >= self.quorum_size && waited >= limit / 4 {
                 return Ok(());
             }
@@ -98,13 +98,17 @@ impl Members {
     }
 
     /// Returns why no lock can be acquired now, or `None` if a quorum is usable.
-    pub(super) fn outage(&self) -> Option<StoreError> {
-        let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
-        let up = self.nodes.len() - outages.len();
+    pub(super) fn unavailable(&self) -> Option<StoreError> {
+        let errors: Vec<_> = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.unavailable())
+            .collect();
+        let up = self.nodes.len() - errors.len();
         if up >= self.quorum_size {
             return None;
         }
-        let listed: Vec<_> = outages.iter().map(StoreError::to_string).collect();
+        let listed: Vec<_> = errors.iter().map(StoreError::to_string).collect();
         Some(StoreError::new(
             Outage::Unreachable,
             format!(
@@ -119,13 +123,13 @@ impl Members {
 
     /// Returns the error of a command that too few nodes answered in time.
     pub(super) fn unavailable_error(&self, timeout: Duration) -> StoreError {
-        self.outage()
+        self.unavailable()
             .unwrap_or_else(|| StoreError::timed_out(timeout))
     }
 
     /// Waits until a quorum is usable.
     pub(super) async fn ready(&self) {
-        while self.outage().is_some() {
+        while self.unavailable().is_some() {
             // Proceeds on a change or after the timeout, whichever comes first.
             let _ = tokio::time::timeout(CHECK_INTERVAL * 10, self.changed.notified()).await;
         }

@@ -283,8 +283,8 @@ impl LockStore for Arc<Quorum> {
         Box::pin(self.context.members.ready())
     }
 
-    fn outage(&self) -> Option<StoreError> {
-        self.context.members.outage()
+    fn unavailable(&self) -> Option<StoreError> {
+        self.context.members.unavailable()
     }
 
     fn close(&self) {
