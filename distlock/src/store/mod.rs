@@ -40,7 +40,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
 
     /// Returns the connection of the caller's own runtime, if there is one.
-    fn direct_path(&self) -> Option<Box<dyn DirectPath>> {
+    fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {
         None
     }
 
@@ -89,7 +89,7 @@ pub(crate) struct OpenedStore {
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait DirectPath: Send + Sync + fmt::Debug {
+pub(crate) trait DirectSender: Send + Sync + fmt::Debug {
     /// Runs [`Command::Acquire`] for a lock that needs no replicas.
     fn acquire<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! The path of a call to its hold.
+//! An acquire call, from its start to its hold.
 //!
 //! A call runs on its caller's runtime, and needs no timer there. It sends its acquire command over
 //! the runtime connection, if there is one. The manager's I/O thread does everything else.
@@ -22,7 +22,7 @@ use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
 use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
 use crate::protocol::request::Request;
-use crate::store::DirectPath;
+use crate::store::DirectSender;
 use crate::util::clock::BootInstant;
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
@@ -166,16 +166,16 @@ impl AcquireAttempt {
     }
 
     /// Returns this runtime's connection, unless replicas must acknowledge the lock.
-    fn runtime_connection(&self) -> Option<Box<dyn DirectPath>> {
+    fn runtime_connection(&self) -> Option<Box<dyn DirectSender>> {
         let store = &self.core.store;
         let needs_no_replicas = self.entry.request.durability.is_none();
-        needs_no_replicas.then(|| store.direct_path()).flatten()
+        needs_no_replicas.then(|| store.direct_sender()).flatten()
     }
 
     /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.
     async fn acquire_over(
         &mut self,
-        connection: &dyn DirectPath,
+        connection: &dyn DirectSender,
         wait: Duration,
         timeout: Duration,
     ) {

@@ -21,7 +21,7 @@ use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
-use crate::store::DirectPath;
+use crate::store::DirectSender;
 use crate::util::clock::BootInstant;
 
 /// The pause before a failed release is retried, and the interval of sweeps.
@@ -35,7 +35,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> Star
         return StartedRelease::NotNeeded;
     }
     let release = new_release(core, &hold.entry, None);
-    match core.store.direct_path() {
+    match core.store.direct_sender() {
         Some(connection) => {
             core.releases.assign_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
@@ -290,7 +290,7 @@ impl StartedRelease {
 pub(crate) struct HolderRelease {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    connection: Box<dyn DirectPath>,
+    connection: Box<dyn DirectSender>,
     is_done: bool,
 }
 

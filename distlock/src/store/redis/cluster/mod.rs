@@ -26,8 +26,8 @@ use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::fan_out;
-use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
@@ -240,11 +240,14 @@ impl ClusterStore {
     ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
-        let (command_path, deadline) = (node.command_path()?, topology.clock.now() + timeout);
-        let is_subscribed = || command_path.session.is_subscribed(slot);
+        let (command_connection, deadline) = (
+            node.choose_command_connection()?,
+            topology.clock.now() + timeout,
+        );
+        let is_subscribed = || command_connection.session.is_subscribed(slot);
         if request.wait.is_zero() {
             return node
-                .acquire_on(&command_path, request, timeout)
+                .acquire_on(&command_connection, request, timeout)
                 .await
                 .map(Some);
         }
@@ -254,7 +257,7 @@ impl ClusterStore {
                 ..*request
             };
             match node
-                .acquire_on(&command_path, &without_wait, timeout)
+                .acquire_on(&command_connection, &without_wait, timeout)
                 .await?
             {
                 AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
@@ -262,11 +265,11 @@ impl ClusterStore {
             }
         }
         topology.record_wait(slot, request.wait);
-        let path = SendPath {
-            preceding: node.subscribe(&command_path.session, slot),
-            ..SendPath::new(command_path.session.clone())
+        let chosen = ChosenConnection {
+            preceding: node.subscribe(&command_connection.session, slot),
+            ..ChosenConnection::new(command_connection.session.clone())
         };
-        let reply = node.acquire_on(&path, request, timeout).await?;
+        let reply = node.acquire_on(&chosen, request, timeout).await?;
         let lacks_subscription = matches!(reply, AcquireReply::Queued(_)) && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
     }
