@@ -240,10 +240,8 @@ impl ClusterStore {
     ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
-        let (command_connection, deadline) = (
-            node.choose_command_connection()?,
-            topology.clock.now() + timeout,
-        );
+        let command_connection = node.choose_command_connection()?;
+        let deadline = topology.clock.now() + timeout;
         let is_subscribed = || command_connection.session.is_subscribed(slot);
         if request.wait.is_zero() {
             return node
