@@ -171,7 +171,7 @@ pub(crate) struct Inspection {
     pub(crate) waiting: Vec<QueuedWaiter>,
     pub(crate) last_token: Option<FencingToken>,
     /// The description of a value that distlock did not write at one of the lock's keys.
-    pub(crate) foreign: Option<String>,
+    pub(crate) key_conflict: Option<String>,
     /// The state on each individual server of a quorum.
     pub(crate) servers: Vec<ServerInspection>,
 }

@@ -87,20 +87,22 @@ impl Node {
         };
         let id = shared.id();
         let scope = shared.scope(&id);
-        let foreign = match &result {
-            Err(error) if error.code == Code::KeyConflict => script.foreign(&scope, &error.detail),
+        let conflict_reply = match &result {
+            Err(error) if error.code == Code::KeyConflict => {
+                script.conflict_reply(&scope, &error.detail)
+            }
             _ => None,
         };
         let is_answered = match &result {
             Ok(_) => true,
-            Err(error) => foreign.is_some() || errors::is_redirect(error),
+            Err(error) => conflict_reply.is_some() || errors::is_redirect(error),
         };
         if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
             unanswered_guard.mark_answered();
         }
-        let (sent, response) = match (result, foreign) {
+        let (sent, response) = match (result, conflict_reply) {
             (Ok(result), _) => result,
-            (Err(_), Some(foreign)) => return Ok(foreign),
+            (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
         let Dated { at, reply } = script.decode(&scope, sent, response)?;

@@ -69,7 +69,7 @@ impl Quorum {
             .map(|first| remaining[first]);
         // Each node has its own queue, in the order of the same tickets.
         let longest = inspections().max_by_key(|inspection| inspection.waiting.len());
-        let foreign = inspections().any(|inspection| inspection.foreign.is_some());
+        let key_conflict = inspections().any(|inspection| inspection.key_conflict.is_some());
         Ok(Inspection {
             holder,
             expires_in: expires_in.flatten(),
@@ -81,7 +81,7 @@ impl Quorum {
             last_token: inspections()
                 .filter_map(|inspection| inspection.last_token)
                 .max(),
-            foreign: foreign.then(|| errors::FOREIGN_VALUE.to_owned()),
+            key_conflict: key_conflict.then(|| errors::CONFLICT.to_owned()),
             servers,
         })
     }

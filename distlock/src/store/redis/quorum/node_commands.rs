@@ -178,7 +178,7 @@ impl ScriptCall for VoteCommand<'_> {
         Dated::at(at, event.into())
     }
 
-    fn foreign(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
+    fn conflict_reply(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
         let view = LockView::KeyConflict(error_text.to_owned());
         self.is_acquire().then(|| VoteReply::not_voting(view))
     }
@@ -370,7 +370,7 @@ fn read_vote(
         4 => NodeEvent::NoReply,
         5 => {
             return Ok(VoteReply::not_voting(LockView::KeyConflict(
-                errors::FOREIGN_VALUE.to_owned(),
+                errors::CONFLICT.to_owned(),
             )));
         }
         6 => return Ok(VoteReply::not_voting(LockView::Full)),

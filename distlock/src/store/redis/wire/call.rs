@@ -42,8 +42,8 @@ pub(crate) trait ScriptCall: Sync {
     /// Reads the reply to a command that was sent at `sent`.
     fn decode(&self, scope: &Scope<'_>, sent: BootInstant, reply: Value) -> Decoded<Self::Reply>;
 
-    /// Returns the reply if one of the keys has a foreign value, or `None` if that is an error.
-    fn foreign(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
+    /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
+    fn conflict_reply(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
         None
     }
 
@@ -120,8 +120,8 @@ impl Scope<'_> {
         (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
-    /// Describes a foreign value, and where to find it.
-    pub(crate) fn foreign(&self, key: &LockKey, error_text: &str) -> String {
+    /// Describes a conflicting value, and where to find it.
+    pub(crate) fn describe_conflict(&self, key: &LockKey, error_text: &str) -> String {
         let [lock, queue, entry, fence] = self.names.keys(key);
         format!("{error_text} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }
