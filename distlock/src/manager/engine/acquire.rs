@@ -20,7 +20,7 @@ use crate::manager::telemetry::logging;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
-use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
+use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
 use crate::store::DirectSender;
 use crate::util::clock::BootInstant;
@@ -30,9 +30,9 @@ use crate::util::clock::BootInstant;
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
     let mut call = AcquireCall::begin(core, request);
     let request = call.request.clone();
-    let mut obstacle = None;
+    let mut wait_reason = None;
     let failure = loop {
-        let mut attempt = AcquireAttempt::new(core, &request, obstacle.take());
+        let mut attempt = AcquireAttempt::new(core, &request, wait_reason.take());
         match attempt.run(&mut call).await {
             Outcome::Held => match attempt.take_hold() {
                 Some(held) => {
@@ -42,7 +42,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
                 }
                 None => break Failure::ShutDown,
             },
-            Outcome::Retry(last) => obstacle = last,
+            Outcome::Retry(last) => wait_reason = last,
             Outcome::Failed(failure) => break failure,
         }
     };
@@ -80,8 +80,8 @@ impl Drop for AcquireAttempt {
 }
 
 impl AcquireAttempt {
-    fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
-        let acquisition = Acquisition::new(request.clone(), obstacle, core.rules);
+    fn new(core: &Arc<Core>, request: &Arc<Request>, wait_reason: Option<WaitReason>) -> Self {
+        let acquisition = Acquisition::new(request.clone(), wait_reason, core.rules);
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
         let entry = core

@@ -15,7 +15,7 @@ use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
 use crate::protocol::messages::{
     AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
 };
-use crate::protocol::outcome::{Action, Failure, HoldEnd, Obstacle, Outcome};
+use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, WaitReason};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::SafeDeadline;
@@ -82,13 +82,17 @@ pub(crate) struct HoldInfo {
 }
 
 impl Acquisition {
-    /// Creates an acquisition that is about to send its acquire command. `obstacle` is that of an
-    /// earlier acquisition of the same call.
-    pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
+    /// Creates an acquisition that is about to send its acquire command. `wait_reason` is that of
+    /// an earlier acquisition of the same call.
+    pub(crate) fn new(
+        request: Arc<Request>,
+        wait_reason: Option<WaitReason>,
+        rules: Rules,
+    ) -> Self {
         Acquisition {
             request,
             rules,
-            stage: Stage::Acquiring(Box::new(Acquiring::new(obstacle))),
+            stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             hold_info: None,
             releasing: None,
             is_claimed: false,
@@ -153,7 +157,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the call's last obstacle, if it is an error, until the lock is held.
+    /// Returns the last reason why the call waits, if it is an error, until the lock is held.
     pub(crate) fn error(&self) -> Option<&StoreError> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.error(),
@@ -444,7 +448,7 @@ impl Acquisition {
             // The acquisition ended before its call received the outcome.
             Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Failed(Failure::ShutDown)),
             Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
-            Stage::Ended(None) => Some(Outcome::Retry(Some(Obstacle::Error(stalled_error())))),
+            Stage::Ended(None) => Some(Outcome::Retry(Some(WaitReason::Error(stalled_error())))),
             Stage::Ended(_) => Some(Outcome::Retry(None)),
         }
     }
@@ -567,7 +571,7 @@ impl Acquisition {
     }
 }
 
-/// Returns the obstacle of a stalled call.
+/// Returns the error of a stalled call.
 fn stalled_error() -> StoreError {
     StoreError::new(
         Outage::TimedOut,

@@ -361,7 +361,7 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
     assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
     assert_eq!(acquisition.poll_loss(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
-    let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
+    let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
         panic!("{outcome:?}");
     };
     assert!(error.to_string().contains("not polled in time"), "{error}");

@@ -125,9 +125,9 @@ impl Quorum {
             if let Progress::NoQuorum = progress {
                 return Err(context.members.unavailable_error(timeout));
             }
-            if let Some(obstacle) = acquisition.obstacle(quorum_size) {
+            if let Some(view) = acquisition.blocking_view(quorum_size) {
                 let (holder, _) = acquisition.occupancy(quorum_size);
-                return match obstacle {
+                return match view {
                     LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),
                     LockView::Full => Ok(AcquireReply::Full(holder)),
                     LockView::NotVoting(remaining) => Err(StoreError::new(
