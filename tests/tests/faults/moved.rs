@@ -11,7 +11,7 @@ use crate::kit::{
     until_clean,
 };
 
-/// The name leads to another server while the old one works well. All connections stay with the old
+/// The name reaches another server while the old one works well. All connections stay with the old
 /// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_runtime_connection_leads_to_another_server() {
@@ -45,7 +45,7 @@ async fn no_runtime_connection_leads_to_another_server() {
     }
 }
 
-/// Some connections are cut when the name already leads to another server. The others follow.
+/// Some connections are cut when the name already reaches another server. The others follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_lead_to_one_server() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

@@ -63,7 +63,7 @@ async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
         }
         second.kill();
         until_logged(&manager, &["the same server as redis://", "refused"]).await;
-        // The name gets a vote again once it leads to a server of its own.
+        // The name gets a vote again once it reaches a server of its own.
         proxy.move_to(third.addr());
         serves(&manager).await;
         until_clean(&quorum).await;

@@ -39,7 +39,7 @@ pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health)
             let Some(nodes) = nodes.upgrade() else {
                 return;
             };
-            // Waiters need not wait for the reply: redirects lead to the new node as well.
+            // Waiters need not wait for the reply: redirects name the new node as well.
             nodes.topology.notify_if_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {

@@ -31,7 +31,7 @@ use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
 use crate::util::mutex::lock;
 
-/// Pause of a new connection that has ended others, because they lead to another server.
+/// Pause of a new connection that has ended others, because they are connected to another server.
 const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
 
 /// The purpose of a connection.
@@ -133,7 +133,7 @@ impl Dialer {
                 .registry
                 .register(registered, shared.group.is_quorum())?
             {
-                // If the address leads to several servers, they would end each other's connections
+                // If the address reaches several servers, they would end each other's connections
                 // without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
             }
@@ -178,7 +178,7 @@ impl Dialer {
         Ok(credentials.filter(is_default))
     }
 
-    /// Opens a connection to the server that `other` reaches. An address may lead to several
+    /// Opens a connection to the server that `other` reaches. An address may reach several
     /// servers, or to another one by now, and locks acquired on two servers exclude nothing.
     pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
         let session = self.dial(None).await?;
@@ -187,7 +187,7 @@ impl Dialer {
         } else {
             Err(StoreError::new(
                 Outage::Unreachable,
-                "the new connection leads to another server",
+                "the new connection reached another server",
             ))
         }
     }

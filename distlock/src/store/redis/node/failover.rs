@@ -48,7 +48,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
                 backoff.reset();
                 follow_primary(node, sentinels, &master).await;
                 // The sentinel publishes a change. A connection that was being opened meanwhile
-                // leads to the old primary if that server was frozen and has resumed.
+                // reaches the old primary if that server was frozen and has resumed.
                 let changes = async {
                     tokio::select! {
                         () = wake_up.notified() => {}
@@ -65,7 +65,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
 /// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
 async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
     let name = sentinels.address_of(master);
-    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
+    let is_known = |node: Arc<Node>| node.is_connected_only_to(&name);
     if node.upgrade().is_none_or(is_known) {
         return;
     }

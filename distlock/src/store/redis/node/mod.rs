@@ -185,7 +185,7 @@ impl Node {
     pub(crate) fn choose_runtime_connection(&self) -> Option<ChosenConnection> {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
-        // Behind a proxy, every connection may lead to a different server.
+        // Behind a proxy, every connection may reach a different server.
         if session.client.is_polling() {
             return None;
         }
@@ -261,13 +261,13 @@ impl Node {
         (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
     }
 
-    /// Returns true if every session of [`Node::sessions`] leads to `peer`.
-    pub(crate) fn leads_only_to(&self, peer: &str) -> bool {
+    /// Returns true if every session of [`Node::sessions`] is connected to `peer`.
+    pub(crate) fn is_connected_only_to(&self, peer: &str) -> bool {
         let mut up = self.sessions();
         up.all(|session| session.connection.peer() == Some(peer))
     }
 
-    /// Ends every session that does not lead to `peer`, which is now the primary.
+    /// Ends every session that is not connected to `peer`, which is now the primary.
     pub(crate) fn end_sessions_except(&self, peer: &str) {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
