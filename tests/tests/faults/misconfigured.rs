@@ -46,7 +46,7 @@ fn redis_5() -> Impostor {
     })
 }
 
-/// The same servers as a single server, as sentinels, as nodes of a cluster and as quorum members.
+/// The same servers as a single server, as sentinels, as nodes of a cluster and as quorum nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_protocol_in_every_topology() {
     let (http, old) = (http_server(), redis_5());
@@ -55,12 +55,12 @@ async fn another_protocol_in_every_topology() {
     let encrypted = format!("127.0.0.1:{}", tls.tls_port());
     let plain = format!("127.0.0.1:{}", tls.port());
     let quorum = RedisQuorum::start(2);
-    let members = quorum.url().replace("redis+quorum://", "");
+    let nodes = quorum.url().replace("redis+quorum://", "");
     for (scheme, others, path) in [
         ("", String::new(), ""),
         ("+sentinel", String::new(), "/service"),
         ("+cluster", String::new(), ""),
-        ("+quorum", format!("{members},"), ""),
+        ("+quorum", format!("{nodes},"), ""),
     ] {
         let of = |address| format!("redis{scheme}://{others}{address}{path}");
         let http_says: &[&str] = &["HTTP/1.1 400 Bad Request", "correct host and port"];

@@ -1,8 +1,8 @@
 //! Quorum locks while some servers are down, slow, or have lost everything.
 
 mod degraded;
-pub(crate) mod members;
 mod minority;
+pub(crate) mod nodes;
 mod phases;
 mod restart;
 mod stage;

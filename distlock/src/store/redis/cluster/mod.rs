@@ -1,8 +1,8 @@
 //! The store in a Redis Cluster. Each lock is on the node that has its slot.
 //!
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
-//! `refresh` updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
-//! connections. A `route` runs a command on the node that has its slot, and follows each
+//! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
+//! to its connections. A `route` runs a command on the node that has its slot, and follows each
 //! `redirect`. `listing` lists the taken keys. An acquire command without a reply is recorded in
 //! `unanswered_by_node`, because its slot may be on another node at the time of the release.
 
@@ -35,7 +35,7 @@ use crate::store::{BoxFuture, LockStore, OpenedStore};
 use crate::util::notify::wait_until;
 
 mod listing;
-mod member;
+mod node_topology;
 mod nodes;
 mod redirect;
 pub(super) mod refresh;

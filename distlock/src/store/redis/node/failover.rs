@@ -62,7 +62,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     }
 }
 
-/// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
+/// Ends every session to another server, if the sentinels agree that `master` is the primary.
 async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
     let name = sentinels.address_of(master);
     let is_known = |node: Arc<Node>| node.is_connected_only_to(&name);

@@ -12,10 +12,10 @@ use crate::protocol::messages::{Grant, HolderView, OwnerNumber, ReleaseReply};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::config::QuorumConfig;
-use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::node_commands::{
     LockView, ReleaseVote, VoteCommand, VoteReply, VoteRequest,
 };
+use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::quorum::vote_state::{
     NodeCommand, NodeEvent, QuorumHold, Token, VoteState,
 };
@@ -30,7 +30,7 @@ const TOKEN_LEAD_MICROS: u64 = 100_000;
 
 /// The state shared by all acquisitions of a client.
 pub(super) struct QuorumContext {
-    pub(super) members: Members,
+    pub(super) nodes: QuorumNodes,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) quorum_config: QuorumConfig,
     pub(super) rules: Rules,
@@ -42,7 +42,7 @@ pub(super) struct QuorumContext {
 impl QuorumContext {
     /// Returns a token that all nodes can accept at once.
     pub(super) fn next_token(&self) -> Token {
-        self.members.newest_time().unwrap_or(0) + TOKEN_LEAD_MICROS
+        self.nodes.newest_time().unwrap_or(0) + TOKEN_LEAD_MICROS
     }
 
     /// Spawns work on the runtime that sends commands, boxed like the executor's work.
@@ -92,7 +92,7 @@ impl QuorumAcquisition {
         request: VoteRequest,
         wait_until: BootInstant,
     ) -> Arc<Self> {
-        let (nodes, quorum_size) = (context.members.nodes.len(), context.members.quorum_size);
+        let (nodes, quorum_size) = (context.nodes.all.len(), context.nodes.quorum_size);
         let votes = VoteState::new(nodes, quorum_size, request.timing.lease, context.rules);
         Arc::new(QuorumAcquisition {
             caller,
@@ -216,8 +216,8 @@ impl QuorumAcquisition {
         let hold = {
             let mut state = lock(&self.state);
             state.votes.set_min_token(context.next_token());
-            for (node, member) in context.members.nodes.iter().enumerate() {
-                let is_usable = member.unavailable().is_none();
+            for (node, server) in context.nodes.all.iter().enumerate() {
+                let is_usable = server.unavailable().is_none();
                 state.votes.set_usable(node, is_usable);
                 if let Some(command) = state.votes.next_command(node, now) {
                     commands.push((node, command, state.wait_until.since(now)));
@@ -251,7 +251,7 @@ impl QuorumAcquisition {
         command: NodeCommand,
         wait: Duration,
     ) {
-        let member = &context.members.nodes[node];
+        let server = &context.nodes.all[node];
         let vote = VoteCommand {
             request: &self.request,
             command,
@@ -259,7 +259,7 @@ impl QuorumAcquisition {
             quorum_config: &context.quorum_config,
         };
         let timeout = self.request.timing.command_timeout();
-        let reply = member.run(None, &vote, timeout).await;
+        let reply = server.run(None, &vote, timeout).await;
         {
             let mut state = lock(&self.state);
             let event = match reply {
@@ -270,7 +270,7 @@ impl QuorumAcquisition {
                     event
                 }
                 Err(error) => {
-                    state.last_error = Some(error.at(member.address()));
+                    state.last_error = Some(error.at(server.address()));
                     NodeEvent::NoReply
                 }
             };
@@ -322,8 +322,8 @@ impl QuorumAcquisition {
             next_token,
             quorum_config: &context.quorum_config,
         };
-        let member = &context.members.nodes[node];
-        Some(member.release(self.request.owner, &release, timeout).await)
+        let server = &context.nodes.all[node];
+        Some(server.release(self.request.owner, &release, timeout).await)
     }
 
     /// Marks a node for release in the background. Returns false if it already was.

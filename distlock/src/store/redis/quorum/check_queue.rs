@@ -17,7 +17,7 @@ impl Quorum {
         check: &CheckQueue,
         timeout: Duration,
     ) -> CheckQueueReply {
-        let quorum_size = self.context.members.quorum_size;
+        let quorum_size = self.context.nodes.quorum_size;
         let (mut missing, mut acquisitions) = (Vec::new(), Vec::new());
         for owner in &check.owners {
             match self.acquisition(*owner) {

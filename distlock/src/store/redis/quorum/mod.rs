@@ -1,7 +1,7 @@
 //! A store over independent servers: an owner holds a lock once a quorum of servers has voted for
 //! it and confirmed the vote.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
+//! `nodes` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
 //! connections ensures that no server votes twice. A `vote_state` tracks the votes for one owner,
 //! without I/O. Its `acquisition` sends the commands in `node_commands` to the nodes. `acquire`,
 //! `renew`, `release` and `check_queue` combine the commands to all nodes, and `admin` serves
@@ -24,8 +24,8 @@ use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::group::{Group, Push};
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::config::QuorumConfig;
-use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::node_commands::VoteRequest;
+use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::quorum::vote_push::VotePush;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
@@ -38,8 +38,8 @@ mod acquisition;
 mod admin;
 mod check_queue;
 mod config;
-mod members;
 mod node_commands;
+mod nodes;
 mod release;
 mod renew;
 mod vote_push;
@@ -67,7 +67,7 @@ struct Acquisitions {
 impl std::fmt::Debug for Quorum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Quorum")
-            .field("members", &self.context.members)
+            .field("nodes", &self.context.nodes)
             .finish_non_exhaustive()
     }
 }
@@ -82,7 +82,7 @@ impl Quorum {
     ) -> Result<OpenedStore, Error> {
         let clock = client.clock.clone();
         let quorum = Self::open(config, hosts, client);
-        let connected = quorum.context.members.wait_connected(config, &*clock).await;
+        let connected = quorum.context.nodes.wait_connected(config, &*clock).await;
         if connected.is_err() {
             quorum.close();
         }
@@ -113,7 +113,7 @@ impl Quorum {
             let quorum_config = QuorumConfig(config.quorum.clone());
             let size = quorum_config.quorum_size(hosts.len(), client.rules);
             let registry: Arc<ConnectionRegistry> = Arc::default();
-            let members = Members::open(config, size, hosts, &client, |node, client| {
+            let nodes = QuorumNodes::open(config, size, hosts, &client, |node, client| {
                 let (weak_quorum, events) = (quorum.clone(), client.events.clone());
                 let quorum = quorum.clone();
                 Client {
@@ -135,7 +135,7 @@ impl Quorum {
                 }
             });
             let context = QuorumContext {
-                members,
+                nodes,
                 clock: client.clock.clone(),
                 quorum_config,
                 rules: client.rules,
@@ -161,7 +161,7 @@ impl Quorum {
             acquisition.handle_push(&self.context, node, vote_push.event);
             return;
         }
-        let member = self.context.members.nodes[node].clone();
+        let server = self.context.nodes.all[node].clone();
         self.context.spawn(async move {
             // The result does not matter, because the vote is short and expires by itself.
             let release = Release {
@@ -169,7 +169,7 @@ impl Quorum {
                 owner: vote_push.owner,
                 keep: Duration::ZERO,
             };
-            let _ = member
+            let _ = server
                 .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
                 .await;
         });
@@ -177,7 +177,7 @@ impl Quorum {
 
     /// Handles an event of one of the servers.
     fn handle_event(self: &Arc<Self>, event: StoreEvent) {
-        self.context.members.changed.notify_waiters();
+        self.context.nodes.changed.notify_waiters();
         match event {
             StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
                 let all: Vec<_> = lock(&self.acquisitions)
@@ -280,14 +280,14 @@ impl LockStore for Arc<Quorum> {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.context.members.ready())
+        Box::pin(self.context.nodes.ready())
     }
 
     fn unavailable(&self) -> Option<StoreError> {
-        self.context.members.unavailable()
+        self.context.nodes.unavailable()
     }
 
     fn close(&self) {
-        self.context.members.close();
+        self.context.nodes.close();
     }
 }

@@ -43,10 +43,7 @@ impl Quorum {
             _ => None,
         };
         acquisition.stop();
-        let (nodes, quorum_size) = (
-            self.context.members.nodes.len(),
-            self.context.members.quorum_size,
-        );
+        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
         let mut releasing = JoinSet::new();
         for node in 0..nodes {
             let (context, acquisition) = (self.context.clone(), acquisition.clone());
@@ -118,7 +115,7 @@ async fn release_later(
     timeout: Duration,
 ) {
     let expires_at = acquisition.expires_at(context.clock.now());
-    while context.clock.now() < expires_at && !context.members.is_closed() {
+    while context.clock.now() < expires_at && !context.nodes.is_closed() {
         tokio::time::sleep(RETRY_RELEASE_INTERVAL).await;
         let released =
             (acquisition.clone()).release_on(context.clone(), node, Duration::ZERO, None, timeout);
