@@ -64,9 +64,9 @@ impl Releasing {
     }
 
     /// Sets the time until which the store may keep a queue entry.
-    pub(super) fn with_queue_entry(self, until: BootInstant) -> Self {
+    pub(super) fn with_queue_entry(self, expires_at: BootInstant) -> Self {
         Releasing {
-            queue_entry_expires_at: Some(until),
+            queue_entry_expires_at: Some(expires_at),
             ..self
         }
     }
@@ -79,7 +79,7 @@ impl Releasing {
 
     /// Returns true once all state in the store has expired.
     pub(super) fn has_expired(&self, ttl: Duration, now: BootInstant) -> bool {
-        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|until| now >= until)
+        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|at| now >= at)
     }
 
     pub(super) fn handle_reply(
@@ -91,7 +91,7 @@ impl Releasing {
             Ok(released) => {
                 // If the hold is still valid and the first release did not find its lock, the lock
                 // was lost before. A hold that may have expired meanwhile proves nothing.
-                let was_valid = self.safe_until.take().is_some_and(|until| now < until);
+                let was_valid = self.safe_until.take().is_some_and(|at| now < at);
                 if was_valid && !released.was_held && !self.may_be_applied {
                     return ReleaseStep::NotHeld;
                 }

@@ -110,7 +110,7 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let hold_info = acquisition.hold_info().unwrap().clone();
     let validity = Timing::new(SECOND * 30).validity();
     assert_eq!(
-        hold_info.safe_deadline.valid_until(),
+        hold_info.safe_deadline.safe_until(),
         Some(at(1_000) + validity)
     );
     assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
@@ -352,7 +352,7 @@ fn a_repeated_release_keeps_the_key_no_longer() {
 fn an_unclaimed_hold_is_not_extended_and_is_released() {
     let mut acquisition = unclaimed();
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
-    let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
+    let half = at(2_010) + safe_deadline.safe_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
     assert_eq!(acquisition.poll_action(BootInstant(half.0 - 1)), None);
     assert_eq!(acquisition.state(), AcquisitionState::Held);
