@@ -50,9 +50,8 @@ pub(crate) struct SafeDeadline(AtomicU64);
 impl SafeDeadline {
     /// Returns the safe deadline of a new hold: `safe_until`, or `limit` if that is earlier.
     pub(crate) fn new(rules: Rules, safe_until: BootInstant, limit: Option<BootInstant>) -> Self {
-        SafeDeadline(AtomicU64::new(
-            limited(rules, safe_until, limit).0 & !CLOSED,
-        ))
+        let safe_until = limited(rules, safe_until, limit);
+        SafeDeadline(AtomicU64::new(safe_until.0 & !CLOSED))
     }
 
     /// Moves the safe deadline to `safe_until`, never back. Returns false if the hold has ended:
@@ -170,14 +169,10 @@ mod tests {
             lease: Duration::from_secs(1),
         };
         let timing = Timing::new(Duration::from_secs(30));
-        let granted = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
+        let valid = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
         let validity = Timing::new(Duration::from_secs(1)).validity();
-        assert_eq!(granted(Some(at(500)), at(600)), Some(at(500) + validity));
-        assert_eq!(
-            granted(Some(at(500)), at(1_100)),
-            None,
-            "too little is left"
-        );
-        assert_eq!(granted(None, at(600)), None, "its age is not known");
+        assert_eq!(valid(Some(at(500)), at(600)), Some(at(500) + validity));
+        assert_eq!(valid(Some(at(500)), at(1_100)), None, "too little is left");
+        assert_eq!(valid(None, at(600)), None, "its age is not known");
     }
 }
