@@ -85,7 +85,7 @@ pub(super) enum Op {
 pub(super) enum Act {
     Ask { timing: Timing, wait: Duration },
     Confirm { timing: Timing },
-    Release { keep: Duration },
+    Release { keep_for: Duration },
 }
 
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
@@ -145,7 +145,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (pick(4, 1, 1), key(), timing())
             .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
         10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
-            .prop_map(move |(pick, key, keep)| act(pick, key, Act::Release { keep })),
+            .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         4 => client().prop_map(|client| Op::Look { client }),

@@ -121,11 +121,11 @@ impl Step {
                         };
                         observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
-                    Act::Release { keep } => {
+                    Act::Release { keep_for } => {
                         let release = Release {
                             key: name,
                             owner,
-                            keep,
+                            keep_for,
                         };
                         let released = run(store, release, LIMIT).await?;
                         Reply::Release(released.was_held)

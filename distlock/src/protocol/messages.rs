@@ -138,7 +138,7 @@ pub(crate) struct ReleaseReply {
     pub(crate) was_held: bool,
     /// Set if an acquire of this owner may yet be applied, by a connection that is still open in
     /// the server. The owner must then be released again after this time (R2).
-    pub(crate) again_after: Option<Duration>,
+    pub(crate) repeat_after: Option<Duration>,
 }
 
 /// A queue check of one key, for all owners of one client that wait for it.

@@ -46,7 +46,7 @@ pub(crate) struct Release<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
-    pub(crate) keep: Duration,
+    pub(crate) keep_for: Duration,
 }
 
 /// A query for the state of a lock, with up to `waiters` of its waiters.

@@ -133,7 +133,7 @@ impl Client {
         let release = Release {
             key: &key,
             owner,
-            keep: Duration::ZERO,
+            keep_for: Duration::ZERO,
         };
         self.run(release).was_held
     }

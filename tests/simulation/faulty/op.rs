@@ -37,7 +37,7 @@ pub(crate) enum Op {
     Release {
         key: LockKey,
         owner: OwnerNumber,
-        keep: Duration,
+        keep_for: Duration,
     },
     Look(Vec<CheckQueue>),
 }
@@ -109,11 +109,15 @@ impl Op {
                 at_once(run(store, confirm, within)).map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(run(store, &**batch, within)).map(Answer::Renewed),
-            Op::Release { key, owner, keep } => {
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } => {
                 let release = Release {
                     key,
                     owner: *owner,
-                    keep: *keep,
+                    keep_for: *keep_for,
                 };
                 let released = at_once(run(store, release, within));
                 released.map(|reply| Answer::Released(reply.was_held))
@@ -146,11 +150,19 @@ impl fmt::Display for Op {
                 }
                 Ok(())
             }
-            Op::Release { key, owner, keep } if keep.is_zero() => {
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } if keep_for.is_zero() => {
                 write!(f, "release {key} #{owner}")
             }
-            Op::Release { key, owner, keep } => {
-                write!(f, "release {key} #{owner} keep {}", keep.as_millis())
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } => {
+                write!(f, "release {key} #{owner} keep {}", keep_for.as_millis())
             }
             Op::Look(looks) => {
                 f.write_str("look")?;

@@ -264,9 +264,16 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
-            let keep = words.millis();
+            let keep_for = words.millis();
             words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
-            (client, Op::Release { key, owner, keep })
+            (
+                client,
+                Op::Release {
+                    key,
+                    owner,
+                    keep_for,
+                },
+            )
         }
         ScriptId::CheckQueue => {
             let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();

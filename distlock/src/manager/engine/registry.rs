@@ -143,12 +143,12 @@ impl Entry {
         }
     }
 
-    /// Returns the release command. The key stays taken for `keep`.
-    pub(crate) fn release_command(&self, keep: Duration) -> Release<'_> {
+    /// Returns the release command. The key stays taken for `keep_for`.
+    pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
             owner: self.owner,
-            keep,
+            keep_for,
         }
     }
 

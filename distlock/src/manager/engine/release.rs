@@ -28,10 +28,10 @@ use crate::util::clock::BootInstant;
 const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep`.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> StartedRelease {
+/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep_for`.
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep_for: Duration) -> StartedRelease {
     hold.entry.mark_completed();
-    if !begin_release(core, &hold.entry, keep) {
+    if !begin_release(core, &hold.entry, keep_for) {
         return StartedRelease::NotNeeded;
     }
     let release = new_release(core, &hold.entry, None);
@@ -116,10 +116,10 @@ pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
+fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep_for: Duration) -> bool {
     let now = core.clock.now();
     core.registry
-        .update(entry, |acquisition| acquisition.release(keep, now))
+        .update(entry, |acquisition| acquisition.release(keep_for, now))
 }
 
 /// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key's TTL does
@@ -164,19 +164,21 @@ async fn run_releases(core: Arc<Core>, mut release: Pending) {
 async fn attempt(core: &Arc<Core>, mut release: Pending) -> Option<Pending> {
     let entry = release.entry.clone();
     let now = core.clock.now();
-    let keep = core
+    let keep_for = core
         .registry
-        .peek(&entry, |acquisition| acquisition.keep(now));
+        .peek(&entry, |acquisition| acquisition.keep_for(now));
     let timeout = entry.request.timing.command_timeout();
-    let reply = core.run_command(entry.release_command(keep), timeout).await;
+    let reply = core
+        .run_command(entry.release_command(keep_for), timeout)
+        .await;
     let failed = reply.is_err();
     let store_responds = !matches!(&reply, Err(error) if error.is_unanswered());
     let step = handle_reply(core, &entry, reply);
     if std::mem::take(&mut release.is_first) {
         hold_events::publish_release(core, &entry, now, step, failed);
     }
-    if step == ReleaseStep::Done && !keep.is_zero() {
-        hand_off_at(core, &entry, now + keep);
+    if step == ReleaseStep::Done && !keep_for.is_zero() {
+        hand_off_at(core, &entry, now + keep_for);
     }
     if let Some(sender) = release.result_sender.take() {
         // The receiver may be gone.
@@ -299,14 +301,14 @@ impl HolderRelease {
     async fn send(mut self) -> Result<ReleaseResult, oneshot::Receiver<ReleaseResult>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
-        let keep = core
+        let keep_for = core
             .registry
-            .peek(entry, |acquisition| acquisition.keep(now));
+            .peek(entry, |acquisition| acquisition.keep_for(now));
         let timeout = entry.request.timing.command_timeout();
         let started = core.command_start();
         let reply = SyncFuture::new(
             self.connection
-                .release(entry.release_command(keep), timeout),
+                .release(entry.release_command(keep_for), timeout),
         )
         .await;
         if let Some(reply) = &reply {
@@ -324,8 +326,8 @@ impl HolderRelease {
         let step = handle_reply(core, entry, reply);
         release.is_first = false;
         hold_events::publish_release(core, entry, now, step, failed);
-        if step == ReleaseStep::Done && !keep.is_zero() {
-            hand_off_at(core, entry, now + keep);
+        if step == ReleaseStep::Done && !keep_for.is_zero() {
+            hand_off_at(core, entry, now + keep_for);
         }
         if matches!(step, ReleaseStep::RepeatAt(_)) {
             drop(send_on_io_thread(core, release));

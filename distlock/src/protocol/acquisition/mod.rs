@@ -373,9 +373,9 @@ impl Acquisition {
         }
     }
 
-    /// Begins the release for the call or holder. A lock that is still held stays taken for `keep`.
-    /// Returns true if a release must be sent.
-    pub(crate) fn release(&mut self, keep: Duration, now: BootInstant) -> bool {
+    /// Begins the release for the call or holder. A lock that is still held stays taken for
+    /// `keep_for`. Returns true if a release must be sent.
+    pub(crate) fn release(&mut self, keep_for: Duration, now: BootInstant) -> bool {
         self.handle_time(now);
         let (end, safe_until) = match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
@@ -392,13 +392,13 @@ impl Acquisition {
         if let Stage::Acquiring(acquiring) = &self.stage {
             self.outcome = acquiring.outcome().cloned();
         }
-        let keep = if safe_until.is_some() {
-            keep
+        let keep_for = if safe_until.is_some() {
+            keep_for
         } else {
             Duration::ZERO
         };
         self.stage = Stage::Ended(end);
-        let releasing = Releasing::new(now).with_hold(keep, safe_until);
+        let releasing = Releasing::new(now).with_hold(keep_for, safe_until);
         self.releasing = Some(if has_queue_entry {
             releasing.with_queue_entry(self.request.queue_entry_expires_at())
         } else {
@@ -485,9 +485,9 @@ impl Acquisition {
     }
 
     /// Returns how long a release that is sent now keeps the key.
-    pub(crate) fn keep(&self, now: BootInstant) -> Duration {
+    pub(crate) fn keep_for(&self, now: BootInstant) -> Duration {
         let releasing = self.releasing.as_ref();
-        releasing.map_or(Duration::ZERO, |releasing| releasing.keep(now))
+        releasing.map_or(Duration::ZERO, |releasing| releasing.keep_for(now))
     }
 
     /// Returns true once all state in the store has expired.

@@ -17,7 +17,7 @@ const MAX_REPEATS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
-    keep: Duration,
+    keep_for: Duration,
     began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
     safe_until: Option<BootInstant>,
@@ -44,7 +44,7 @@ pub(crate) enum ReleaseStep {
 impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
-            keep: Duration::ZERO,
+            keep_for: Duration::ZERO,
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
@@ -55,9 +55,9 @@ impl Releasing {
     }
 
     /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
-    pub(super) fn with_hold(self, keep: Duration, safe_until: Option<BootInstant>) -> Self {
+    pub(super) fn with_hold(self, keep_for: Duration, safe_until: Option<BootInstant>) -> Self {
         Releasing {
-            keep,
+            keep_for,
             safe_until,
             ..self
         }
@@ -73,8 +73,8 @@ impl Releasing {
 
     /// Returns how long a release that is sent now keeps the key. A repeated one keeps it no longer
     /// than the first would have.
-    pub(super) fn keep(&self, now: BootInstant) -> Duration {
-        self.keep.saturating_sub(now.since(self.began))
+    pub(super) fn keep_for(&self, now: BootInstant) -> Duration {
+        self.keep_for.saturating_sub(now.since(self.began))
     }
 
     /// Returns true once all state in the store has expired.
@@ -95,7 +95,7 @@ impl Releasing {
                 if was_valid && !released.was_held && !self.may_be_applied {
                     return ReleaseStep::NotHeld;
                 }
-                match released.again_after {
+                match released.repeat_after {
                     Some(after) if self.repeats < MAX_REPEATS => {
                         self.repeats += 1;
                         ReleaseStep::RepeatAt(now + after)

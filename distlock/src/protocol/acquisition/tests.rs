@@ -284,7 +284,7 @@ fn the_end_of_a_wait_reports_its_obstacle() {
 fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
     let nothing = ReleaseReply {
         was_held: false,
-        again_after: None,
+        repeat_after: None,
     };
     let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
         let mut acquisition = replied(held(7));
@@ -343,9 +343,9 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
 fn a_repeated_release_keeps_the_key_no_longer() {
     let mut acquisition = replied(held(7));
     assert!(acquisition.release(SECOND * 5, at(2_000)));
-    assert_eq!(acquisition.keep(at(2_000)), SECOND * 5);
-    assert_eq!(acquisition.keep(at(5_000)), SECOND * 2);
-    assert_eq!(acquisition.keep(at(9_000)), Duration::ZERO);
+    assert_eq!(acquisition.keep_for(at(2_000)), SECOND * 5);
+    assert_eq!(acquisition.keep_for(at(5_000)), SECOND * 2);
+    assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
 }
 
 #[test]

@@ -227,19 +227,19 @@ impl MemoryLock {
         &mut self,
         context: &mut CommandContext<'_>,
         owner: OwnerNumber,
-        keep: Duration,
+        keep_for: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
         let held = self
             .hold
             .as_ref()
             .is_some_and(|hold| hold.owner_id == owner_id);
-        if held && keep.is_zero() {
+        if held && keep_for.is_zero() {
             self.hold = None;
         } else if held && let Some(hold) = &mut self.hold {
             hold.state = HoldState::Kept;
-            hold.max_ttl = keep;
-            hold.expires_at = context.now + keep;
+            hold.max_ttl = keep_for;
+            hold.expires_at = context.now + keep_for;
         }
         self.queue.remove(&owner_id);
         // The work limit of one script is not enough to pass very many dead waiters.

@@ -308,8 +308,8 @@ impl ClusterStore {
         let (node, mut reply) = released.await?;
         for other in self.unanswered.get(owner) {
             if !Arc::ptr_eq(&other, &node) {
-                reply.again_after = reply
-                    .again_after
+                reply.repeat_after = reply
+                    .repeat_after
                     .max(other.forget_unanswered(owner, timeout));
             }
         }

@@ -60,10 +60,10 @@ impl Node {
             .await?;
         self.unanswered.forget(owner);
         self.check_schedule.remove(owner);
-        let again_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
+        let repeat_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
         Ok(ReleaseReply {
             was_held,
-            again_after,
+            repeat_after,
         })
     }
 
@@ -104,7 +104,7 @@ impl Node {
         let released = self.send_release(chosen, release, timeout).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
-            again_after: None,
+            repeat_after: None,
         }))
     }
 

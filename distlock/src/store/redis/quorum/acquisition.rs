@@ -308,7 +308,7 @@ impl QuorumAcquisition {
         self: Arc<Self>,
         context: Arc<QuorumContext>,
         node: usize,
-        keep: Duration,
+        keep_for: Duration,
         next_token: Option<Token>,
         timeout: Duration,
     ) -> Option<Result<ReleaseReply, StoreError>> {
@@ -318,7 +318,7 @@ impl QuorumAcquisition {
         }
         let release = ReleaseVote {
             request: &self.request,
-            keep,
+            keep_for,
             next_token,
             quorum_config: &context.quorum_config,
         };

@@ -167,7 +167,7 @@ impl Quorum {
             let release = Release {
                 key: &vote_push.key,
                 owner: vote_push.owner,
-                keep: Duration::ZERO,
+                keep_for: Duration::ZERO,
             };
             let _ = server
                 .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
@@ -250,8 +250,10 @@ impl LockStore for Arc<Quorum> {
                 Command::Renew(batch) => {
                     Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
                 }
-                Command::Release(Release { owner, keep, .. }) => {
-                    let released = quorum.release(owner, keep, timeout).await;
+                Command::Release(Release {
+                    owner, keep_for, ..
+                }) => {
+                    let released = quorum.release(owner, keep_for, timeout).await;
                     released.map(CommandReply::Released)
                 }
                 Command::CheckQueue(checks) => {

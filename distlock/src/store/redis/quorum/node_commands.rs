@@ -188,7 +188,7 @@ impl ScriptCall for VoteCommand<'_> {
 /// at once with that token, unless the node may have lost data.
 pub(super) struct ReleaseVote<'a> {
     pub(super) request: &'a VoteRequest,
-    pub(super) keep: Duration,
+    pub(super) keep_for: Duration,
     pub(super) next_token: Option<Token>,
     pub(super) quorum_config: &'a QuorumConfig,
 }
@@ -198,7 +198,7 @@ impl ReleaseVote<'_> {
         Release {
             key: &self.request.key,
             owner: self.request.owner,
-            keep: self.keep,
+            keep_for: self.keep_for,
         }
     }
 }
@@ -225,7 +225,8 @@ impl ScriptCall for ReleaseVote<'_> {
             millis(quorum_config.quarantine()),
             quorum_config.run_id(scope),
         );
-        cmd.arg(scope.owner(request.owner)).arg(millis(self.keep));
+        cmd.arg(scope.owner(request.owner))
+            .arg(millis(self.keep_for));
         scope.append_client(&mut cmd, &request.key);
         cmd.arg(format!(
             "{next_token} {} {quarantine} {run}",

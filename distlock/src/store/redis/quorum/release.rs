@@ -17,23 +17,24 @@ impl Quorum {
     pub(super) async fn release(
         self: &Arc<Self>,
         owner: OwnerNumber,
-        keep: Duration,
+        keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let Some(acquisition) = self.acquisition(owner) else {
             return Ok(ReleaseReply {
                 was_held: false,
-                again_after: None,
+                repeat_after: None,
             });
         };
-        self.release_acquisition(&acquisition, keep, timeout).await
+        self.release_acquisition(&acquisition, keep_for, timeout)
+            .await
     }
 
     /// Releases what an acquisition has on any node.
     pub(super) async fn release_acquisition(
         self: &Arc<Self>,
         acquisition: &Arc<QuorumAcquisition>,
-        keep: Duration,
+        keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         // Only a holder hands off the lock. The new token is above the holder's own, whatever the
@@ -50,11 +51,11 @@ impl Quorum {
             releasing.spawn_on(
                 async move {
                     let released = (acquisition.clone())
-                        .release_on(context.clone(), node, keep, next_token, timeout)
+                        .release_on(context.clone(), node, keep_for, next_token, timeout)
                         .await;
                     let is_pending = match &released {
                         None => false,
-                        Some(Ok(reply)) => reply.again_after.is_some(),
+                        Some(Ok(reply)) => reply.repeat_after.is_some(),
                         Some(Err(_)) => true,
                     };
                     if is_pending && acquisition.mark_background_release(node) {
@@ -100,7 +101,7 @@ impl Quorum {
                 self.remove(acquisition);
                 Ok(ReleaseReply {
                     was_held: not_held <= nodes - quorum_size,
-                    again_after: None,
+                    repeat_after: None,
                 })
             }
         }
@@ -120,7 +121,7 @@ async fn release_later(
         let released =
             (acquisition.clone()).release_on(context.clone(), node, Duration::ZERO, None, timeout);
         if let Some(Ok(reply)) = released.await
-            && reply.again_after.is_none()
+            && reply.repeat_after.is_none()
         {
             return;
         }

@@ -189,7 +189,7 @@ impl ScriptCall for Release<'_> {
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = scope.script(ScriptId::Release, script_ref);
         scope.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep));
+        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep_for));
         scope.append_client(&mut cmd, self.key);
         cmd
     }
