@@ -223,7 +223,7 @@ fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     (!is_at_limit).then(|| safe_until.since(now))
 }
 
-/// Logs failed and late renewals, with the hold among them that is lost first.
+/// Logs failed and slow renewals, with the hold among them that is lost first.
 fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
     if outcome.failed.is_empty() && outcome.slow.is_empty() {
         return;

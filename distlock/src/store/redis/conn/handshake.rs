@@ -205,7 +205,7 @@ impl Dialer {
             Group::Quorum { .. } => {
                 "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"
             }
-            Group::Single if self.purpose == Purpose::Commands && !shared.start_polling() => {
+            Group::Single if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
                 "the server no longer sends pushes, as it did when this client connected; connect a new manager if \
                  there is a proxy now"
             }
