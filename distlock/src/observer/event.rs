@@ -130,7 +130,7 @@ pub enum Event {
         fencing_token: Option<FencingToken>,
         /// How the lock was lost.
         reason: LossKind,
-        /// The time since the last confirmation that the lock was held.
+        /// The time since the send of the last command that confirmed the hold.
         unconfirmed_for: Duration,
         /// Whether the body had already ended, and only its release found that the lock was gone.
         /// Then [`HoldEnded`](Event::HoldEnded) came first.

@@ -260,7 +260,7 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             store = core.and_then(|core| core.address()).unwrap_or_default(),
             detail = %error,
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
-             them; check that the credentials source and the server have the same user and password"
+             them; check that the credentials provider and the server have the same user and password"
         ),
         Note::ClockJumped { address, by } => tracing::warn!(
             target: TARGET,

@@ -1,4 +1,4 @@
-//! Credentials from a source, for all servers that a manager uses.
+//! Credentials from a provider, for all servers that a manager uses.
 
 use distlock::{Credentials, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};

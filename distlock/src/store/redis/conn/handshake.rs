@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
@@ -53,8 +53,8 @@ pub(crate) struct Dialer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
     credentials: Option<Credentials>,
-    /// The source of the credentials, if they do not come from the URL.
-    source: Option<CredentialSource>,
+    /// The credentials provider, if the credentials are not in the URL.
+    provider: Option<CredentialsProvider>,
     /// The generation of the newest connection. Only its pushes count.
     newest_generation: Arc<AtomicU64>,
 }
@@ -65,14 +65,14 @@ impl Dialer {
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
         credentials: Option<Credentials>,
-        source: Option<CredentialSource>,
+        provider: Option<CredentialsProvider>,
     ) -> Self {
         Dialer {
             transport,
             shared,
             purpose,
             credentials,
-            source,
+            provider,
             newest_generation: Arc::default(),
         }
     }
@@ -170,8 +170,8 @@ impl Dialer {
     /// Returns the credentials if they are those of the default user. A server without a password
     /// would accept them as well.
     async fn default_user_credentials(&self) -> Result<Option<Credentials>, StoreError> {
-        let credentials = match &self.source {
-            Some(source) => Some(login::fetch_credentials(source).await?),
+        let credentials = match &self.provider {
+            Some(provider) => Some(login::fetch_credentials(provider).await?),
             None => self.credentials.clone(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
