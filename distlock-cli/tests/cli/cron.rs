@@ -6,7 +6,7 @@ use std::process::Command;
 
 use distlock_tests::{RedisServer, Worker, eventually};
 
-use crate::kit::{self, SOON, output, text};
+use crate::support::{self, SOON, output, text};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cli.sh");
 const KEY: &str = "jobs:report";
@@ -78,7 +78,10 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
     assert_eq!((code, &*mail), (Some(0), ""), "{log}");
     assert!(log.contains("is busy") && !log.contains("again"), "{log}");
     // An operator ends the pause, because it is part of the command.
-    let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &format!("unlock {KEY}")));
+    let (code, unlocked) = support::code(&mut support::distlock(
+        &server.url(),
+        &format!("unlock {KEY}"),
+    ));
     assert_eq!(code, 0, "{unlocked}");
     // The job counts as done nevertheless.
     assert_eq!(first.wait(SOON).code(), Some(0));

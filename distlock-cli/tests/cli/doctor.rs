@@ -6,7 +6,7 @@ use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::kit::{SOON, distlock, json, output, page, refused, text};
+use crate::support::{SOON, distlock, json, output, page, refused, text};
 
 /// Returns all diagnostics, and the exit code.
 #[track_caller]
@@ -207,7 +207,7 @@ fn every_primary_of_a_cluster_is_asked() {
                 diagnostic.unwrap_or_else(|| panic!("no {check} of {port}: {diagnostics:?}"));
             diagnostic["severity"].clone()
         };
-        assert_eq!(of_it("coverage"), "ok", "the kit has it so");
+        assert_eq!(of_it("coverage"), "ok", "the test server has it so");
         assert_eq!(of_it("messages-when-down"), "ok");
         node.client()
             .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);

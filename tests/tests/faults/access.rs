@@ -7,11 +7,11 @@ use std::time::Instant;
 use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::replicas::{master, replica_of};
+use crate::support::{
     HELD, LONG, acquire_later, assert_message_contains, connect_patiently, lock_key, ms, ok,
     until_clean, until_queued,
 };
-use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";

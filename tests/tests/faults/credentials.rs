@@ -8,7 +8,7 @@ use distlock::{Credentials, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, Resp, eventually_async};
 use tokio::runtime::Handle;
 
-use crate::kit::{
+use crate::support::{
     LONG, assert_config, assert_message_contains, call_often, hold, kill, ms, ok, taken_once,
     until_clean, until_served,
 };

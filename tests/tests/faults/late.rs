@@ -8,7 +8,7 @@ use distlock_tests::{
 };
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     Acquiring, LONG, acquire_later, acquired, assert_stored, connect, expires, give_back, hold,
     lock_key, ms, ok, proxied, until_answered, until_clean, until_queued, warm,
 };

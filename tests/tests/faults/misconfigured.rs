@@ -4,7 +4,7 @@ use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
 
-use crate::kit::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
+use crate::support::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
 use crate::tls::Trust;
 
 /// Long enough that only an immediate failure comes before it.

@@ -5,7 +5,7 @@ use distlock_tests::sentinel::follow;
 use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     HELD, LONG, accepted, acquire_later, acquired, assert_message_contains, calls, connect,
     connections, expiry_after_renewal, hand_on, hold, kill, ms, ok, outage, taken_once,
     until_clean,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use distlock::{Error, Outage};
 use distlock_tests::{Middleman, RedisServer, equal, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     Exclusion, HELD, LONG, SLACK, acquire_later, acquired, connect, connections, give_back, hold,
     lock_key, ms, outage, queue_key, scripts, until_clean, until_queued, until_served,
 };

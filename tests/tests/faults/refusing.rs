@@ -8,7 +8,7 @@ use distlock::Error;
 use distlock_tests::{RedisServer, Reply, Resp, eventually, eventually_async, within};
 use futures::future::join_all;
 
-use crate::kit::{
+use crate::support::{
     Exclusion, HELD, LONG, SLACK, assert_in_redis, connect, hold, ms, ok, single, until_clean,
     until_queued,
 };

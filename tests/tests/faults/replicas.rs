@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, RedisServerBuilder, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, SLACK, acquire_later, acquired, assert_config, assert_message_contains, assert_stored,
     calls, connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms,
     ok, outage, until_clean, until_queued,

@@ -4,7 +4,7 @@ use distlock::{Credentials, Error, LockManager, Outage};
 use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
     expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once,
     until_clean, until_listening, until_queued,

@@ -7,7 +7,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, eventually_async, within};
 use futures::StreamExt as _;
 
-use crate::kit::{
+use crate::support::{
     LONG, accepted, acquire_later, calls, connect, connections, give_back, hold, ms, scripts,
     single, until_clean, until_queued, until_served,
 };

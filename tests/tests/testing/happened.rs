@@ -1,4 +1,4 @@
-//! The acquisitions that the kit has recorded.
+//! The acquisitions that the test kit has recorded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -5,7 +5,7 @@ use distlock_tests::{RedisCluster, RedisServer, within};
 
 use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::kit::{HELD, LONG, acquire_later, connect_patiently, until_queued};
+use crate::support::{HELD, LONG, acquire_later, connect_patiently, until_queued};
 
 /// Rights that are needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[

@@ -10,7 +10,7 @@ use distlock_tests::{RedisCluster, eventually_async, within};
 use crate::cluster::callers::{Crowd, Queue};
 use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
-use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
+use crate::support::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
 /// Connections of one type are killed repeatedly while several clients work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use distlock_tests::RedisCluster;
 
 use crate::cluster::access::become_user;
 use crate::cluster::callers::served;
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, calls, connect, connect_patiently, ms, taken_once, until_queued,
 };
 

@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use crate::cluster::callers::{Queue, served};
 use crate::cluster::{queued, until_all_clean, until_renewed};
-use crate::kit::{HELD, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
+use crate::support::{HELD, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
 
 /// Waits until a replica has the key of a lock.
 async fn until_copied(replica: &RedisServer, lock: &str) {

@@ -4,7 +4,7 @@ use distlock_tests::RedisCluster;
 
 use crate::cluster::callers::Queue;
 use crate::cluster::until_all_clean;
-use crate::kit::{LONG, calls, connect, lock_key, taken_once};
+use crate::support::{LONG, calls, connect, lock_key, taken_once};
 
 /// Hand-offs are pushed in the slot, so no waiter needs a queue check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

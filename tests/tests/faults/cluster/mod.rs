@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
 
-use crate::kit::{LONG, lock_key, queue_key, until_clean};
+use crate::support::{LONG, lock_key, queue_key, until_clean};
 
 mod access;
 pub(crate) mod callers;

@@ -7,10 +7,10 @@ use distlock_tests::{RedisCluster, Resp, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue, served_in_order};
 use crate::cluster::{channels, queued, until_all_clean, until_renewed};
-use crate::kit::{
+use crate::rows::outage_of;
+use crate::support::{
     HELD, LONG, acquire_later, connect, give_back, lock_key, ms, rejected, taken_once, until_queued,
 };
-use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_and_queues_move_with_their_slot() {

@@ -4,7 +4,7 @@ use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::cluster::access::become_user;
 use crate::cluster::{until_all_clean, until_renewed};
-use crate::kit::{
+use crate::support::{
     HELD, LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued,
 };
 

@@ -4,8 +4,8 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
-use crate::kit::{HELD, LONG, acquire_later, lock_key, ms};
 use crate::rows::outage_of;
+use crate::support::{HELD, LONG, acquire_later, lock_key, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {

@@ -3,8 +3,8 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
 
-use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::rows::outage_of;
+use crate::support::{LONG, connect_patiently, ms, taken_once};
 
 async fn refused(url: String) -> Error {
     let builder = LockManager::builder().connect_timeout(ms(5_000));

@@ -67,7 +67,7 @@ fn a_marked_head_stays_although_it_is_dead_and_overdue() {
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.outlast();
     bench.live.remove("f0");
-    distlock_tests::eventually(crate::kit::LONG, || {
+    distlock_tests::eventually(crate::support::LONG, || {
         let count = bench.raw.cmd(&["PUBSUB", "NUMSUB", "t:client:f0"]);
         count.array()[1].int() == 0
     });

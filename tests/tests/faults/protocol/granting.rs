@@ -4,7 +4,7 @@ use super::{
     ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, QUEUE,
     QUEUED, RENEW, TTL, WHENEVER, assert_refused, token_of, verdict,
 };
-use crate::kit::leftovers;
+use crate::support::leftovers;
 
 #[test]
 fn a_newcomer_never_passes_a_queue() {

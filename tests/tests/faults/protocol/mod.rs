@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock_tests::{RedisServer, Reply, Resp};
 
-use crate::kit::ms;
+use crate::support::ms;
 
 mod bounded;
 mod fence_marks;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockGuard};
 use distlock_tests::{eventually_async, within};
 
-use crate::kit::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 use crate::quorum::{connect, three, until_clean_at, until_queued_at};
+use crate::support::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 
 /// Faults at two of three servers. A lost lock or a stepped clock at two servers is more than a
 /// quorum tolerates, and not listed. A server that has lost everything knows that it has.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use distlock::{Error, LockGuard, LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async};
 
-use crate::kit::{
+use crate::support::{
     HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, queue_key,
     until_renewed_twice,
 };

@@ -3,9 +3,9 @@
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
-use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
+use crate::support::{LONG, connect_patiently, ms, taken_once};
 
 /// Panics unless `connect` rejects these nodes at once.
 pub(super) async fn is_refused(url: &str, part: &str) {

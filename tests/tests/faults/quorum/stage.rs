@@ -10,8 +10,8 @@ use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_asy
 use futures::{StreamExt as _, stream};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
+use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 
 /// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);

@@ -5,9 +5,9 @@ use distlock_tests::{RedisQuorum, RedisServer};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
 use crate::cluster::credentials::events_reach_all_observers;
-use crate::kit::{HELD, connect_patiently, until_renewed_twice};
 use crate::quorum::nodes::{is_refused, until_logged};
 use crate::quorum::{serves, three, until_clean, works};
+use crate::support::{HELD, connect_patiently, until_renewed_twice};
 
 const HOST: &str = "127.0.0.1";
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, connect, give_back, lock_key, ms, until_clean, until_queued, warm,
 };
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::Error;
 use distlock_tests::{RedisServer, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
+use crate::support::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
 
 /// Distinct from all other numbers in a command.
 const LEASE: Duration = ms(23_456);

@@ -6,10 +6,10 @@ use std::time::Instant;
 use distlock::Outage;
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::rows::outage_of;
+use crate::support::{
     HELD, LONG, SLACK, connect_patiently, leftovers, until_clean, until_renewed_twice, warm,
 };
-use crate::rows::outage_of;
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 

@@ -3,7 +3,7 @@
 use distlock::LockManager;
 use distlock_tests::RedisCluster;
 
-use crate::kit::{LONG, acquire_later, hand_on, hold, lock_key, ms, until_queued};
+use crate::support::{LONG, acquire_later, hand_on, hold, lock_key, ms, until_queued};
 use crate::tls::{HOST, Trust};
 
 /// The nodes use TLS among each other, because Redis 7.0 knows other nodes' TLS ports only then.

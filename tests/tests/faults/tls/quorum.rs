@@ -3,9 +3,9 @@
 use distlock::LockManager;
 use distlock_tests::{CertificateFiles, RedisQuorum, RedisServer};
 
-use crate::kit::{LONG, assert_config, hold, lock_key};
 use crate::quorum::nodes::until_logged;
 use crate::quorum::works;
+use crate::support::{LONG, assert_config, hold, lock_key};
 use crate::tls::{HOST, Trust};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
