@@ -7,7 +7,7 @@ use std::time::Instant;
 use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::replicas::{master, replica_of};
+use crate::replicas::{primary, replica_of};
 use crate::support::{
     HELD, LONG, acquire_later, assert_message_contains, connect_patiently, lock_key, ms, ok,
     until_clean, until_queued,
@@ -247,7 +247,7 @@ async fn an_operator_needs_the_right_to_scan() {
 /// in the queue either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_and_disks_need_the_right_to_wait_for_them() {
-    let server = master();
+    let server = primary();
     let _replica = replica_of(&server).await;
     let mut raw = server.client();
     set_user(&mut raw, &all());

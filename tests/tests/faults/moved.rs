@@ -70,7 +70,7 @@ async fn all_connections_lead_to_one_server() {
 
 /// The old connections stay open, and reply READONLY forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_and_queues_continue_on_the_new_master() {
+async fn holds_and_queues_continue_on_the_new_primary() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     // The new server replicates the old one.
     follow(&new, &old);

@@ -114,7 +114,7 @@ const REFUSALS: &[Refusal] = &[
         hands_on: false,
     },
     Refusal {
-        name: "a demoted master",
+        name: "a demoted primary",
         // A replica of an unreachable primary keeps its data and is read-only.
         begin: |_, raw| ok(raw, &["REPLICAOF", "127.0.0.1", "1"]),
         end: &["REPLICAOF", "NO", "ONE"],

@@ -39,7 +39,7 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
     let other = |node: &&RedisServer| node.port() != from.port();
-    let to = cluster.masters.iter().find(other).unwrap();
+    let to = cluster.primaries.iter().find(other).unwrap();
     let guard = first.lock(key).lease(HELD).acquire().await?;
     renewed(&guard).await?;
     inspected(&first, key).await?;

@@ -16,9 +16,9 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let cluster = RedisCluster::start(2);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let [unserved, key] = &cluster.key_on_each("k")[..] else {
-        panic!("there are two masters");
+        panic!("there are two primaries");
     };
-    let (new, old) = (&cluster.masters[0], &cluster.masters[1]);
+    let (new, old) = (&cluster.primaries[0], &cluster.primaries[1]);
     let slot = cluster.slot(key).to_string();
     let name = cluster.name_of(old);
     let (mut raw, mut at_old) = (new.client(), old.client());

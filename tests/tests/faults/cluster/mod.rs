@@ -20,8 +20,8 @@ mod wrong;
 
 /// Waits until every live node has only fences left.
 async fn until_all_clean(cluster: &RedisCluster) {
-    let masters = cluster.nodes().filter(|node| node.is_running());
-    for node in masters {
+    let primaries = cluster.nodes().filter(|node| node.is_running());
+    for node in primaries {
         until_clean(&mut node.client(), LONG).await;
     }
 }

@@ -15,7 +15,7 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
     let other = format!("other{{{key}}}");
-    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    let (from, to) = (&cluster.primaries[0], &cluster.primaries[1]);
     // One manager for each command, because a redirected manager knows the new node.
     let (renews, releases) = (connect(&url).await, connect(&url).await);
     let (asks, waits) = (connect(&url).await, connect(&url).await);
@@ -45,14 +45,14 @@ async fn an_acquire_applied_after_the_slot_returned_is_undone() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
     // The second node has the stronger claims, so it has its slots again when it wakes up.
-    let (other, owner) = (&cluster.masters[0], &cluster.masters[1]);
+    let (other, owner) = (&cluster.primaries[0], &cluster.primaries[1]);
     for node in cluster.nodes() {
         // No node counts as dead before this time.
         let set = ["CONFIG", "SET", "cluster-node-timeout", "60000"];
         assert!(!node.client().cmd(&set).is_error());
     }
     let [unserved, key] = &cluster.key_on_each("k")[..] else {
-        panic!("there are two masters");
+        panic!("there are two primaries");
     };
     let slot = cluster.slot(key).to_string();
     let names = [other, owner].map(|node| cluster.name_of(node));

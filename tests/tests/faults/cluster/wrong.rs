@@ -47,7 +47,7 @@ async fn an_unusable_cluster_is_reported() {
     // One node that replies is enough to find the others.
     let dead = RedisServer::start();
     dead.kill();
-    let [dead, alive] = [&dead, &guarded.masters[1]].map(RedisServer::port);
+    let [dead, alive] = [&dead, &guarded.primaries[1]].map(RedisServer::port);
     let hosts = format!("127.0.0.1:{dead},127.0.0.1:{alive}");
     let right = connect_patiently(format!("redis+cluster://:right@{hosts}"));
     let right = right.await.unwrap();
@@ -67,7 +67,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let words = "ACL SETUSER app on nopass ~* &* +@all -info";
     let words: Vec<_> = words.split(' ').collect();
     let mut failed_calls = Vec::new();
-    for node in &cluster.masters {
+    for node in &cluster.primaries {
         assert_message_contains("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());

@@ -4,7 +4,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
 use crate::quorum::{serves, three, until_clean, until_clean_at};
-use crate::replicas::{master, replica_of};
+use crate::replicas::{primary, replica_of};
 use crate::support::{LONG, connect_patiently, ms, taken_once};
 
 /// Panics unless `connect` rejects these nodes at once.
@@ -72,7 +72,7 @@ async fn a_name_that_later_resolves_to_another_node_has_no_vote() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_refused() {
-    let (first, second) = (master(), RedisServer::start());
+    let (first, second) = (primary(), RedisServer::start());
     for writable in [false, true] {
         let replica = replica_of(&first).await;
         if writable {

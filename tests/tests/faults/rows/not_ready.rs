@@ -80,7 +80,7 @@ async fn calls_wait_for_a_loading_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_wait_for_a_replica_that_lost_its_master() {
+async fn calls_wait_for_a_replica_that_lost_its_primary() {
     let server = RedisServer::builder()
         .arg("--replica-serve-stale-data", "no")
         .start();

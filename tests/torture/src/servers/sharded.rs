@@ -82,7 +82,7 @@ impl Sharded {
         by_slot.sort_by_key(|(_, (first, _))| *first);
         let shard_of = |slot| {
             let owner = cluster.owner(slot).port();
-            let mut primaries = cluster.masters.iter().map(RedisServer::port);
+            let mut primaries = cluster.primaries.iter().map(RedisServer::port);
             primaries
                 .position(|port| port == owner)
                 .expect("one of ours")
@@ -148,7 +148,7 @@ impl Sharded {
     fn stayed(&self) -> anyhow::Result<()> {
         let mut primaries = (0..self.turned.len()).map(|shard| self.pair(shard).0);
         ensure!(
-            primaries.all(|node| self.cluster.is_master(node)),
+            primaries.all(|node| self.cluster.is_primary(node)),
             "the cluster replaced a primary that had no fault, so the run has no verdict; on a \
              machine that is too loaded it does that:\n{}",
             self.last_words()
@@ -195,7 +195,7 @@ impl Sharded {
             self.last_words()
         );
         match failover.stage {
-            Stage::Without if self.cluster.is_master(replica) => {
+            Stage::Without if self.cluster.is_primary(replica) => {
                 match fault.kind {
                     Kind::FailoverKill | Kind::FailoverBehind => primary.restart(),
                     Kind::FailoverStop => primary.cont_process(),
@@ -211,7 +211,7 @@ impl Sharded {
                 }
             }
             Stage::Both => {
-                if !self.cluster.is_master(primary) {
+                if !self.cluster.is_primary(primary) {
                     failover.stage = Stage::Followed(Instant::now());
                 }
             }
@@ -347,7 +347,7 @@ fn pair<'a>(
     turned: &[bool],
     shard: usize,
 ) -> (&'a RedisServer, &'a RedisServer) {
-    let (first, second) = (&cluster.masters[shard], &cluster.replicas[shard]);
+    let (first, second) = (&cluster.primaries[shard], &cluster.replicas[shard]);
     match turned[shard] {
         false => (first, second),
         true => (second, first),

@@ -82,7 +82,7 @@ impl Watched {
             "a server or sentinel has ended by itself:\n{}",
             self.last_words()
         );
-        let named = self.group.master().map(RedisServer::port);
+        let named = self.group.primary().map(RedisServer::port);
         ensure!(
             named.is_none_or(|port| port == self.primary().port()),
             "the sentinels replaced a primary that had no fault, so the run has no verdict; on a \

@@ -51,7 +51,7 @@ impl Server {
             let reply = connection.try_cmd(&["GET", key]).ok()?;
             match redirect(&reply) {
                 Some(redirect) => (address, is_asking) = redirect,
-                None if reply.is_error() || several && !is_master(connection) => return None,
+                None if reply.is_error() || several && !is_primary(connection) => return None,
                 None => return Some(reply.text().map(str::to_owned)),
             }
         }
@@ -84,7 +84,7 @@ fn redirect(reply: &Reply) -> Option<(SocketAddr, bool)> {
     Some((words.nth(1)?.parse().ok()?, is_asking))
 }
 
-fn is_master(connection: &mut Resp) -> bool {
+fn is_primary(connection: &mut Resp) -> bool {
     match connection.try_cmd(&["ROLE"]) {
         Ok(Reply::Array(role)) => {
             let role = role.first();
