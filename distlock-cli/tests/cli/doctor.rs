@@ -117,16 +117,16 @@ fn a_replica_may_be_promoted_without_a_lock() {
     );
 }
 
-/// Returns the URL of a user with all rights except these.
-fn user_without(server: &RedisServer, rights: &str) -> String {
-    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {rights}");
+/// Returns the URL of a user with all permissions except these.
+fn user_without(server: &RedisServer, permissions: &str) -> String {
+    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {permissions}");
     let words: Vec<_> = line.split(' ').collect();
     assert!(!server.client().cmd(&words).is_error());
     format!("redis://shop:secret@127.0.0.1:{}", server.port())
 }
 
 #[test]
-fn missing_rights_are_reported() {
+fn missing_permissions_are_reported() {
     let server = RedisServer::start();
     let url = user_without(&server, "-config -info");
     let (found, code) = diagnostics(&url);
@@ -140,7 +140,7 @@ fn missing_rights_are_reported() {
 }
 
 #[test]
-fn a_right_that_locks_need_is_missed() {
+fn a_permission_that_locks_need_is_missed() {
     let server = RedisServer::start();
     let (found, code) = diagnostics(&user_without(&server, "-zadd"));
     assert_eq!(

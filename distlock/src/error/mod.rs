@@ -176,7 +176,7 @@ pub enum Error {
         detail: String,
     },
 
-    /// The configuration is invalid: a URL, a credential, a right or an option is wrong. While
+    /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
     /// connecting, this includes a server of another kind than the URL names.
     #[error("distlock is misconfigured: {}", Visible(.detail))]
     #[non_exhaustive]

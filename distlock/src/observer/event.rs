@@ -422,7 +422,7 @@ pub enum CommandOutcome {
     Unreachable,
     /// The store rejected the command: out of memory, a read-only replica, too few replicas.
     Rejected,
-    /// The user lacks a right or is unknown, or a certificate is not accepted.
+    /// The user lacks a permission or is unknown, or a certificate is not accepted.
     Denied,
 }
 

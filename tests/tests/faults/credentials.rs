@@ -59,8 +59,8 @@ impl Vault {
 
 pub(crate) fn add_user(raw: &mut Resp, name: &str, password: &str) {
     let password = format!(">{password}");
-    let rights = ["reset", "on", &password, "~*", "&*", "+@all"];
-    ok(raw, &[&["ACL", "SETUSER", name][..], &rights].concat());
+    let permissions = ["reset", "on", &password, "~*", "&*", "+@all"];
+    ok(raw, &[&["ACL", "SETUSER", name][..], &permissions].concat());
 }
 
 /// Returns the users of all connections except this one.

@@ -31,7 +31,7 @@ struct Late {
 }
 
 impl Late {
-    /// Starts with or without the right to kill the client's old connection.
+    /// Starts with or without the permission to kill the client's old connection.
     async fn new(may_kill: bool) -> Self {
         let server = RedisServer::start();
         warm(&server).await;
@@ -96,7 +96,8 @@ impl Late {
     }
 }
 
-/// The client kills the connection of the late acquire. Without that right, it releases the effect.
+/// The client kills the connection of the late acquire. Without that permission, it releases the
+/// effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_acquire_leaves_nothing() {
     for may_kill in [true, false] {

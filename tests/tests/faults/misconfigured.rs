@@ -23,7 +23,7 @@ async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
         println!("{state}: {error}");
         assert_config(&error, parts);
         // This is the remedy of another misconfiguration.
-        assert!(!error.to_string().contains("rights and password"));
+        assert!(!error.to_string().contains("permissions and password"));
     }
 }
 
@@ -140,7 +140,7 @@ async fn a_server_of_another_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_and_rights() {
+async fn credentials_and_permissions() {
     let (open, guarded) = (
         RedisServer::start(),
         RedisServer::builder().requirepass("right").start(),
@@ -169,7 +169,7 @@ async fn credentials_and_rights() {
     ])
     .await;
     LockManager::connect(&guarded.url()).await.unwrap();
-    for (rights, path, needs) in [
+    for (permissions, path, needs) in [
         ("~* &* +@all -subscribe", "", "SUBSCRIBE"),
         ("~* resetchannels +@all -debug", "", "SUBSCRIBE"),
         ("~* &* +@all -eval", "", "EVAL"),
@@ -179,10 +179,10 @@ async fn credentials_and_rights() {
         ("~* &* +@all -select", "/1", "+select"),
     ] {
         let words = ["ACL", "SETUSER", "app", "reset", "on", ">hunter2"];
-        let words: Vec<_> = words.into_iter().chain(rights.split(' ')).collect();
+        let words: Vec<_> = words.into_iter().chain(permissions.split(' ')).collect();
         ok(&mut open.client(), &words);
         let url = format!("redis://app:hunter2@127.0.0.1:{}{path}", open.port());
-        assert_misconfigured(&[(rights, url, &[needs, "grant"])]).await;
+        assert_misconfigured(&[(permissions, url, &[needs, "grant"])]).await;
     }
 }
 

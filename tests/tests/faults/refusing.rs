@@ -87,7 +87,7 @@ const REFUSALS: &[Refusal] = &[
         hands_on: true,
     },
     Refusal {
-        name: "no right to publish",
+        name: "no permission to publish",
         begin: |_, raw| ok(raw, &["ACL", "SETUSER", "default", "-publish"]),
         end: &["ACL", "SETUSER", "default", "+publish"],
         hands_on: true,

@@ -248,21 +248,34 @@ async fn a_replica_that_takes_writes_is_no_primary() {
     assert_message_contains(&refused, &[&address]);
 }
 
-/// The rights in docs/operations/topologies.md suffice at a sentinel, and each of them is needed.
+/// The permissions in docs/operations/topologies.md suffice at a sentinel, and each of them is
+/// needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
+async fn the_documented_permissions_suffice_at_sentinels_and_each_is_needed() {
     let document = include_str!("../../../docs/operations/topologies.md");
     let rule = document
         .lines()
         .find(|line| line.contains("&+switch-master"));
     let rule: Vec<_> = rule.expect("it is there").split_whitespace().collect();
-    let ["ACL", "SETUSER", "distlock", "on", ">PASSWORD", rights @ ..] = &rule[..] else {
+    let [
+        "ACL",
+        "SETUSER",
+        "distlock",
+        "on",
+        ">PASSWORD",
+        permissions @ ..,
+    ] = &rule[..]
+    else {
         panic!("{rule:?}");
     };
     let all = Sentinels::start();
     let connect = async |missing: &str| {
         let mut words = vec!["ACL", "SETUSER", "distlock", "reset", "on", ">PASSWORD"];
-        words.extend(rights.iter().filter(|right| **right != missing));
+        words.extend(
+            permissions
+                .iter()
+                .filter(|permission| **permission != missing),
+        );
         for sentinel in &all.sentinels {
             let set = sentinel.client().cmd(&words);
             // Before Redis 7.0 a user with all channels cannot be given single ones.
@@ -287,18 +300,18 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     taken_once(&manager, "k").await;
     manager.shutdown().await;
     eventually_async(LONG, async || !listens()).await;
-    for right in rights {
-        match (*right, connect(right).await) {
+    for permission in permissions {
+        match (*permission, connect(permission).await) {
             // The reset has already taken these away.
             ("resetchannels" | "-@all", _) => {}
             // The client finds the primary, but does not learn of another one.
             ("+subscribe" | "&+switch-master", Ok(manager)) => {
                 taken_once(&manager, "k").await;
-                assert!(!listens(), "without {right}");
+                assert!(!listens(), "without {permission}");
                 manager.shutdown().await;
             }
             (_, Err(refused)) => assert_config(&refused, &["NOPERM"]),
-            (_, Ok(_)) => panic!("{right} is not needed"),
+            (_, Ok(_)) => panic!("{permission} is not needed"),
         }
     }
 }

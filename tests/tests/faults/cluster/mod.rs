@@ -27,7 +27,7 @@ async fn until_all_clean(cluster: &RedisCluster) {
 }
 
 /// Returns the subscribed channels in a key's slot at a node. They belong to the waiters, and maybe
-/// to a connection that checks its rights there.
+/// to a connection that checks its permissions there.
 fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String> {
     let slot = cluster.slot(key);
     let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);

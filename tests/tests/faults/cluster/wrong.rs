@@ -59,7 +59,7 @@ async fn an_unusable_cluster_is_reported() {
     assert_message_contains("no node that answers", &error, &[&dead.to_string()]);
 }
 
-/// Without the right to INFO, a redirect reveals the cluster.
+/// Without the permission to INFO, a redirect reveals the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
     const SAYS: &[&str] = &["write redis+cluster://"];

@@ -203,7 +203,7 @@ fn queue_checks_grant_and_purge_without_memory() {
 
 /// A denied PUBLISH or count does not prevent a grant, because a queue check finds it.
 #[test]
-fn rights_to_publish_and_to_count_are_not_needed() {
+fn permissions_to_publish_and_to_count_are_not_needed() {
     let mut bench = Bench::queued(&[], &["b:1"]);
     let user = "ACL SETUSER narrow on >secret ~* &* +@all -publish -pubsub";
     bench.raw.cmd(&user.split(' ').collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Credentials and rights at the nodes, alike at all of them or different at one.
+//! Credentials and permissions at the nodes, alike at all of them or different at one.
 
 use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
@@ -46,7 +46,7 @@ async fn all_nodes_take_the_password_of_the_url() {
     is_refused(&url, "requirepass").await;
 }
 
-/// Gives the user at all nodes the rights that one server needs. Returns the URL of that user.
+/// Gives the user at all nodes the permissions that one server needs. Returns the URL of that user.
 fn become_user(quorum: &RedisQuorum) -> String {
     for server in quorum.servers() {
         set_user(&mut server.client(), &[PLACES, NEEDED, USEFUL].concat());
@@ -54,10 +54,10 @@ fn become_user(quorum: &RedisQuorum) -> String {
     url_of(quorum, &user())
 }
 
-/// A node needs the rights of a single server, and INFO. Without a run id, a script would take
+/// A node needs the permissions of a single server, and INFO. Without a run id, a script would take
 /// its server for a restarted one, which does not vote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_needs_the_same_rights_and_info() {
+async fn a_user_needs_the_same_permissions_and_info() {
     let quorum = three();
     let url = become_user(&quorum);
     let first = connect_patiently(&url).await.unwrap();

@@ -99,7 +99,7 @@ impl Topology {
     }
 
     pub(crate) fn start(self, needs: Needs) -> anyhow::Result<Box<dyn Target>> {
-        let lock_server = |rights: &[&str]| {
+        let lock_server = |permissions: &[&str]| {
             let mut builder = RedisServer::builder();
             if needs.clock || needs.apart {
                 builder = builder.own_clock();
@@ -107,7 +107,7 @@ impl Topology {
             if needs.persistence {
                 builder = builder.append_only();
             }
-            user::at_server(builder, rights)
+            user::at_server(builder, permissions)
         };
         let keys = needs.keys;
         Ok(match self {

@@ -62,7 +62,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     }
 }
 
-/// Ends every session to another server, if the sentinels agree that `primary` is the primary.
+/// Ends every session to another server, if the sentinels agree on `primary`.
 async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host) {
     let name = sentinels.address_of(primary);
     let is_known = |node: Arc<Node>| node.is_connected_only_to(&name);

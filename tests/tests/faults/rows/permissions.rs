@@ -1,5 +1,5 @@
-//! Rights that are missing in the middle of a script, and credentials that change while a lock is
-//! held.
+//! Permissions that are missing in the middle of a script, and credentials that change while a lock
+//! is held.
 
 use std::time::Instant;
 
@@ -41,7 +41,10 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
             Ok(guard) => assert!(guard.as_ref().is_some_and(|guard| guard.is_held())),
             Err(error) => {
                 assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-                assert!(error.to_string().contains("rights"), "{denied}: {error}");
+                assert!(
+                    error.to_string().contains("permissions"),
+                    "{denied}: {error}"
+                );
                 let left = leftovers(&mut raw);
                 assert_eq!(left, Vec::<String>::new(), "without {denied}");
             }
