@@ -5,13 +5,13 @@ use super::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
 use super::wire::{Body, Command, Message, Proof, Script, Sight};
 
 impl Config {
-    pub(crate) fn send_ask(&self, client: &mut Client) {
+    pub(crate) fn send_acquire(&self, client: &mut Client) {
         if let Call::Waiting { id, phase, signal } = &mut client.call {
             if *signal == Signal::Missing {
                 *signal = Signal::None;
             }
-            *phase = Phase::Asking(DEADLINE);
-            client.up.push(Command::ask(*id, self.setup.lease));
+            *phase = Phase::Acquiring(DEADLINE);
+            client.up.push(Command::acquire(*id, self.setup.lease));
         }
     }
 
@@ -19,7 +19,7 @@ impl Config {
     fn stop_listening(&self, client: &mut Client) {
         let Some(current) = client.id() else { return };
         for command in client.up.iter_mut().filter(|sent| sent.id == current) {
-            if let Script::Ask | Script::Confirm = command.script {
+            if let Script::Acquire | Script::Confirm = command.script {
                 command.unhear();
             }
         }
@@ -31,19 +31,19 @@ impl Config {
 
     pub(crate) fn time_out(&self, client: &mut Client) {
         self.stop_listening(client);
-        self.ask_failed(client);
+        self.acquire_failed(client);
     }
 
-    /// Handles an ask or a confirmation without a reply.
-    fn ask_failed(&self, client: &mut Client) {
+    /// Handles an acquire or a confirmation without a reply.
+    fn acquire_failed(&self, client: &mut Client) {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
-                Phase::Asking(_) => {
+                Phase::Acquiring(_) => {
                     if !self.rules.cancel_is_final && !client.undo.is_full() {
-                        // Releases the id and asks with it again, which the rule forbids.
+                        // Releases the id and acquires with it again, which the rule forbids.
                         undo(client, id);
                     }
-                    Phase::ToAsk
+                    Phase::ToAcquire
                 }
                 Phase::Confirming(..) => Phase::Failed,
                 other => other,
@@ -86,7 +86,7 @@ impl Config {
         let current = client.id();
         for command in client.old.iter_mut() {
             command.unhear();
-            if command.script == Script::Ask && lives_on {
+            if command.script == Script::Acquire && lives_on {
                 let late = Some(command.apply_by);
                 if current == Some(command.id) {
                     client.late = client.late.max(late);
@@ -102,7 +102,7 @@ impl Config {
         if let Call::Holding { confirming, .. } = &mut client.call {
             *confirming = false;
         }
-        self.ask_failed(client);
+        self.acquire_failed(client);
     }
 
     /// Forgets an old connection without commands; even without the kill, only those matter.
@@ -178,10 +178,13 @@ impl Config {
                 *phase = Phase::Failed;
             }
             (Body::Queued, Call::Waiting { phase, .. }) => {
-                *phase = Phase::Queued { may_look: false };
+                *phase = Phase::Queued { may_check: false };
             }
-            (Body::Late | Body::AskFailed, Call::Waiting { phase, .. }) => *phase = Phase::ToAsk,
-            // A reply to an earlier queue check proves nothing about an ask, and hides no grant.
+            (Body::Late | Body::AcquireFailed, Call::Waiting { phase, .. }) => {
+                *phase = Phase::ToAcquire
+            }
+            // A reply to an earlier queue check proves nothing about an acquire, and hides no
+            // grant.
             (
                 Body::Seen(sight),
                 Call::Waiting {
@@ -238,7 +241,7 @@ fn undo(client: &mut Client, id: Id) {
 
 fn released(client: &mut Client, id: Id) {
     for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-        // An old connection may still apply an ask, so the id is released again after that.
+        // An old connection may still apply an acquire, so the id is released again after that.
         let again = undo.late.is_some() && !undo.second;
         (undo.sent, undo.second) = (!again, true);
     }

@@ -17,12 +17,12 @@ impl Config {
                 client.calls -= 1;
                 client.call = Call::Waiting {
                     id: id.unwrap_or_default(),
-                    phase: Phase::ToAsk,
+                    phase: Phase::ToAcquire,
                     signal: Signal::None,
                 };
-                self.send_ask(client);
+                self.send_acquire(client);
             }
-            Action::Ask(c) => self.send_ask(&mut state.clients[c]),
+            Action::Acquire(c) => self.send_acquire(&mut state.clients[c]),
             Action::TimeOut(c) => self.time_out(&mut state.clients[c]),
             Action::Believe(c) => {
                 if let Call::Waiting {
@@ -45,7 +45,7 @@ impl Config {
                 self.undo_call(client);
                 client.call = Call::Waiting {
                     id: fresh.unwrap_or_default(),
-                    phase: Phase::ToAsk,
+                    phase: Phase::ToAcquire,
                     signal: Signal::None,
                 };
             }
@@ -71,21 +71,21 @@ impl Config {
                 }
                 client.up.push(Command::new(Script::Release, id));
             }
-            Action::Look(c) => {
+            Action::CheckQueue(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Waiting { id, phase, .. } = &mut client.call {
-                    *phase = Phase::Queued { may_look: false };
-                    client.up.push(Command::new(Script::Look, *id));
+                    *phase = Phase::Queued { may_check: false };
+                    client.up.push(Command::new(Script::CheckQueue, *id));
                 }
             }
             Action::Renew(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Holding { id, proof, .. } = client.call {
-                    client.renewal = Renewal::Asked(id, proof.token, self.setup.lease);
+                    client.renewal = Renewal::Requested(id, proof.token, self.setup.lease);
                 }
             }
             Action::ServeRenewal(c) => {
-                if let Renewal::Asked(id, token, left) = state.clients[c].renewal {
+                if let Renewal::Requested(id, token, left) = state.clients[c].renewal {
                     let answer = self.running(state, c).renew(id, token);
                     let client = &mut state.clients[c];
                     client.renewal = match answer {
@@ -210,10 +210,10 @@ impl Config {
     fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
         let (mut running, id) = (self.running(state, c), command.id);
         let body = match command.script {
-            Script::Ask => running.ask(id, command.apply_by, command.left),
+            Script::Acquire => running.acquire(id, command.apply_by, command.left),
             Script::Confirm => running.confirm(id, command.left),
             Script::Release => running.release(id),
-            Script::Look => running.look(id)?,
+            Script::CheckQueue => running.check_queue(id)?,
         };
         command.heard.then_some(Message { id, body })
     }

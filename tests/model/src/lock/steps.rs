@@ -39,7 +39,7 @@ impl Config {
             }
             Call::Waiting { phase, signal, .. } => {
                 match (phase, signal) {
-                    (Phase::ToAsk | Phase::Queued { .. }, Signal::Granted(proof)) => {
+                    (Phase::ToAcquire | Phase::Queued { .. }, Signal::Granted(proof)) => {
                         if proof.left > 0 {
                             steps.push(Action::Believe(c));
                         }
@@ -51,14 +51,14 @@ impl Config {
                     _ => {}
                 }
                 match phase {
-                    Phase::ToAsk if can_send => steps.push(Action::Ask(c)),
+                    Phase::ToAcquire if can_send => steps.push(Action::Acquire(c)),
                     Phase::Queued { .. } if can_send && signal == Signal::Missing => {
-                        steps.push(Action::Ask(c));
+                        steps.push(Action::Acquire(c));
                     }
-                    Phase::Queued { may_look: true } if can_send && self.rules.check_queue => {
-                        steps.push(Action::Look(c));
+                    Phase::Queued { may_check: true } if can_send && self.rules.check_queue => {
+                        steps.push(Action::CheckQueue(c));
                     }
-                    Phase::Asking(0) | Phase::Confirming(0, _) => steps.push(Action::TimeOut(c)),
+                    Phase::Acquiring(0) | Phase::Confirming(0, _) => steps.push(Action::TimeOut(c)),
                     Phase::Failed
                         if !client.undo.is_full()
                             && (!self.rules.cancel_is_final || state.fresh_id(c).is_some()) =>
@@ -139,7 +139,7 @@ impl Config {
         }
         match client.renewal {
             Renewal::None => {}
-            Renewal::Asked(..) => {
+            Renewal::Requested(..) => {
                 steps.push(Action::ServeRenewal(c));
                 steps.push(Action::LoseRenewal(c));
             }
@@ -174,11 +174,11 @@ impl Config {
                 Call::Waiting { phase, signal, .. } => {
                     matches!(
                         phase,
-                        Phase::ToAsk
+                        Phase::ToAcquire
                             | Phase::Failed
-                            | Phase::Asking(0)
+                            | Phase::Acquiring(0)
                             | Phase::Confirming(0, _)
-                            | Phase::Queued { may_look: true }
+                            | Phase::Queued { may_check: true }
                     ) || matches!(phase, Phase::Queued { .. }) && signal != Signal::None
                 }
                 Call::Holding {
