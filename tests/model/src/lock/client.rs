@@ -1,7 +1,7 @@
 //! The client: its calls, its connection, and the messages that it reads.
 
 use super::config::{Config, DEADLINE};
-use super::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
+use super::state::{Call, Cancel, Client, Id, Link, Phase, Signal, State};
 use super::wire::{Body, Command, Message, Proof, Script, Sight};
 
 impl Config {
@@ -39,9 +39,9 @@ impl Config {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
                 Phase::Acquiring(_) => {
-                    if !self.rules.cancel_is_final && !client.undo.is_full() {
+                    if !self.rules.cancel_is_final && !client.cancels.is_full() {
                         // Releases the id and acquires with it again, which the rule forbids.
-                        undo(client, id);
+                        cancel(client, id);
                     }
                     Phase::ToAcquire
                 }
@@ -70,10 +70,10 @@ impl Config {
     }
 
     /// Stops the call and queues the release of its id.
-    pub(crate) fn undo_call(&self, client: &mut Client) {
+    pub(crate) fn cancel_call(&self, client: &mut Client) {
         self.stop_listening(client);
         if let Some(id) = client.id() {
-            undo(client, id);
+            cancel(client, id);
         }
     }
 
@@ -91,13 +91,17 @@ impl Config {
                 if current == Some(command.id) {
                     client.late = client.late.max(late);
                 }
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == command.id) {
-                    undo.late = undo.late.max(late);
+                for cancel in client
+                    .cancels
+                    .iter_mut()
+                    .filter(|cancel| cancel.id == command.id)
+                {
+                    cancel.late = cancel.late.max(late);
                 }
             }
         }
-        for undo in client.undo.iter_mut() {
-            undo.sent = false;
+        for cancel in client.cancels.iter_mut() {
+            cancel.sent = false;
         }
         if let Call::Holding { confirming, .. } = &mut client.call {
             *confirming = false;
@@ -119,11 +123,11 @@ impl Config {
         match (body, &mut client.call) {
             (Body::Released, _) => released(client, id),
             (Body::ReleaseFailed, _) => {
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-                    undo.sent = false;
+                for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
+                    cancel.sent = false;
                 }
             }
-            (Body::Push(_), _) if !is_current => undo(client, id),
+            (Body::Push(_), _) if !is_current => cancel(client, id),
             _ if !is_current => {}
             (Body::Push(mut proof), Call::Waiting { signal, .. }) => {
                 if !self.rules.grant_age {
@@ -224,26 +228,28 @@ impl Config {
     }
 }
 
-fn undo(client: &mut Client, id: Id) {
+fn cancel(client: &mut Client, id: Id) {
     let late = if client.id() == Some(id) {
         client.late.take()
     } else {
         None
     };
-    if !client.undoes(id) {
-        client.undo.push(Undo {
+    if !client.has_cancel(id) {
+        client.cancels.push(Cancel {
             id,
             late,
-            ..Undo::default()
+            ..Cancel::default()
         });
     }
 }
 
 fn released(client: &mut Client, id: Id) {
-    for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
+    for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
         // An old connection may still apply an acquire, so the id is released again after that.
-        let again = undo.late.is_some() && !undo.second;
-        (undo.sent, undo.second) = (!again, true);
+        let again = cancel.late.is_some() && !cancel.second;
+        (cancel.sent, cancel.second) = (!again, true);
     }
-    client.undo.retain(|undo| undo.id != id || !undo.sent);
+    client
+        .cancels
+        .retain(|cancel| cancel.id != id || !cancel.sent);
 }

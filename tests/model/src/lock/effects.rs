@@ -42,7 +42,7 @@ impl Config {
                     state.clients[c].id()
                 };
                 let client = &mut state.clients[c];
-                self.undo_call(client);
+                self.cancel_call(client);
                 client.call = Call::Waiting {
                     id: fresh.unwrap_or_default(),
                     phase: Phase::ToAcquire,
@@ -58,7 +58,7 @@ impl Config {
             }
             Action::End(c) | Action::GiveUp(c) => {
                 let client = &mut state.clients[c];
-                self.undo_call(client);
+                self.cancel_call(client);
                 client.call = Call::Idle;
                 if action == Action::GiveUp(c) {
                     state.faults.give_ups -= 1;
@@ -66,8 +66,8 @@ impl Config {
             }
             Action::Release(c, id) => {
                 let client = &mut state.clients[c];
-                for undo in client.undo.iter_mut() {
-                    undo.sent |= undo.id == id;
+                for cancel in client.cancels.iter_mut() {
+                    cancel.sent |= cancel.id == id;
                 }
                 client.up.push(Command::new(Script::Release, id));
             }

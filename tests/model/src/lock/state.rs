@@ -130,7 +130,7 @@ pub(crate) enum Call {
 
 /// An id that is released until the server has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Undo {
+pub(crate) struct Cancel {
     pub(crate) id: Id,
     /// Set while a release is in flight.
     pub(crate) sent: bool,
@@ -141,7 +141,7 @@ pub(crate) struct Undo {
     pub(crate) late: Option<u8>,
 }
 
-impl Undo {
+impl Cancel {
     /// Returns true if a release must be sent now. The second release waits until no acquire can
     /// arrive after it.
     pub(crate) fn is_due(&self) -> bool {
@@ -166,10 +166,10 @@ pub(crate) struct Client {
     /// The number of calls that the client will still make.
     pub(crate) calls: u8,
     pub(crate) call: Call,
-    /// Like [`Undo::late`], for the current call.
+    /// Like [`Cancel::late`], for the current call.
     pub(crate) late: Option<u8>,
     /// The ids that the client releases.
-    pub(crate) undo: List<Undo, 3>,
+    pub(crate) cancels: List<Cancel, 3>,
     pub(crate) link: Link,
     /// Commands in flight.
     pub(crate) up: List<Command, 4>,
@@ -196,8 +196,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn undoes(&self, id: Id) -> bool {
-        self.undo.iter().any(|undo| undo.id == id)
+    pub(crate) fn has_cancel(&self, id: Id) -> bool {
+        self.cancels.iter().any(|cancel| cancel.id == id)
     }
 }
 
@@ -259,7 +259,7 @@ impl State {
         self.server.lock.is_some_and(|lock| lock.owner == id)
             || self.server.queue.iter().any(|entry| entry.id == id)
             || client.id() == Some(id)
-            || client.undoes(id)
+            || client.has_cancel(id)
             || commands.any(|command| command.id == id)
             || client.down.iter().any(|message| message.id == id)
             || match client.renewal {

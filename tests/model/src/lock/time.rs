@@ -35,8 +35,8 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             Call::Holding { proof, .. } => less(&mut proof.left),
         }
         client.late.iter_mut().for_each(less);
-        for undo in client.undo.iter_mut() {
-            undo.late.iter_mut().for_each(less);
+        for cancel in client.cancels.iter_mut() {
+            cancel.late.iter_mut().for_each(less);
         }
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
             less(&mut command.apply_by);
