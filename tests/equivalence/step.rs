@@ -102,15 +102,15 @@ impl Step {
                 let Pick { client, owner, .. } = pick;
                 let (store, name) = (&*stores[client], &keys[key]);
                 match act {
-                    Act::Ask { timing, wait } => {
-                        let ask = Acquire {
+                    Act::Acquire { timing, wait } => {
+                        let acquire = Acquire {
                             key: name,
                             owner,
                             timing,
                             durability: Durability::NONE,
                             wait,
                         };
-                        observed.ask(client, key, owner, run(store, ask, LIMIT).await?)
+                        observed.acquire(client, key, owner, run(store, acquire, LIMIT).await?)
                     }
                     Act::Confirm { timing } => {
                         let confirm = Confirm {
@@ -153,12 +153,12 @@ impl Step {
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
                 observed.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
-            Op::Look { client } => {
-                let looks = keys.each_ref().map(|key| CheckQueue {
+            Op::CheckQueue { client } => {
+                let checks = keys.each_ref().map(|key| CheckQueue {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
-                observed.look(run(&*stores[client], &looks[..], LIMIT).await?)
+                observed.check_queue(run(&*stores[client], &checks[..], LIMIT).await?)
             }
             Op::Inspect { client, key } => {
                 let inspect = Inspect {
