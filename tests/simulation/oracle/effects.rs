@@ -65,14 +65,14 @@ impl State {
             (Op::Release { owner, .. }, Some(before)) => {
                 is(before, *owner) || after == Some(before)
             }
-            (Op::Ask { owner, .. }, Some(before)) => after.is_some_and(|after| {
+            (Op::Acquire { owner, .. }, Some(before)) => after.is_some_and(|after| {
                 same(before, after) && (is(before, *owner) || after.left <= before.left)
             }),
-            (Op::Look(_), Some(before)) => {
+            (Op::CheckQueue(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
             // A free lock may be acquired, or granted to a waiter.
-            (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
+            (Op::Acquire { .. } | Op::Release { .. } | Op::CheckQueue(_), None) => true,
         };
         if !allowed {
             let (op, client) = (applied.op, applied.client);
