@@ -199,8 +199,8 @@ pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
 
 /// Returns the port of the server that a sentinel considers the primary.
 fn primary_by(sentinel: &RedisServer) -> Option<u16> {
-    let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
-    let answer = sentinel.try_client().ok()?.try_cmd(&ask).ok()?;
+    let query = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
+    let answer = sentinel.try_client().ok()?.try_cmd(&query).ok()?;
     match &answer {
         Reply::Array(address) => address.last()?.text()?.parse().ok(),
         _ => None,
@@ -209,10 +209,10 @@ fn primary_by(sentinel: &RedisServer) -> Option<u16> {
 
 /// Returns true if the sentinel sees no obstacle to promoting any replica.
 fn trusts_replicas(sentinel: &RedisServer) -> bool {
-    let ask = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
+    let query = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
     let answer = sentinel
         .try_client()
-        .and_then(|mut client| client.try_cmd(&ask));
+        .and_then(|mut client| client.try_cmd(&query));
     let Ok(Reply::Array(replicas)) = answer else {
         return false;
     };

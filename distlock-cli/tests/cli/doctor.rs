@@ -189,7 +189,7 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
 }
 
 #[test]
-fn every_primary_of_a_cluster_is_asked() {
+fn every_primary_of_a_cluster_is_checked() {
     let cluster = RedisCluster::start(3);
     let (diagnostics, code) = all_diagnostics(&cluster.url());
     assert_eq!(code, 0, "{diagnostics:?}");

@@ -95,9 +95,9 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     renewed(&guard).await?;
     // Without a push, a queue check finds the grant.
     proxy.drop_pushes(true);
-    let guard = second.lock("looked").wait(wait).acquire().await?;
-    let waiting = acquire_later(&first, "looked", lease, wait);
-    until_queued(&mut raw, "looked", 1).await;
+    let guard = second.lock("checked").wait(wait).acquire().await?;
+    let waiting = acquire_later(&first, "checked", lease, wait);
+    until_queued(&mut raw, "checked", 1).await;
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);

@@ -49,8 +49,8 @@ async fn pollers_and_subscribers_share_one_queue() {
     let mut waiting = Vec::new();
     let mut managers = Vec::new();
     for number in 0..10 {
-        let looks = number % 2 == 0;
-        let url = if looks { proxy.url() } else { server.url() };
+        let polls = number % 2 == 0;
+        let url = if polls { proxy.url() } else { server.url() };
         let manager = connect(&url).await;
         let lock = manager.lock("k").lease(ms(3_000)).wait(LONG);
         let exclusion = exclusion.clone();

@@ -42,9 +42,9 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let other = second.lock(key).lease(LONG).acquire().await.unwrap();
     // A command for an unserved slot makes the waiter ask for the slots. It then waits at the new
     // node, too.
-    let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));
+    let acquiring = acquire_later(&waiter, unserved, LONG, ms(1_000));
     until_queued(&mut new.client(), key, 1).await;
-    asking.abort();
+    acquiring.abort();
     guard.release().await.unwrap();
     // The old node has handed off the lock.
     assert_eq!(calls(&mut at_old, "spublish"), 1);

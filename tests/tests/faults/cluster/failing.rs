@@ -38,12 +38,12 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let fresh = format!("fresh{{{key}}}");
     let lazy = LockManager::connect_lazy(&url).unwrap();
     let newcomers = [connect(&url).await, lazy];
-    let asking = newcomers.map(|manager| acquire_later(&manager, &fresh, LONG, LONG * 3));
+    let acquiring = newcomers.map(|manager| acquire_later(&manager, &fresh, LONG, LONG * 3));
     let error = within(LONG, lost.lost()).await;
     assert!(error.is_lost(), "{error:?}");
     cluster.until_promoted(replica, cluster.slot(key));
     // The calls made meanwhile succeed, the hold is renewed, and the waiter is in the queue.
-    within(LONG, join_all(asking.map(give_back))).await;
+    within(LONG, join_all(acquiring.map(give_back))).await;
     let mut raw = replica.client();
     until_renewed(&mut raw, key).await;
     assert!(queue.guard.is_held() && unconcerned.is_held());

@@ -157,18 +157,18 @@ async fn the_end_of_a_subscription_is_no_reply() {
         let text = slot.to_string();
         raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", &id])
             .unwrap();
-        let asking = requested_keys.iter().map(|key| {
+        let acquiring = requested_keys.iter().map(|key| {
             let lock = client.lock(key).lease(ms(5_000)).wait(LONG);
             tokio::spawn(async move { lock.acquire().await.unwrap() })
         });
-        let asking: Vec<_> = asking.collect();
+        let acquiring: Vec<_> = acquiring.collect();
         tokio::time::sleep(ms(40)).await;
         from.cont_process();
         let reply = raw.read_reply(LONG).unwrap();
         assert!(!reply.is_error(), "{reply:?}");
         cluster.end_migration(slot, from, to);
-        for asking in asking {
-            let guard = within(LONG, asking).await.unwrap();
+        for acquiring in acquiring {
+            let guard = within(LONG, acquiring).await.unwrap();
             assert_has(&mut raw, &guard);
             guard.release().await.unwrap();
         }

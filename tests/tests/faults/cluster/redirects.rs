@@ -18,7 +18,7 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     let (from, to) = (&cluster.primaries[0], &cluster.primaries[1]);
     // One manager for each command, because a redirected manager knows the new node.
     let (renews, releases) = (connect(&url).await, connect(&url).await);
-    let (asks, waits) = (connect(&url).await, connect(&url).await);
+    let (acquires, waits) = (connect(&url).await, connect(&url).await);
     let inspects = connect(&url).await;
     let renewed = renews.lock(&key).lease(HELD).acquire().await.unwrap();
     let released = releases.lock(&other).lease(LONG).acquire().await.unwrap();
@@ -31,7 +31,7 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     assert!(renewed.is_held());
     assert_eq!(inspects.inspect(&key).await.unwrap().queue_length, 1);
     released.release().await.unwrap();
-    let guard = asks.lock(&other).try_acquire().await.unwrap();
+    let guard = acquires.lock(&other).try_acquire().await.unwrap();
     guard.expect("it is free").release().await.unwrap();
     renewed.release().await.unwrap();
     give_back(waiting).await;
@@ -76,7 +76,7 @@ async fn an_acquire_applied_after_the_slot_returned_is_undone() {
         assert!(!raw.exists(&fence));
         owner.stop_process();
         believes(other, &names[0]);
-        let asking = acquire_later(&manager, &key, LONG * 3, LONG);
+        let acquiring = acquire_later(&manager, &key, LONG * 3, LONG);
         // The acquire must be sent by now; otherwise this round shows nothing.
         tokio::time::sleep(ms(30)).await;
         // A command for an unserved slot makes the manager ask for the slots.
@@ -88,7 +88,7 @@ async fn an_acquire_applied_after_the_slot_returned_is_undone() {
         .await;
         tokio::time::sleep(ms(20)).await;
         let released = calls(&mut other_raw, "evalsha");
-        asking.abort();
+        acquiring.abort();
         eventually_async(LONG, async || calls(&mut other_raw, "evalsha") > released).await;
         believes(other, &names[1]);
         owner.cont_process();

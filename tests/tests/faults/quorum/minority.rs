@@ -73,12 +73,12 @@ async fn no_client_is_granted(stage: &Stage) {
 /// A fault at each of these phases of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_during_the_acquire() {
-    for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
+    for phase in [Phase::Acquire, Phase::Votes, Phase::Confirmation] {
         println!("{phase:?}");
         for_each_of(&FAULTS, async |stage| {
-            let asking = stage.acquire(phase, WAIT).await;
+            let acquiring = stage.acquire(phase, WAIT).await;
             let began = Instant::now();
-            let served = within(LONG, stage.serves(asking)).await;
+            let served = within(LONG, stage.serves(acquiring)).await;
             let took = began.elapsed();
             if !stage.has_slipped() {
                 assert_logged(stage.fault, &served.unwrap_err());
