@@ -41,7 +41,7 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
 /// A slot moves to another node and back while an acquire is in flight. The lock that it then takes
 /// is released again, after the release at the other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_applied_after_the_slot_returned_is_undone() {
+async fn an_acquire_applied_after_the_slot_returned_is_released() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
     // The second node has the stronger claims, so it has its slots again when it wakes up.
