@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use distlock_tests::{RedisServer, Resp};
 
-use super::ask;
+use super::query;
 use super::user::{kill_command, permission_command};
 use crate::kind::Kind;
 use crate::plan::Planned;
@@ -32,7 +32,7 @@ impl ServerFaults {
     }
 
     pub(super) fn begin(&mut self, server: &RedisServer, fault: &Planned) -> anyhow::Result<()> {
-        let command = |words: &[&str]| ask(server, words).map(drop);
+        let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.stop_process(),
             Kind::RestartLossless | Kind::Rewind => server.kill(),
@@ -73,7 +73,7 @@ impl ServerFaults {
     }
 
     pub(super) fn end(&mut self, server: &RedisServer, fault: &Planned) -> anyhow::Result<()> {
-        let command = |words: &[&str]| ask(server, words).map(drop);
+        let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.cont_process(),
             Kind::RestartLossless | Kind::RestartLossy | Kind::Rewind => server.restart(),

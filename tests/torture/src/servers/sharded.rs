@@ -8,7 +8,7 @@ use distlock_tests::{RedisCluster, RedisServer, RedisServerBuilder, Reply};
 
 use super::server::ServerFaults;
 use super::user::{PASSWORD, USER};
-use super::{Target, ask, connections, last_lines};
+use super::{Target, connections, last_lines, query};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
@@ -162,8 +162,8 @@ impl Sharded {
         let (from_id, to_id) = (self.cluster.name_of(from), self.cluster.name_of(to));
         for place in self.concerned(fault) {
             let slot = self.slots[place].number.to_string();
-            ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
-            ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id])?;
+            query(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
+            query(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id])?;
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Sharded {
                 if fault.kind == Kind::FailoverAgreed && failover.requested_at.elapsed() > ASK_AGAIN
                 {
                     failover.requested_at = Instant::now();
-                    ask(replica, &["CLUSTER", "FAILOVER"])?;
+                    query(replica, &["CLUSTER", "FAILOVER"])?;
                 }
             }
             Stage::Both => {
@@ -288,10 +288,10 @@ impl Target for Sharded {
         match fault.kind {
             Kind::FailoverKill => primary.kill(),
             Kind::FailoverStop => primary.stop_process(),
-            Kind::FailoverAgreed => drop(ask(replica, &["CLUSTER", "FAILOVER"])?),
+            Kind::FailoverAgreed => drop(query(replica, &["CLUSTER", "FAILOVER"])?),
             Kind::FailoverBehind => {
                 replica.stop_process();
-                ask(primary, &["CLIENT", "KILL", "TYPE", "replica"])?;
+                query(primary, &["CLIENT", "KILL", "TYPE", "replica"])?;
             }
             Kind::ReplicaStop => replica.stop_process(),
             Kind::SlotsMove => self.begin_move(fault)?,
@@ -362,13 +362,13 @@ fn choose(number: u64, of: usize) -> usize {
 /// Moves up to `count` keys of a slot. Returns how many were moved.
 fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> anyhow::Result<usize> {
     let (slot, count) = (slot.to_string(), count.to_string());
-    let keys = ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;
+    let keys = query(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;
     let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
     if !keys.is_empty() {
         let port = to.port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
         words.extend(&keys);
-        ask(from, &words)?;
+        query(from, &words)?;
     }
     Ok(keys.len())
 }

@@ -31,7 +31,7 @@ impl Server {
 
     /// Returns the value at `key`, or `None` without an answer from a server that has locks.
     pub(super) fn read(&mut self, key: &str) -> Option<Option<String>> {
-        let value = self.ask(key);
+        let value = self.try_read(key);
         if value.is_none() {
             self.connections.clear();
             self.addresses.rotate_left(1);
@@ -39,7 +39,7 @@ impl Server {
         value
     }
 
-    fn ask(&mut self, key: &str) -> Option<Option<String>> {
+    fn try_read(&mut self, key: &str) -> Option<Option<String>> {
         let several = self.addresses.len() > 1;
         let mut address = *self.addresses.first()?;
         let mut is_asking = false;
