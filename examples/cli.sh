@@ -12,10 +12,11 @@
 # is unchanged. The exit code, which a pipe hides, is that of `distlock run`
 # (docs/operations/command-line.md), or 0 if another machine has the lock or the command succeeds.
 #
-# A lock shows which machine runs the job now, not whether it has already run. So after a success the
-# script keeps the lock for DISTLOCK_CLOCK_SKEW seconds (default 60). A machine whose clock is behind
-# by less finds it busy. The period must be longer than the command and this pause together, because
-# a start in that time is skipped. All machines need one time zone, because cron uses local time.
+# A lock shows which machine runs the job now, not whether it has already run. So after a success
+# the script keeps the lock for DISTLOCK_CLOCK_SKEW seconds (default 60). A machine whose clock is
+# behind by less finds it busy. The period must be longer than the command and this pause together,
+# because a start in that time is skipped. All machines need one time zone, because cron uses local
+# time.
 #
 # If a machine dies during the job, no other machine repeats it before the next scheduled start. For
 # an example that does, see examples/src/nightly.
