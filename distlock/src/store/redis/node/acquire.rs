@@ -15,15 +15,15 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let path = self.command_path()?;
+        let chosen = self.choose_command_connection()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if path.session.client.is_polling() && !request.durability.is_none() {
+        if chosen.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).unsent());
         }
-        let reply = self.acquire_on(&path, request, timeout).await?;
+        let reply = self.acquire_on(&chosen, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
     }
 
