@@ -12,10 +12,11 @@
 # is unchanged. The exit code, which a pipe hides, is that of `distlock run`
 # (docs/operations/command-line.md), or 0 if another machine has the lock or the command succeeds.
 #
-# A lock shows which machine runs the job now, not whether it has already run. So after a success the script keeps the
-# lock for DISTLOCK_CLOCKS seconds (default 60). A machine whose clock is behind by less finds it
-# busy. The period must be longer than the command and this pause together, because a start in that
-# time is skipped. All machines need one time zone, because cron uses local time.
+# A lock shows which machine runs the job now, not whether it has already run. So after a success
+# the script keeps the lock for DISTLOCK_CLOCK_SKEW seconds (default 60). A machine whose clock is
+# behind by less finds it busy. The period must be longer than the command and this pause together,
+# because a start in that time is skipped. All machines need one time zone, because cron uses local
+# time.
 #
 # If a machine dies during the job, no other machine repeats it before the next scheduled start. For
 # an example that does, see examples/src/nightly.
@@ -27,7 +28,7 @@ if [ $# -lt 2 ]; then
 fi
 key=$1
 shift
-clocks=${DISTLOCK_CLOCKS:-60}
+clock_skew=${DISTLOCK_CLOCK_SKEW:-60}
 succeeded='cli.sh: the command has succeeded'
 
 log() {
@@ -37,8 +38,8 @@ log() {
 # Captures the output of distlock, and whether the command succeeded, but not the command's output.
 # shellcheck disable=SC2016 # The inner shell expands these.
 {
-    output=$(distlock run --wait 0 "$key" -- sh -c 'clocks=$1 succeeded=$2; shift 2
-        "$@" >&3 2>&4 3>&- 4>&- && echo "$succeeded" && exec sleep "$clocks" 3>&- 4>&-' cli.sh "$clocks" "$succeeded" "$@" 2>&1)
+    output=$(distlock run --wait 0 "$key" -- sh -c 'clock_skew=$1 succeeded=$2; shift 2
+        "$@" >&3 2>&4 3>&- 4>&- && echo "$succeeded" && exec sleep "$clock_skew" 3>&- 4>&-' cli.sh "$clock_skew" "$succeeded" "$@" 2>&1)
     code=$?
 } 3>&1 4>&2
 
@@ -47,7 +48,7 @@ case $code:$output in
     # The lock was lost in the pause, or a signal ended the pause.
     *:*"$succeeded"*)
         detail=$(printf '%s' "${output#*"$succeeded"}" | tr '\n' ' ')
-        log "done, but not kept from others for $clocks s after it; check whether another machine repeated it (code $code):$detail" >&2
+        log "done, but not kept from others for $clock_skew s after it; check whether another machine repeated it (code $code):$detail" >&2
         code=0
         ;;
     # Names the holder. If the command itself exits with 116, distlock prints nothing.

@@ -14,7 +14,7 @@ pub(crate) const BUSY: u8 = 116;
 pub(crate) const UNAVAILABLE: u8 = 117;
 /// The lock was lost, and the command was stopped, or not started.
 pub(crate) const LOST: u8 = 118;
-/// The URL, a credential, a right or an option cannot work.
+/// The URL, a credential, a permission or an option cannot work.
 pub(crate) const MISCONFIGURED: u8 = 119;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;
@@ -36,7 +36,7 @@ Exit codes:
   116  busy: another process has the lock, or its queue is full
   117  unavailable: the store could not be used
   118  lost: the lock was lost, and the command was stopped, or not started
-  119  misconfigured: a URL, a credential, a right or a setting cannot work
+  119  misconfigured: a URL, a credential, a permission or a setting cannot work
   126  run: the command cannot be executed
   127  run: the command does not exist
   128+n  ended by signal n

@@ -302,14 +302,14 @@ impl Lock<'_> {
         let krate = self.krate;
         let request = &self.request;
         let place = generated_span(braces);
-        let edge = self.return_edge();
+        let type_hint = self.return_type_hint();
         // Nested, so that imports in the body do not affect the types above it. The braces are the
         // user's, so type errors of the body are those of the plain function. The constant avoids
         // the lint `unused_braces` around a single expression.
         let body = quote_spanned!(place=> const _: () = (); #statements);
         let mut body = Group::new(Delimiter::Brace, body);
         body.set_span(braces);
-        let body = quote_spanned!(place=> async move { #edge #body });
+        let body = quote_spanned!(place=> async move { #type_hint #body });
         let on_error = self.on_error();
         let succeeded = self.succeeded();
         quote_spanned! {place=>
@@ -330,7 +330,7 @@ impl Lock<'_> {
 
     /// Returns code that gives the compiler the block's return type, and is never executed. This
     /// form needs no `#[allow]`, which the caller may have forbidden.
-    fn return_edge(&self) -> TokenStream {
+    fn return_type_hint(&self) -> TokenStream {
         let Output { ty, place } = &self.output;
         if matches!(ty, Type::Never(_)) {
             // `returns::<!>` is unstable, and there is nothing to infer.

@@ -201,7 +201,7 @@ mod tests {
             key: secret(),
             detail: secret(),
         };
-        let foreign = Error::KeyConflict {
+        let key_conflict = Error::KeyConflict {
             key: secret(),
             detail: secret(),
         };
@@ -216,7 +216,7 @@ mod tests {
             (lost(BodyState::Stopped), 409, false, "lock-lost"),
             (limit, 409, false, "lock-max-hold-exceeded"),
             (invalid, 500, false, "lock-misconfigured"),
-            (foreign, 500, false, "lock-misconfigured"),
+            (key_conflict, 500, false, "lock-misconfigured"),
             (config, 500, false, "lock-misconfigured"),
             (Error::NotInstalled, 500, false, "lock-misconfigured"),
             (Error::AlreadyInstalled, 500, false, "lock-misconfigured"),

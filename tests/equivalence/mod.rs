@@ -158,7 +158,7 @@ impl Both<'_> {
         same(&in_memory, &in_redis)?;
         let mut kinds = in_memory.kinds();
         kinds.extend(self.memory.unfinished(keys, step));
-        if full && matches!(in_memory, Reply::Ask(AcquireReply::Queued(_))) {
+        if full && matches!(in_memory, Reply::Acquire(AcquireReply::Queued(_))) {
             kinds.push("room made");
         }
         for client in 0..CLIENTS {

@@ -5,17 +5,17 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{CLIENTS, KEYS};
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 
 /// The number of owners of each client in one sequence.
-pub(super) const OWNERS: Owner = 5;
+pub(super) const OWNERS: OwnerNumber = 5;
 /// The first owner, with as many digits as real ones, which are random.
-pub(super) const FIRST: Owner = 18_000_000_000_000_000_000;
+pub(super) const FIRST: OwnerNumber = 18_000_000_000_000_000_000;
 
 /// Numbers of entries to add: more than one call removes, and more than one call checks.
-const MANY: Owner = 120;
-const VERY_MANY: Owner = 600;
+const MANY: OwnerNumber = 120;
+const VERY_MANY: OwnerNumber = 600;
 
 /// The `wait` of operations that wait.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub(super) enum Op {
         timing: Timing,
     },
     /// A queue check for all owners of a client on both keys.
-    Look {
+    CheckQueue {
         client: usize,
     },
     Inspect {
@@ -67,7 +67,7 @@ pub(super) enum Op {
     Enter {
         client: Option<usize>,
         key: usize,
-        count: Owner,
+        count: OwnerNumber,
     },
     /// Lets the deadline of an entry pass.
     Lapse {
@@ -83,9 +83,9 @@ pub(super) enum Op {
 /// An operation of an owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
-    Ask { timing: Timing, wait: Duration },
+    Acquire { timing: Timing, wait: Duration },
     Confirm { timing: Timing },
-    Release { keep: Duration },
+    Release { keep_for: Duration },
 }
 
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
@@ -94,7 +94,7 @@ pub(super) struct Pick {
     pub(super) by: By,
     /// Used if no owner is found by `by`.
     pub(super) client: usize,
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,17 +117,18 @@ fn crowd() -> impl Strategy<Value = Vec<Op>> {
     (0..CLIENTS, 1..CLIENTS, prop::bool::ANY).prop_map(|(client, next, dead)| {
         let key = 0;
         let enter = |client, count| Op::Enter { client, key, count };
-        let (other, look) = ((client + next) % CLIENTS, |client| Op::Look { client });
+        let other = (client + next) % CLIENTS;
+        let check = |client| Op::CheckQueue { client };
         if dead {
-            vec![enter(None, VERY_MANY), enter(Some(client), 1), look(other)]
+            vec![enter(None, VERY_MANY), enter(Some(client), 1), check(other)]
         } else {
             vec![
                 enter(Some(client), 1),
                 enter(Some(other), VERY_MANY),
                 enter(Some(client), MANY),
-                look(client),
+                check(client),
                 Op::DeleteHold { key },
-                look(other),
+                check(other),
             ]
         }
     })
@@ -141,14 +142,16 @@ fn op() -> impl Strategy<Value = Op> {
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
         24 => (pick(1, 1, 8), key(), timing(), sometimes(0.85, WAIT))
-            .prop_map(move |(pick, key, timing, wait)| act(pick, key, Act::Ask { timing, wait })),
+            .prop_map(move |(pick, key, timing, wait)| {
+                act(pick, key, Act::Acquire { timing, wait })
+            }),
         4 => (pick(4, 1, 1), key(), timing())
             .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
         10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
-            .prop_map(move |(pick, key, keep)| act(pick, key, Act::Release { keep })),
+            .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
-        4 => client().prop_map(|client| Op::Look { client }),
+        4 => client().prop_map(|client| Op::CheckQueue { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
         7 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),

@@ -8,7 +8,7 @@ use super::op::OWNERS;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, HolderView, Inspection, Owner, Proof, RenewReply,
+    AcquireReply, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof, RenewReply,
     RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
@@ -18,11 +18,11 @@ use crate::util::clock::BootInstant;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
-    Ask(AcquireReply),
+    Acquire(AcquireReply),
     Confirm(Option<Proof>),
     Renew(RenewReply),
     Release(bool),
-    Look(Vec<CheckQueueReply>),
+    CheckQueue(Vec<CheckQueueReply>),
     Inspect(Inspection),
     Revoke(RevokeReply),
     Failed(StoreError),
@@ -60,11 +60,11 @@ pub(super) const KINDS: [&str; 23] = [
 impl Reply {
     pub(super) fn kinds(&self) -> Vec<&'static str> {
         match self {
-            Reply::Ask(AcquireReply::Held(_)) => vec!["held"],
-            Reply::Ask(AcquireReply::Queued(_)) => vec!["queued"],
-            Reply::Ask(AcquireReply::Busy(_)) => vec!["busy"],
-            Reply::Ask(AcquireReply::Full(_)) => vec!["full"],
-            Reply::Ask(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
+            Reply::Acquire(AcquireReply::Held(_)) => vec!["held"],
+            Reply::Acquire(AcquireReply::Queued(_)) => vec!["queued"],
+            Reply::Acquire(AcquireReply::Busy(_)) => vec!["busy"],
+            Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
+            Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
             Reply::Renew(RenewReply { failures, .. }) => {
@@ -78,7 +78,7 @@ impl Reply {
             }
             Reply::Release(true) => vec!["released"],
             Reply::Release(false) => vec!["nothing released"],
-            Reply::Look(replies) => (replies.iter())
+            Reply::CheckQueue(replies) => (replies.iter())
                 .map(|reply| match reply {
                     CheckQueueReply::Checked { missing, .. } if missing.len() as u64 == OWNERS => {
                         "all missing"
@@ -104,9 +104,9 @@ pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
     /// The last token that each owner of a client received.
-    received: HashMap<(usize, usize, Owner), FencingToken>,
+    received: HashMap<(usize, usize, OwnerNumber), FencingToken>,
     /// The last owner of each key that received a token, with its client.
-    last: [Option<((usize, Owner), FencingToken)>; KEYS],
+    last: [Option<((usize, OwnerNumber), FencingToken)>; KEYS],
     behind: [bool; KEYS],
 }
 
@@ -123,13 +123,13 @@ impl Observed {
         &self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
     ) -> Option<FencingToken> {
         self.received.get(&(client, key, owner)).copied()
     }
 
     /// Records a hold. Its token is above the last one, or equal if the holder is the same.
-    fn record(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
+    fn record(&mut self, client: usize, key: usize, owner: OwnerNumber, token: FencingToken) {
         let holder = (client, owner);
         if let Some((last, known)) = self.last[key] {
             let rises = token > known || (token == known && holder == last);
@@ -197,11 +197,11 @@ impl Observed {
         self.token(key, &mut proof.token);
     }
 
-    pub(super) fn ask(
+    pub(super) fn acquire(
         &mut self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
         mut reply: AcquireReply,
     ) -> Reply {
         match &mut reply {
@@ -216,14 +216,14 @@ impl Observed {
             }
             AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
         }
-        Reply::Ask(reply)
+        Reply::Acquire(reply)
     }
 
     pub(super) fn confirm(
         &mut self,
         client: usize,
         key: usize,
-        owner: Owner,
+        owner: OwnerNumber,
         mut reply: Option<Proof>,
     ) -> Reply {
         if let Some(proof) = &mut reply {
@@ -238,14 +238,14 @@ impl Observed {
         Reply::Renew(reply)
     }
 
-    pub(super) fn look(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
+    pub(super) fn check_queue(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
         for (key, reply) in replies.iter_mut().enumerate() {
             if let CheckQueueReply::Checked { holder, missing } = reply {
                 self.holder(key, holder);
                 missing.sort_unstable();
             }
         }
-        Reply::Look(replies)
+        Reply::CheckQueue(replies)
     }
 
     pub(super) fn inspect(&mut self, key: usize, mut reply: Inspection) -> Reply {

@@ -13,7 +13,7 @@ use super::{CLIENTS, KEYS};
 use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
-use crate::protocol::messages::{Grant, Owner};
+use crate::protocol::messages::{Grant, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -33,7 +33,7 @@ const NAME: &str = "a name of words";
 const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 
 /// The owner in the grant that marks the end of the messages.
-const END: Owner = Owner::MAX;
+const END: OwnerNumber = OwnerNumber::MAX;
 
 /// The timing of added entries.
 const ENTRY: Timing = Timing {
@@ -156,7 +156,7 @@ impl InMemory {
         };
         let queue = self.snapshot(&keys[key]).queue;
         let owner = owner_text(&self.clients[pick.client], pick.owner);
-        matches!(act, Act::Ask { .. })
+        matches!(act, Act::Acquire { .. })
             && queue.len() >= MAX_WAITERS[pick.client] as usize
             && queue.iter().all(|entry| entry.owner != owner)
     }
@@ -164,7 +164,7 @@ impl InMemory {
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();
-        if matches!(step, Step::Op(Op::Look { .. })) {
+        if matches!(step, Step::Op(Op::CheckQueue { .. })) {
             for key in keys {
                 let observed = self.snapshot(key);
                 if let (None, [head, ..]) = (observed.hold, &observed.queue[..]) {

@@ -10,7 +10,7 @@ use super::side::InMemory;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, CheckQueue, Owner, Renewal};
+use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
@@ -30,7 +30,7 @@ pub(super) enum Step {
     Enter {
         client: ClientId,
         key: usize,
-        owners: Range<Owner>,
+        owners: Range<OwnerNumber>,
     },
     Lapse {
         key: usize,
@@ -57,7 +57,7 @@ impl Step {
             }
             Op::Enter { client, key, count } => {
                 // Numbers that the clients' own owners do not use.
-                let first = 1_000 * (number as Owner + 1);
+                let first = 1_000 * (number as OwnerNumber + 1);
                 return Step::Enter {
                     client: memory.client(*client),
                     key: *key,
@@ -102,15 +102,15 @@ impl Step {
                 let Pick { client, owner, .. } = pick;
                 let (store, name) = (&*stores[client], &keys[key]);
                 match act {
-                    Act::Ask { timing, wait } => {
-                        let ask = Acquire {
+                    Act::Acquire { timing, wait } => {
+                        let acquire = Acquire {
                             key: name,
                             owner,
                             timing,
                             durability: Durability::NONE,
                             wait,
                         };
-                        observed.ask(client, key, owner, run(store, ask, LIMIT).await?)
+                        observed.acquire(client, key, owner, run(store, acquire, LIMIT).await?)
                     }
                     Act::Confirm { timing } => {
                         let confirm = Confirm {
@@ -121,11 +121,11 @@ impl Step {
                         };
                         observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
-                    Act::Release { keep } => {
+                    Act::Release { keep_for } => {
                         let release = Release {
                             key: name,
                             owner,
-                            keep,
+                            keep_for,
                         };
                         let released = run(store, release, LIMIT).await?;
                         Reply::Release(released.was_held)
@@ -153,12 +153,12 @@ impl Step {
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
                 observed.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
-            Op::Look { client } => {
-                let looks = keys.each_ref().map(|key| CheckQueue {
+            Op::CheckQueue { client } => {
+                let checks = keys.each_ref().map(|key| CheckQueue {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
-                observed.look(run(&*stores[client], &looks[..], LIMIT).await?)
+                observed.check_queue(run(&*stores[client], &checks[..], LIMIT).await?)
             }
             Op::Inspect { client, key } => {
                 let inspect = Inspect {

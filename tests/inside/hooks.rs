@@ -8,7 +8,7 @@ use super::queue::{OwnerId, QueueEntry};
 use super::server::MemoryServer;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootInstant, Clock};
@@ -77,7 +77,7 @@ pub(crate) struct EntrySnapshot {
 }
 
 /// Returns an owner as stored in Redis.
-pub(crate) fn owner_text(client: &ClientId, owner: Owner) -> String {
+pub(crate) fn owner_text(client: &ClientId, owner: OwnerNumber) -> String {
     format!("{}:{owner}", client.as_str())
 }
 
@@ -143,7 +143,7 @@ impl MemoryServer {
         &self,
         key: &LockKey,
         client: &ClientId,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
         left: Duration,
     ) {

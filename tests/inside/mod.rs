@@ -44,11 +44,11 @@ pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManag
 pub fn script_hashes() -> [(String, String); 7] {
     let scripts = Scripts::bundled();
     let named = [
-        ("ask", ScriptId::Acquire),
+        ("acquire", ScriptId::Acquire),
         ("confirm", ScriptId::Confirm),
         ("renew", ScriptId::Renew),
         ("release", ScriptId::Release),
-        ("look", ScriptId::CheckQueue),
+        ("check_queue", ScriptId::CheckQueue),
         ("inspect", ScriptId::Inspect),
         ("probe", ScriptId::Probe),
     ];

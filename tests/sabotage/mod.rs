@@ -32,7 +32,7 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
     if !rules.own_thread {
         parts.background_runtime = Handle::try_current().ok();
     }
-    if !rules.listen_first {
+    if !rules.subscribe_first {
         parts.transport_factory = |sockets| Arc::new(DelayedSubscribeTransport(Arc::new(sockets)));
     }
     if !rules.acknowledged {
@@ -165,7 +165,7 @@ const EDITS: &[Edit] = &[
     // First the lock, with a token of one; then everything that may fail; then the lock as it
     // should be.
     Edit {
-        saboteur: "set-before-incr",
+        saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
         passage: "local time = redis.call('TIME')\n",
         replacement: "local was_free = redis.call('EXISTS', lock, queue) == 0
@@ -174,7 +174,7 @@ local time = redis.call('TIME')
 ",
     },
     Edit {
-        saboteur: "set-before-incr",
+        saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
         passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
         replacement: "if now_text > ARGV[3] then
@@ -184,13 +184,13 @@ end
 ",
     },
     Edit {
-        saboteur: "set-before-incr",
+        saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
         passage: "if is_uncontended and not value then\n",
         replacement: "if was_free then\n",
     },
     Edit {
-        saboteur: "set-before-incr",
+        saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
         passage: "      'PX', ttl, 'NX') then\n",
         replacement: "      'PX', ttl) then\n",

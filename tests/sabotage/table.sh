@@ -12,8 +12,9 @@ found=$CARGO_TARGET_DIR/found
 suites=(simulation equivalence conformance faults torture)
 
 # The saboteurs that the model runs as well. It must find a counter-example for each.
-model=" undo-then-ask-again old-connection-lives undone-once publish-before-write no-look newcomer-passes
-    grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back no-quarantine "
+model=" acquire-after-cancel predecessor-lives cancelled-once publish-before-write no-queue-check
+    newcomer-passes grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back
+    no-quarantine "
 
 saboteurs() {
     sed -n '/^rules! {/,/^}/ s/^    [a-z_]* = "\(.*\)",$/\1/p' distlock/src/protocol/rules.rs

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, GrantReceiver, Millis, Op};
-use crate::protocol::messages::{AcquireReply, Owner};
+use crate::protocol::messages::{AcquireReply, OwnerNumber};
 
 /// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
@@ -16,13 +16,14 @@ const LONGEST_FAULT: Millis = 1_000;
 pub(super) struct Connections {
     /// Set if requests of an old connection may be applied whatever its successor does.
     old_ones_live: bool,
-    /// Count and last time of each client's listens; `asked`: the count at an owner's last acquire.
+    /// Count and last time of each client's listens; `acquired`: the count at an owner's last
+    /// acquire.
     epochs: BTreeMap<usize, (u64, Millis)>,
-    asked: BTreeMap<(usize, Owner), u64>,
+    acquired: BTreeMap<(usize, OwnerNumber), u64>,
     /// Owners with an applied release.
-    released: BTreeSet<(usize, Owner)>,
+    released: BTreeSet<(usize, OwnerNumber)>,
     /// Owners with an acquire applied after their release, and when. They must be released again.
-    revived: BTreeMap<(usize, Owner), Millis>,
+    revived: BTreeMap<(usize, OwnerNumber), Millis>,
     /// Faults that may keep a client, or all clients, from releasing, and their times.
     hindered: Vec<(Option<usize>, Millis)>,
 }
@@ -32,7 +33,7 @@ impl Connections {
         Connections {
             old_ones_live,
             epochs: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            acquired: BTreeMap::new(),
             released: BTreeSet::new(),
             revived: BTreeMap::new(),
             hindered: Vec::new(),
@@ -60,9 +61,9 @@ impl Connections {
                     trace.count("released again");
                 }
             }
-            (Op::Ask { owner, .. }, answer) => {
-                self.asks(now, applied, *owner, trace);
-                if let Answer::Asked(AcquireReply::Held(_) | AcquireReply::Queued(_)) = answer {
+            (Op::Acquire { owner, .. }, answer) => {
+                self.check_acquire(now, applied, *owner, trace);
+                if let Answer::Acquired(AcquireReply::Held(_) | AcquireReply::Queued(_)) = answer {
                     self.is_not_revived(now, (client, *owner), trace);
                 }
             }
@@ -71,34 +72,40 @@ impl Connections {
     }
 
     /// Checks that an acquire comes from a client that listens, and counts repeated acquires.
-    fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
+    fn check_acquire(
+        &mut self,
+        now: Millis,
+        applied: &Applied<'_>,
+        owner: OwnerNumber,
+        trace: &mut Trace,
+    ) {
         let client = applied.client;
         if applied.grant_receiver == GrantReceiver::OtherConnection {
-            trace.count("asks: on a runtime connection");
+            trace.count("acquires: on a runtime connection");
         }
         if applied.grant_receiver == GrantReceiver::None {
-            let text = format!("c{client} #{owner} asks on a connection that does not listen");
+            let text = format!("c{client} #{owner} acquires on a connection that does not listen");
             trace.violated(now, format_args!("{text}"));
         }
         let (epoch, since) = self.epochs.get(&client).copied().unwrap_or_default();
-        let before = self.asked.insert((client, owner), epoch);
+        let before = self.acquired.insert((client, owner), epoch);
         if before.is_some_and(|before| before < epoch) && now <= since + AT_ONCE {
-            trace.count("asked again on a new connection");
+            trace.count("acquires: again on a new connection");
         }
     }
 
     /// Checks that a released owner stays released. If old connections live on, an acquire of one
-    /// may be applied later, but must be undone.
-    fn is_not_revived(&mut self, now: Millis, owner: (usize, Owner), trace: &mut Trace) {
+    /// may be applied later, but must be cancelled.
+    fn is_not_revived(&mut self, now: Millis, owner: (usize, OwnerNumber), trace: &mut Trace) {
         if !self.released.contains(&owner) {
             return;
         }
         if self.old_ones_live {
-            trace.count("asked after the release");
+            trace.count("acquires: after the release");
             self.revived.insert(owner, now);
         } else {
             let (client, owner) = owner;
-            let text = format!("an ask of c{client} #{owner} is applied after its release");
+            let text = format!("an acquire of c{client} #{owner} is applied after its release");
             trace.violated(now, format_args!("{text}"));
         }
     }
@@ -113,8 +120,9 @@ impl Connections {
             if hindered {
                 trace.count("excused: not released again");
             } else {
-                let text =
-                    format!("c{client} #{owner} asked after its release, and that was not undone");
+                let text = format!(
+                    "c{client} #{owner} acquired after its release, and that was not cancelled"
+                );
                 trace.violated(now, format_args!("{text}"));
             }
         }

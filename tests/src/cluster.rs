@@ -21,34 +21,34 @@ const MEET_INTERVAL: Duration = Duration::from_secs(5);
 /// Milliseconds of silence after which other nodes consider a node dead, unless set otherwise.
 const NODE_TIMEOUT: &str = "2500";
 
-/// A cluster of masters that share the slots evenly, each with a replica if wanted.
+/// A cluster of primaries that share the slots evenly, each with a replica if wanted.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// The nodes that started as masters.
-    pub masters: Vec<RedisServer>,
-    /// The replica of every master, in the same order.
+    /// The nodes that started as primaries.
+    pub primaries: Vec<RedisServer>,
+    /// The replica of every primary, in the same order.
     pub replicas: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// Starts a cluster of masters without replicas.
+    /// Starts a cluster of primaries without replicas.
     ///
     /// # Panics
     ///
     /// Panics if the nodes do not start, or do not find each other.
     #[track_caller]
-    pub fn start(masters: u16) -> Self {
-        Self::of(&RedisServer::builder(), masters, false)
+    pub fn start(primaries: u16) -> Self {
+        Self::of(&RedisServer::builder(), primaries, false)
     }
 
-    /// Starts a cluster of masters with one replica each.
+    /// Starts a cluster of primaries with one replica each.
     ///
     /// # Panics
     ///
     /// Panics like [`RedisCluster::start`].
     #[track_caller]
-    pub fn with_replicas(masters: u16) -> Self {
-        Self::of(&RedisServer::builder(), masters, true)
+    pub fn with_replicas(primaries: u16) -> Self {
+        Self::of(&RedisServer::builder(), primaries, true)
     }
 
     /// Starts a cluster of nodes with options.
@@ -57,10 +57,10 @@ impl RedisCluster {
     ///
     /// Panics like [`RedisCluster::start`].
     #[track_caller]
-    pub fn of(node: &RedisServerBuilder, masters: u16, with_replicas: bool) -> Self {
-        let started = || (0..masters).map(|_| start(node)).collect();
+    pub fn of(node: &RedisServerBuilder, primaries: u16, with_replicas: bool) -> Self {
+        let started = || (0..primaries).map(|_| start(node)).collect();
         let cluster = RedisCluster {
-            masters: started(),
+            primaries: started(),
             replicas: if with_replicas { started() } else { Vec::new() },
         };
         cluster.share_slots();
@@ -78,8 +78,8 @@ impl RedisCluster {
                 ids.iter().all(|id| known.contains(id.as_str()))
             })
         });
-        for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
-            does(replica, &["CLUSTER", "REPLICATE", &id(master)]);
+        for (primary, replica) in cluster.primaries.iter().zip(&cluster.replicas) {
+            does(replica, &["CLUSTER", "REPLICATE", &id(primary)]);
         }
         eventually(DEADLINE, || {
             cluster.nodes().all(|node| cluster.is_ready(node))
@@ -88,7 +88,7 @@ impl RedisCluster {
     }
 
     fn meet(&self) {
-        let first = &self.masters[0];
+        let first = &self.primaries[0];
         for node in self.nodes().filter(|node| node.port() != first.port()) {
             let (port, bus) = (node.port().to_string(), bus_port(node));
             does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
@@ -105,7 +105,7 @@ impl RedisCluster {
         let new = start(&RedisServer::builder());
         let (port, bus) = (new.port().to_string(), bus_port(&new));
         let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
-        does(&self.masters[0], &meet);
+        does(&self.primaries[0], &meet);
         let knows = |node: &RedisServer, other: &RedisServer| {
             let nodes = node.client().cmd(&["CLUSTER", "NODES"]);
             let nodes = nodes.text().unwrap_or_default();
@@ -129,30 +129,30 @@ impl RedisCluster {
     }
 
     fn share_slots(&self) {
-        let count = u16::try_from(self.masters.len()).expect("a few masters");
-        for (index, master) in (0..).zip(&self.masters) {
+        let count = u16::try_from(self.primaries.len()).expect("a few primaries");
+        for (index, primary) in (0..).zip(&self.primaries) {
             // The product exceeds `u16`.
             let bound = |index: u16| u32::from(SLOTS) * u32::from(index) / u32::from(count);
             let (first, last) = (bound(index).to_string(), (bound(index + 1) - 1).to_string());
-            does(master, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            does(primary, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
             let epoch = (index + 1).to_string();
-            does(master, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+            does(primary, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
         }
     }
 
     /// Returns all nodes, including dead ones.
     pub fn nodes(&self) -> impl Iterator<Item = &RedisServer> {
-        self.masters.iter().chain(&self.replicas)
+        self.primaries.iter().chain(&self.replicas)
     }
 
-    /// Returns `redis+cluster://...` with the nodes that started as masters.
+    /// Returns `redis+cluster://...` with the nodes that started as primaries.
     pub fn url(&self) -> String {
         self.url_of("redis+cluster://")
     }
 
     /// Like [`url`](RedisCluster::url), with another beginning, which may have user and password.
     pub fn url_of(&self, beginning: &str) -> String {
-        let hosts = self.masters.iter();
+        let hosts = self.primaries.iter();
         let hosts = hosts.map(|node| format!("127.0.0.1:{}", node.port()));
         format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
     }
@@ -191,15 +191,15 @@ impl RedisCluster {
         self.owner(self.slot(key))
     }
 
-    /// Returns one key for every master, each beginning with `name`.
+    /// Returns one key for every primary, each beginning with `name`.
     pub fn key_on_each(&self, name: &str) -> Vec<String> {
-        let key_on = |master: &RedisServer| {
+        let key_on = |primary: &RedisServer| {
             let keys = (0..).map(|number| format!("{name}{number}"));
             keys.into_iter()
-                .find(|key| self.owner_of(key).port() == master.port())
+                .find(|key| self.owner_of(key).port() == primary.port())
                 .expect("there are keys in all slots")
         };
-        self.masters.iter().map(key_on).collect()
+        self.primaries.iter().map(key_on).collect()
     }
 
     fn alive(&self) -> &RedisServer {
@@ -272,8 +272,8 @@ impl RedisCluster {
         }
     }
 
-    /// Returns true if a node considers itself a master.
-    pub fn is_master(&self, node: &RedisServer) -> bool {
+    /// Returns true if a node considers itself a primary.
+    pub fn is_primary(&self, node: &RedisServer) -> bool {
         role(node).as_deref() == Some("master")
     }
 
@@ -289,10 +289,10 @@ impl RedisCluster {
         places.iter().all(|(slot, port)| of(*slot) == Some(*port))
     }
 
-    /// Returns true if there are as many masters as at the start, and every node is settled.
+    /// Returns true if there are as many primaries as at the start, and every node is settled.
     pub fn is_complete(&self) -> bool {
-        let masters = self.nodes().filter(|node| self.is_master(node)).count();
-        masters == self.masters.len() && self.nodes().all(is_settled)
+        let primaries = self.nodes().filter(|node| self.is_primary(node)).count();
+        primaries == self.primaries.len() && self.nodes().all(is_settled)
     }
 
     /// Returns the id of a node in the cluster.
@@ -310,7 +310,7 @@ impl RedisCluster {
         does(node, &["CLUSTER", "DELSLOTS", &slot.to_string()]);
     }
 
-    /// Waits until a replica considers itself the owner of `slot`, which its master owned.
+    /// Waits until a replica considers itself the owner of `slot`, which its primary owned.
     ///
     /// # Panics
     ///
@@ -374,7 +374,7 @@ fn ranges(node: &RedisServer) -> Option<Vec<(RangeInclusive<u16>, u16)>> {
     Some(ranges.iter().map(read).collect())
 }
 
-/// Returns true if a node sees all slots served, and follows its master or has a replica online.
+/// Returns true if a node sees all slots served, and follows its primary or has a replica online.
 fn is_settled(node: &RedisServer) -> bool {
     let all = SLOTS.to_string();
     let serves = field(node, "cluster_state").as_deref() == Some("ok")

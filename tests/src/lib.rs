@@ -1,8 +1,8 @@
 //! Support for the tests of distlock, which show a lock under real faults.
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
-//! * [`sentinel::Sentinels`]: a master, a replica, and the sentinels that monitor them;
-//! * [`RedisCluster`]: masters with a replica each; slots can move and nodes can die;
+//! * [`sentinel::Sentinels`]: a primary, a replica, and the sentinels that monitor them;
+//! * [`RedisCluster`]: primaries with a replica each; slots can move and nodes can die;
 //! * [`Authority`]: a certificate authority;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Middleman`]: a third-party proxy, which forwards no pub/sub messages;

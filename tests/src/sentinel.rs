@@ -15,10 +15,10 @@ const DOWN_AFTER: &str = "500";
 /// The sentinels' default interval between messages to each other, in milliseconds.
 const PUBLISH_EVERY: &str = "2000";
 
-/// A master with its replicas, and three sentinels that monitor them.
+/// A primary with its replicas, and three sentinels that monitor them.
 #[derive(Debug)]
 pub struct Sentinels {
-    /// The master at the start, then its replicas.
+    /// The primary at the start, then its replicas.
     pub servers: Vec<RedisServer>,
     /// The sentinels; two of them are a quorum.
     pub sentinels: Vec<RedisServer>,
@@ -28,7 +28,7 @@ impl Sentinels {
     /// The service name of the servers.
     pub const SERVICE: &str = "locks";
 
-    /// Starts a master and a replica.
+    /// Starts a primary and a replica.
     ///
     /// # Panics
     ///
@@ -38,14 +38,14 @@ impl Sentinels {
         Self::of(&RedisServer::builder(), &RedisServer::builder().sentinel())
     }
 
-    /// Starts a master and a replica with options.
+    /// Starts a primary and a replica with options.
     ///
     /// # Panics
     ///
     /// Panics like [`Sentinels::start`].
     #[track_caller]
     pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
-        // By default a master waits five seconds for more replicas before it sends its data.
+        // By default a primary waits five seconds for more replicas before it sends its data.
         let server = || server.clone().arg("--repl-diskless-sync-delay", "0");
         let servers = vec![server().start(), server().start()];
         follow(&servers[1], &servers[0]);
@@ -87,9 +87,9 @@ impl Sentinels {
         )
     }
 
-    /// Returns the server that most sentinels consider the master.
-    pub fn master(&self) -> Option<&RedisServer> {
-        let named: Vec<_> = self.sentinels.iter().filter_map(master_by).collect();
+    /// Returns the server that most sentinels consider the primary.
+    pub fn primary(&self) -> Option<&RedisServer> {
+        let named: Vec<_> = self.sentinels.iter().filter_map(primary_by).collect();
         let named_by = |server: &RedisServer| {
             named
                 .iter()
@@ -101,18 +101,18 @@ impl Sentinels {
             .find(|server| named_by(server) > self.sentinels.len() / 2)
     }
 
-    /// Returns the master, if it is not `than` and also considers itself a master.
+    /// Returns the primary, if it is not `than` and also considers itself a primary.
     pub fn another(&self, than: &RedisServer) -> Option<&RedisServer> {
-        let master = self.master()?;
-        (master.port() != than.port() && role(master).as_deref() == Some("master"))
-            .then_some(master)
+        let primary = self.primary()?;
+        (primary.port() != than.port() && role(primary).as_deref() == Some("master"))
+            .then_some(primary)
     }
 
-    /// Waits until there is [another](Sentinels::another) master.
+    /// Waits until there is [another](Sentinels::another) primary.
     ///
     /// # Panics
     ///
-    /// Panics if no other server becomes the master.
+    /// Panics if no other server becomes the primary.
     #[track_caller]
     pub fn until_another(&self, than: &RedisServer) -> &RedisServer {
         eventually(DEADLINE, || self.another(than).is_some());
@@ -121,7 +121,7 @@ impl Sentinels {
 
     /// Returns true if all replicas are in sync, and the sentinels know them and each other.
     pub fn is_complete(&self) -> bool {
-        let Some(master) = self.master() else {
+        let Some(primary) = self.primary() else {
             return false;
         };
         let known = |sentinel: &RedisServer| {
@@ -130,12 +130,12 @@ impl Sentinels {
             let wanted = format!("slaves={replicas},sentinels={}", self.sentinels.len());
             info.contains(&wanted) && info.contains("status=ok") && trusts_replicas(sentinel)
         };
-        self.has_replicas(master) && self.sentinels.iter().all(known)
+        self.has_replicas(primary) && self.sentinels.iter().all(known)
     }
 
-    /// Returns true if all other servers are online replicas of `master` and receive every write.
-    pub fn has_replicas(&self, master: &RedisServer) -> bool {
-        let online = info(master, "replication").matches("state=online").count();
+    /// Returns true if all other servers are online replicas of `primary` and receive every write.
+    pub fn has_replicas(&self, primary: &RedisServer) -> bool {
+        let online = info(primary, "replication").matches("state=online").count();
         online == self.servers.len() - 1
     }
 
@@ -160,8 +160,8 @@ impl Sentinels {
 ///
 /// Panics if the server refuses.
 #[track_caller]
-pub fn follow(replica: &RedisServer, master: &RedisServer) {
-    let port = master.announced_port().to_string();
+pub fn follow(replica: &RedisServer, primary: &RedisServer) {
+    let port = primary.announced_port().to_string();
     replica.client().must(&["REPLICAOF", "127.0.0.1", &port]);
 }
 
@@ -191,10 +191,10 @@ pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
     raw.must(&["SENTINEL", "SET", service, "failover-timeout", "3000"]);
 }
 
-/// Returns the port of the server that a sentinel considers the master.
-fn master_by(sentinel: &RedisServer) -> Option<u16> {
-    let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
-    let answer = sentinel.try_client().ok()?.try_cmd(&ask).ok()?;
+/// Returns the port of the server that a sentinel considers the primary.
+fn primary_by(sentinel: &RedisServer) -> Option<u16> {
+    let query = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
+    let answer = sentinel.try_client().ok()?.try_cmd(&query).ok()?;
     match &answer {
         Reply::Array(address) => address.last()?.text()?.parse().ok(),
         _ => None,
@@ -203,10 +203,10 @@ fn master_by(sentinel: &RedisServer) -> Option<u16> {
 
 /// Returns true if the sentinel sees no obstacle to promoting any replica.
 fn trusts_replicas(sentinel: &RedisServer) -> bool {
-    let ask = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
+    let query = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
     let answer = sentinel
         .try_client()
-        .and_then(|mut client| client.try_cmd(&ask));
+        .and_then(|mut client| client.try_cmd(&query));
     let Ok(Reply::Array(replicas)) = answer else {
         return false;
     };

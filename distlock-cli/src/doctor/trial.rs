@@ -1,4 +1,5 @@
-//! A trial lock that one call holds and another waits for, with the rights of the configured user.
+//! A trial lock that one call holds and another waits for, with the permissions of the configured
+//! user.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
         Ok(took) if *took <= MAX_HAND_OFF => (Severity::Ok, ""),
         Ok(_) => (
             Severity::Warning,
-            "if this is so each time, waiters poll instead of being notified: grant the user the rights for a quick hand-off \
-             (docs/internals/storage.md lists them), and use no proxy that drops messages",
+            "if this is so each time, waiters poll instead of being notified: grant the user the permissions for a \
+             quick hand-off (docs/internals/storage.md lists them), and use no proxy that drops messages",
         ),
         Err(Error::Busy { .. }) => (Severity::Warning, "another doctor is running: retry"),
         Err(Error::Unavailable {
@@ -34,7 +35,7 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
             ..
         }) => (
             Severity::Error,
-            "grant the user the rights that docs/internals/storage.md lists",
+            "grant the user the permissions that docs/internals/storage.md lists",
         ),
         Err(
             Error::Config { .. }

@@ -6,13 +6,14 @@ use std::process::Command;
 
 use distlock_tests::{RedisServer, Worker, eventually};
 
-use crate::kit::{self, SOON, output, text};
+use crate::support::{self, SOON, output, text};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cli.sh");
 const KEY: &str = "jobs:report";
 
-/// Builds the script of one machine, which holds the lock `clocks` seconds longer than its command.
-fn machine(url: &str, clocks: &str, command: &[&str]) -> Command {
+/// Builds the script of one machine, which holds the lock `clock_skew` seconds longer than its
+/// command.
+fn machine(url: &str, clock_skew: &str, command: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_distlock"));
     let programs = program.parent().expect("a directory").to_owned();
     let path = var_os("PATH").unwrap_or_default();
@@ -26,13 +27,13 @@ fn machine(url: &str, clocks: &str, command: &[&str]) -> Command {
         .args(command)
         .env("PATH", path.expect("a path"))
         .env("DISTLOCK_URL", url)
-        .env("DISTLOCK_CLOCKS", clocks);
+        .env("DISTLOCK_CLOCK_SKEW", clock_skew);
     script
 }
 
 /// Returns the exit code, the log, and the mail of cron.
-fn ran(url: &str, clocks: &str, command: &[&str]) -> (Option<i32>, String, String) {
-    let output = output(&mut machine(url, clocks, command));
+fn ran(url: &str, clock_skew: &str, command: &[&str]) -> (Option<i32>, String, String) {
+    let output = output(&mut machine(url, clock_skew, command));
     let (log, mail) = (text(&output.stdout), text(&output.stderr));
     (output.status.code(), log, mail)
 }
@@ -77,7 +78,10 @@ fn a_slow_clock_finds_the_lock_busy_after_a_success_but_not_after_a_failure() {
     assert_eq!((code, &*mail), (Some(0), ""), "{log}");
     assert!(log.contains("is busy") && !log.contains("again"), "{log}");
     // An operator ends the pause, because it is part of the command.
-    let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &format!("unlock {KEY}")));
+    let (code, unlocked) = support::code(&mut support::distlock(
+        &server.url(),
+        &format!("unlock {KEY}"),
+    ));
     assert_eq!(code, 0, "{unlocked}");
     // The job counts as done nevertheless.
     assert_eq!(first.wait(SOON).code(), Some(0));

@@ -6,7 +6,7 @@ use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::kit::{SOON, distlock, json, output, page, refused, text};
+use crate::support::{SOON, distlock, json, output, page, refused, text};
 
 /// Returns all diagnostics, and the exit code.
 #[track_caller]
@@ -117,16 +117,16 @@ fn a_replica_may_be_promoted_without_a_lock() {
     );
 }
 
-/// Returns the URL of a user with all rights except these.
-fn user_without(server: &RedisServer, rights: &str) -> String {
-    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {rights}");
+/// Returns the URL of a user with all permissions except these.
+fn user_without(server: &RedisServer, permissions: &str) -> String {
+    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {permissions}");
     let words: Vec<_> = line.split(' ').collect();
     assert!(!server.client().cmd(&words).is_error());
     format!("redis://shop:secret@127.0.0.1:{}", server.port())
 }
 
 #[test]
-fn missing_rights_are_reported() {
+fn missing_permissions_are_reported() {
     let server = RedisServer::start();
     let url = user_without(&server, "-config -info");
     let (found, code) = diagnostics(&url);
@@ -140,7 +140,7 @@ fn missing_rights_are_reported() {
 }
 
 #[test]
-fn a_right_that_locks_need_is_missed() {
+fn a_permission_that_locks_need_is_missed() {
     let server = RedisServer::start();
     let (found, code) = diagnostics(&user_without(&server, "-zadd"));
     assert_eq!(
@@ -189,7 +189,7 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
 }
 
 #[test]
-fn every_primary_of_a_cluster_is_asked() {
+fn every_primary_of_a_cluster_is_checked() {
     let cluster = RedisCluster::start(3);
     let (diagnostics, code) = all_diagnostics(&cluster.url());
     assert_eq!(code, 0, "{diagnostics:?}");
@@ -207,7 +207,7 @@ fn every_primary_of_a_cluster_is_asked() {
                 diagnostic.unwrap_or_else(|| panic!("no {check} of {port}: {diagnostics:?}"));
             diagnostic["severity"].clone()
         };
-        assert_eq!(of_it("coverage"), "ok", "the kit has it so");
+        assert_eq!(of_it("coverage"), "ok", "the test server has it so");
         assert_eq!(of_it("messages-when-down"), "ok");
         node.client()
             .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);

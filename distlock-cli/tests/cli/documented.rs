@@ -9,7 +9,7 @@ use distlock::LockManager;
 use distlock_tests::{CommandOutput, Commands, RedisServer};
 use tokio::task::JoinHandle;
 
-use crate::kit::{SOON, named, until_waiting};
+use crate::support::{SOON, named, until_waiting};
 
 const MANUAL: &str = "docs/operations/command-line.md";
 const README: &str = "distlock-cli/README.md";

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::kit::{
+use crate::support::{
     SOON, beats, distlock, heartbeat, manager, shell, text, until_waiting, wall_nanos,
 };
 

@@ -4,7 +4,7 @@ use distlock_tests::{RedisServer, Worker, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::kit::{
+use crate::support::{
     SOON, bare, code, distlock, json, manager, output, refused, shell, text, until_waiting,
 };
 

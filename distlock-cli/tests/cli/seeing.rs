@@ -7,7 +7,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer};
 use serde_json::json;
 
-use crate::kit::{distlock, manager, named, object, output, page, text, until_waiting};
+use crate::support::{distlock, manager, named, object, output, page, text, until_waiting};
 
 #[tokio::test]
 async fn the_locks_that_are_held_are_listed() {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use distlock_tests::{RedisServer, eventually};
 use nix::pty::{Winsize, openpty};
 
-use crate::kit::{SOON, distlock, named};
+use crate::support::{SOON, distlock, named};
 
 /// A terminal with a program on it.
 struct Terminal {

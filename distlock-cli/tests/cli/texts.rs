@@ -4,7 +4,7 @@ use std::path::Path;
 
 use distlock_tests::RedisServer;
 
-use crate::kit::{bare, code, json, output, page, shell, text};
+use crate::support::{bare, code, json, output, page, shell, text};
 
 #[test]
 fn a_wrong_command_line_is_json_as_well() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock_tests::{RedisServer, Worker, eventually};
 
-use crate::kit::{
+use crate::support::{
     SOON, beats, code, distlock, heartbeat, json, named, object, output, refused, shell, text,
     wall_nanos,
 };

@@ -2,7 +2,7 @@
 
 use distlock_tests::{RedisServer, Worker};
 
-use crate::kit::{SOON, distlock, json, named};
+use crate::support::{SOON, distlock, json, named};
 
 #[tokio::test]
 async fn changes_are_lines() {

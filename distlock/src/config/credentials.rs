@@ -1,4 +1,4 @@
-//! Credentials for the server, and their source.
+//! Credentials for the server, and their provider.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Default interval at which the source is queried for open connections.
+/// Default interval at which the provider is queried for open connections.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// A user of the server, and its password or token.
@@ -78,31 +78,31 @@ type FetchResult = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>
 
 type FetchFn = dyn Fn() -> Pin<Box<dyn Future<Output = FetchResult> + Send>> + Send + Sync;
 
-/// The source of the current credentials.
+/// The provider of the current credentials.
 #[derive(Clone)]
-pub(crate) struct CredentialSource {
+pub(crate) struct CredentialsProvider {
     fetch: Arc<FetchFn>,
     /// Interval at which open connections re-authenticate.
     pub(crate) interval: Duration,
 }
 
-impl CredentialSource {
+impl CredentialsProvider {
     pub(crate) fn new<F, Fut>(fetch: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = FetchResult> + Send + 'static,
     {
-        CredentialSource {
+        CredentialsProvider {
             fetch: Arc::new(move || Box::pin(fetch())),
             interval: DEFAULT_INTERVAL,
         }
     }
 
     pub(crate) fn with_interval(self, interval: Duration) -> Self {
-        CredentialSource { interval, ..self }
+        CredentialsProvider { interval, ..self }
     }
 
-    /// Fetches the credentials. A panic of the source becomes an error, so the caller continues.
+    /// Fetches the credentials. A panic of the provider becomes an error, so the caller continues.
     pub(crate) async fn fetch(&self) -> FetchResult {
         let panicked = |_| Err("it panicked".into());
         let mut fetching = match catch_unwind(AssertUnwindSafe(|| (self.fetch)())) {
@@ -117,10 +117,10 @@ impl CredentialSource {
     }
 }
 
-impl fmt::Debug for CredentialSource {
+impl fmt::Debug for CredentialsProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("every", &self.interval)
+        f.debug_struct("CredentialsProvider")
+            .field("interval", &self.interval)
             .finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ use crate::error::Error;
 pub struct Quorum {
     pub(crate) size: Option<usize>,
     pub(crate) max_lease: Duration,
-    pub(crate) nodes_remember: bool,
+    pub(crate) servers_are_durable: bool,
 }
 
 impl Default for Quorum {
@@ -44,7 +44,7 @@ impl Quorum {
         Quorum {
             size: None,
             max_lease: Duration::from_secs(60),
-            nodes_remember: false,
+            servers_are_durable: false,
         }
     }
 
@@ -102,7 +102,7 @@ impl Quorum {
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn assume_durable_servers(mut self, on: bool) -> Self {
-        self.nodes_remember = on;
+        self.servers_are_durable = on;
         self
     }
 

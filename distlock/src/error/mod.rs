@@ -177,7 +177,7 @@ pub enum Error {
         detail: String,
     },
 
-    /// The configuration is invalid: a URL, a credential, a right or an option is wrong. While
+    /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
     /// connecting, this includes a server of another kind than the URL names. It is also the error
     /// if the manager's thread cannot be started, because of the limits of the system.
     #[error("distlock is misconfigured: {}", Visible(.detail))]

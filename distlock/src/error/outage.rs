@@ -32,7 +32,7 @@ pub enum Outage {
     TooFewReplicas,
     /// The server is loading, busy with a script, or has lost its primary.
     NotReady,
-    /// The user lacks a right, or its password was changed.
+    /// The user lacks a permission, or its password was changed.
     Denied,
     /// The server is of another kind than the URL names: another protocol, a cluster node, a
     /// sentinel, or a version that is too old. The detail names what to write. While connecting,
@@ -100,7 +100,7 @@ impl fmt::Display for WithRemedy<'_> {
             Outage::WritesRejected => "; see the server's log",
             Outage::TooFewReplicas => "; check the replicas and the persistence of the server",
             Outage::NotReady => "; try again later",
-            Outage::Denied => "; check the user's rights and password",
+            Outage::Denied => "; check the user's permissions and password",
             Outage::Misconfigured => "; correct the URL",
             Outage::Tls => "; check the TLS settings of both sides",
             Outage::Unsupported => "; change the server's settings, or those of the lock",

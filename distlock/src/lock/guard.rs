@@ -364,7 +364,7 @@ impl LockGuard {
         let (core, held) = (self.manager.core(), &self.held);
         let is_lost = held.error().is_some();
         let held_for = held.age();
-        let keep = match held.options().min_hold {
+        let keep_for = match held.options().min_hold {
             Some(min_hold) if success && !is_lost => min_hold.saturating_sub(held_for),
             _ => Duration::ZERO,
         };
@@ -376,7 +376,7 @@ impl LockGuard {
             });
         }
         let started_release = if awaited {
-            Some(release::release(core, held, keep))
+            Some(release::release(core, held, keep_for))
         } else {
             release::release_in_background(core, &held.entry);
             None

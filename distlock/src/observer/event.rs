@@ -130,7 +130,7 @@ pub enum Event {
         fencing_token: Option<FencingToken>,
         /// How the lock was lost.
         reason: LossKind,
-        /// The time since the last confirmation that the lock was held.
+        /// The time since the send of the last command that confirmed the hold.
         unconfirmed_for: Duration,
         /// Whether the body had already ended, and only its release found that the lock was gone.
         /// Then [`HoldEnded`](Event::HoldEnded) came first.
@@ -422,7 +422,7 @@ pub enum CommandOutcome {
     Unreachable,
     /// The store rejected the command: out of memory, a read-only replica, too few replicas.
     Rejected,
-    /// The user lacks a right or is unknown, or a certificate is not accepted.
+    /// The user lacks a permission or is unknown, or a certificate is not accepted.
     Denied,
 }
 

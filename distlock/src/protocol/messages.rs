@@ -12,14 +12,14 @@ use crate::util::clock::BootInstant;
 
 /// The number of one acquisition, which is part of its owner id in the store. It is unique within
 /// the client and never reused.
-pub(crate) type Owner = u64;
+pub(crate) type OwnerNumber = u64;
 
 /// A pushed grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// The lock. Needed to release a grant for which no call waits any longer.
     pub(crate) key: LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
     /// of local and server time, or a clock moved: such a grant is confirmed first.
@@ -32,7 +32,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
     /// The remaining wait of the caller. With zero, the command does not wait in the queue.
@@ -67,7 +67,7 @@ pub(crate) enum AcquireReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderView {
     /// The owner's number, if the owner belongs to this client.
-    pub(crate) local_owner: Option<Owner>,
+    pub(crate) local_owner: Option<OwnerNumber>,
     /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
@@ -108,7 +108,7 @@ pub(crate) fn system_time(micros: u64) -> SystemTime {
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) key: LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
@@ -138,14 +138,14 @@ pub(crate) struct ReleaseReply {
     pub(crate) was_held: bool,
     /// Set if an acquire of this owner may yet be applied, by a connection that is still open in
     /// the server. The owner must then be released again after this time (R2).
-    pub(crate) again_after: Option<Duration>,
+    pub(crate) repeat_after: Option<Duration>,
 }
 
 /// A queue check of one key, for all owners of one client that wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
-    pub(crate) owners: Vec<Owner>,
+    pub(crate) owners: Vec<OwnerNumber>,
 }
 
 /// The reply to a queue check.
@@ -154,7 +154,7 @@ pub(crate) enum CheckQueueReply {
     Checked {
         holder: Option<HolderView>,
         /// Owners that neither hold the lock nor have an entry in its queue.
-        missing: Vec<Owner>,
+        missing: Vec<OwnerNumber>,
     },
     Failed(StoreError),
     KeyConflict(String),
@@ -171,7 +171,7 @@ pub(crate) struct Inspection {
     pub(crate) waiting: Vec<QueuedWaiter>,
     pub(crate) last_token: Option<FencingToken>,
     /// The description of a value that distlock did not write at one of the lock's keys.
-    pub(crate) foreign: Option<String>,
+    pub(crate) key_conflict: Option<String>,
     /// The state on each individual server of a quorum.
     pub(crate) servers: Vec<ServerInspection>,
 }

@@ -25,14 +25,14 @@ pub(crate) enum Action {
 pub(crate) enum Outcome {
     Held,
     /// The acquisition ended without a hold, or before the call claimed its hold. The call cancels
-    /// it, and starts a new one, which takes over the obstacle.
-    Retry(Option<Obstacle>),
+    /// it, and starts a new one, which takes over the reason.
+    Retry(Option<WaitReason>),
     Failed(Failure),
 }
 
 /// The last reason why a call did not get the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub(crate) enum WaitReason {
     Occupied,
     Error(StoreError),
 }

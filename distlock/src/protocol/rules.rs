@@ -33,38 +33,38 @@ macro_rules! rules {
 
 rules! {
     /// R1: an owner id whose acquire was cancelled never acquires again.
-    undo_is_final = "undo-then-ask-again",
+    cancel_is_final = "acquire-after-cancel",
     /// R1: an acquire that went unanswered is repeated with the same owner id, or cancelled.
     same_id = "no-idempotent-acquire",
     /// R2: a new connection kills its predecessor in the server before anything else.
-    kill_old = "old-connection-lives",
+    kill_predecessor = "predecessor-lives",
     /// R2: where it cannot, an acquire is cancelled again after its apply deadline.
-    undo_twice = "undone-once",
+    cancel_twice = "cancelled-once",
     /// R2: an unanswered acquire is cancelled on its runtime connection, or after that has ended.
     release_in_order = "connection-overtaken",
     /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",
     /// R3: an acquire that failed after it was sent is cancelled, whatever the server replied.
-    undo_what_failed = "set-before-incr",
+    cancel_failed = "failed-acquire-not-cancelled",
     /// R3: a granting script writes before it publishes, so that a refusing server stops it.
     write_first = "publish-before-write",
     /// R4: an unconfirmed grant is short.
     short_grant = "long-grant-lease",
     /// R5: a script that finds the lock free hands it to the next waiter, and a waiting client
     /// checks its queues at intervals.
-    grant_next = "no-look",
+    check_queue = "no-queue-check",
     /// R6: all queue entries of a dead client are removed together.
     purge = "dead-not-purged",
     /// R7: a newcomer never overtakes a queue.
     queue_order = "newcomer-passes",
     /// R8: no acquire is sent before the connection is subscribed.
-    listen_first = "ask-before-subscribe",
+    subscribe_first = "acquire-before-subscribe",
     /// R9: a hold ends at its safe deadline.
-    safe_deadline = "no-validity",
+    safe_deadline = "no-safe-deadline",
     /// R10: the safe deadline counts from the send of the proving command.
-    from_send = "validity-from-reply",
+    deadline_from_send = "deadline-from-reply",
     /// R11: local time continues while the machine is suspended.
-    boot_clock = "instant-instead-of-boottime",
+    boot_clock = "clock-stops-in-suspend",
     /// R12: the validity of a pushed grant counts from when the grant was made.
     grant_age = "grant-age-unchecked",
     /// R13: a hold takes its token from the reply that proved it.
@@ -80,14 +80,14 @@ rules! {
     /// R25: the resource checks the token on every access.
     fence_reads = "fence-not-on-read",
     /// R26: a call that stops waiting cancels its queue entry.
-    leave_queue = "entry-leaked",
+    cancel_queued = "entry-leaked",
     /// R37: a hold or queue entry that its call does not claim is released.
     release_unused = "grant-not-taken",
     /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",
     /// Quorum: a client holds a lock over independent servers once more than half of them have
     /// voted for it.
-    majority = "minority-elects",
+    majority = "minority-acquires",
     /// Quorum: as many must also confirm, because a vote may have expired when it is counted.
     confirmed_votes = "stale-votes-count",
     /// Quorum: a client with too few votes yields them to lower tickets.

@@ -16,7 +16,7 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 /// Returns the time from which the proof in a reply counts: the send of its command, because the
 /// server may have applied the command at once (R10).
 pub(crate) fn proven_from(rules: Rules, sent: BootInstant, now: BootInstant) -> BootInstant {
-    if rules.from_send { sent } else { now }
+    if rules.deadline_from_send { sent } else { now }
 }
 
 /// Returns the safe deadline of a hold that is proven from `from` on.
@@ -38,8 +38,8 @@ pub(crate) fn granted_until(
     } else {
         now
     };
-    let until = safe_until(from, timing);
-    (until.since(now) >= timing.lease / 2).then_some(until)
+    let safe_until = safe_until(from, timing);
+    (safe_until.since(now) >= timing.lease / 2).then_some(safe_until)
 }
 
 /// The safe deadline of a hold. The acquisition decides with it, and every check whether the lock
@@ -48,23 +48,24 @@ pub(crate) fn granted_until(
 pub(crate) struct SafeDeadline(AtomicU64);
 
 impl SafeDeadline {
-    /// Returns the safe deadline of a new hold: `until`, or `limit` if that is earlier.
-    pub(crate) fn new(rules: Rules, until: BootInstant, limit: Option<BootInstant>) -> Self {
-        SafeDeadline(AtomicU64::new(limited(rules, until, limit).0 & !CLOSED))
+    /// Returns the safe deadline of a new hold: `safe_until`, or `limit` if that is earlier.
+    pub(crate) fn new(rules: Rules, safe_until: BootInstant, limit: Option<BootInstant>) -> Self {
+        let safe_until = limited(rules, safe_until, limit);
+        SafeDeadline(AtomicU64::new(safe_until.0 & !CLOSED))
     }
 
-    /// Moves the safe deadline to `until`, never back. Returns false if the hold has ended: the
-    /// proof then comes too late and changes nothing.
+    /// Moves the safe deadline to `safe_until`, never back. Returns false if the hold has ended:
+    /// the proof then comes too late and changes nothing.
     pub(crate) fn extend(
         &self,
         rules: Rules,
-        until: BootInstant,
+        safe_until: BootInstant,
         limit: Option<BootInstant>,
         now: BootInstant,
     ) -> bool {
-        let until = limited(rules, until, limit).0 & !CLOSED;
+        let safe_until = limited(rules, safe_until, limit).0 & !CLOSED;
         // A later deadline is a greater number, and a closed one is greater than all that are open.
-        self.check_valid(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
+        self.check_valid(now) && self.0.fetch_max(safe_until, Ordering::AcqRel) < CLOSED
     }
 
     /// Moves the safe deadline back to `until`, if it is later and the hold has not ended.
@@ -97,13 +98,13 @@ impl SafeDeadline {
     }
 
     /// Returns the safe deadline without reading the clock, or `None` once the hold is closed.
-    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
+    pub(crate) fn safe_until(&self) -> Option<BootInstant> {
         let current = self.0.load(Ordering::Acquire);
         (current < CLOSED).then_some(BootInstant(current))
     }
 
     /// Returns the safe deadline, even after the hold has ended.
-    pub(crate) fn last(&self) -> BootInstant {
+    pub(crate) fn last_safe_until(&self) -> BootInstant {
         BootInstant(self.0.load(Ordering::Acquire) & !CLOSED)
     }
 
@@ -114,12 +115,12 @@ impl SafeDeadline {
     }
 }
 
-/// Returns `until`, or `limit` if that is earlier: no hold is valid beyond its limit.
-fn limited(rules: Rules, until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
+/// Returns `safe_until`, or `limit` if that is earlier: no hold is valid beyond its limit.
+fn limited(rules: Rules, safe_until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
     match limit {
-        Some(limit) => until.min(limit),
-        None if rules.safe_deadline => until,
-        None => until + NEVER,
+        Some(limit) => safe_until.min(limit),
+        None if rules.safe_deadline => safe_until,
+        None => safe_until + NEVER,
     }
 }
 
@@ -144,7 +145,7 @@ mod tests {
         assert!(!safe_deadline.check_valid(at(1_300)));
         assert!(!safe_deadline.extend(Rules::ALL, at(9_000), None, at(1_250)));
         assert!(!safe_deadline.check_valid(at(1_200)), "lost stays lost");
-        assert_eq!(safe_deadline.valid_until(), None);
+        assert_eq!(safe_deadline.safe_until(), None);
     }
 
     #[test]
@@ -152,9 +153,9 @@ mod tests {
         let limit = Some(at(1_500));
         let safe_deadline = begun(limit);
         assert!(safe_deadline.extend(Rules::ALL, at(1_200), limit, at(1_000)));
-        assert_eq!(safe_deadline.valid_until(), Some(at(1_300)));
+        assert_eq!(safe_deadline.safe_until(), Some(at(1_300)));
         assert!(safe_deadline.extend(Rules::ALL, at(9_000), limit, at(1_000)));
-        assert_eq!(safe_deadline.valid_until(), limit);
+        assert_eq!(safe_deadline.safe_until(), limit);
     }
 
     #[test]
@@ -176,10 +177,10 @@ mod tests {
             lease: Duration::from_secs(1),
         };
         let timing = Timing::new(Duration::from_secs(30));
-        let until = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
+        let valid = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
         let validity = Timing::new(Duration::from_secs(1)).validity();
-        assert_eq!(until(Some(at(500)), at(600)), Some(at(500) + validity));
-        assert_eq!(until(Some(at(500)), at(1_100)), None, "too little is left");
-        assert_eq!(until(None, at(600)), None, "its age is not known");
+        assert_eq!(valid(Some(at(500)), at(600)), Some(at(500) + validity));
+        assert_eq!(valid(Some(at(500)), at(1_100)), None, "too little is left");
+        assert_eq!(valid(None, at(600)), None, "its age is not known");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
@@ -49,7 +49,7 @@ impl ClientId {
 
     /// Parses an owner in the store. Returns true if it is of this process, and its number if it is
     /// of this client.
-    pub(crate) fn recognize(&self, owner: &str) -> (bool, Option<Owner>) {
+    pub(crate) fn recognize(&self, owner: &str) -> (bool, Option<OwnerNumber>) {
         let Some((client, number)) = owner.split_once(':') else {
             return (false, None);
         };

@@ -7,8 +7,8 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Operation;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, Owner, Proof, ReleaseReply,
-    RenewReply, Renewal, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof,
+    ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 
@@ -36,7 +36,7 @@ pub(crate) enum Command<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirm<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
 }
@@ -44,9 +44,9 @@ pub(crate) struct Confirm<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
-    pub(crate) keep: Duration,
+    pub(crate) keep_for: Duration,
 }
 
 /// A query for the state of a lock, with up to `waiters` of its waiters.

@@ -18,7 +18,7 @@ use crate::error::Outage;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, Owner, Proof, ReleaseReply, RevocationNotice,
+    Acquire, AcquireReply, Grant, OwnerNumber, Proof, ReleaseReply, RevocationNotice,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, StoreCommand};
@@ -50,7 +50,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     }
 
     /// Returns the connection of the caller's own runtime, if there is one.
-    fn direct_path(&self) -> Option<Box<dyn DirectPath>> {
+    fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {
         None
     }
 
@@ -66,7 +66,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     }
 
     /// Returns why the store cannot be used now; `None` if it can, or cannot know.
-    fn outage(&self) -> Option<StoreError> {
+    fn unavailable(&self) -> Option<StoreError> {
         None
     }
 
@@ -99,7 +99,7 @@ pub(crate) struct OpenedStore {
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait DirectPath: Send + Sync + fmt::Debug {
+pub(crate) trait DirectSender: Send + Sync + fmt::Debug {
     /// Runs [`Command::Acquire`] for a lock that needs no replicas.
     fn acquire<'a>(
         &'a self,
@@ -150,7 +150,7 @@ pub(crate) enum StoreEvent {
     Revoked(RevocationNotice),
     /// Commands of these owners are long past their deadlines on a runtime connection, and their
     /// callers are stalled.
-    Stalled(Vec<Owner>),
+    Stalled(Vec<OwnerNumber>),
     /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,
     /// A lock with waiters is on another server now, so all waiting calls acquire again.

@@ -22,8 +22,8 @@ use crate::manager::engine::renew;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, Owner, RenewReply,
-    Renewal, RenewalFailure,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, OwnerNumber,
+    RenewReply, Renewal, RenewalFailure,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Inspect, Revoke};
@@ -50,9 +50,9 @@ pub(crate) struct State {
     script: Script,
     pub(crate) acquisitions: Vec<AcquireRecord>,
     /// The holds that have not been released, including those of acquisitions that have ended.
-    holds: HashMap<Owner, Arc<Entry>>,
+    holds: HashMap<OwnerNumber, Arc<Entry>>,
     /// The holds that are not renewed while their rule is set.
-    not_renewed: HashMap<Owner, RuleId>,
+    not_renewed: HashMap<OwnerNumber, RuleId>,
 }
 
 impl fmt::Debug for TestStore {
@@ -160,13 +160,13 @@ impl TestStore {
         }
     }
 
-    fn entry(&self, owner: Owner) -> Option<Arc<Entry>> {
+    fn entry(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
         let held = lock(&self.state).holds.get(&owner).cloned();
         held.or_else(|| self.core()?.registry.find(owner))
     }
 
     /// Fails if a rule makes the store unavailable for this lock.
-    fn check(&self, key: Option<&LockKey>, owner: Option<Owner>) -> Result<(), StoreError> {
+    fn check(&self, key: Option<&LockKey>, owner: Option<OwnerNumber>) -> Result<(), StoreError> {
         let entry = owner.and_then(|owner| self.entry(owner));
         let label = entry
             .as_ref()
@@ -178,7 +178,7 @@ impl TestStore {
     /// Fails if a rule prevents the renewal of a hold.
     fn check_renewal(
         &self,
-        owner: Owner,
+        owner: OwnerNumber,
         key: &LockKey,
         timeout: Duration,
     ) -> Result<(), StoreError> {

@@ -42,7 +42,7 @@ impl Client {
         &mut self,
         token: Option<FencingToken>,
     ) -> Result<Option<u32>, ServiceError> {
-        match &*self.ask(&format!("read {}", word(token))).await? {
+        match &*self.query(&format!("read {}", word(token))).await? {
             "stale" => Err(ServiceError::Stale),
             "fulfilled" => Ok(None),
             left => Ok(Some(parse(left)?)),
@@ -56,7 +56,7 @@ impl Client {
         token: Option<FencingToken>,
     ) -> Result<(), ServiceError> {
         let request = format!("write {left} {}", word(token));
-        match &*self.ask(&request).await? {
+        match &*self.query(&request).await? {
             "written" => Ok(()),
             _ => Err(ServiceError::Stale),
         }
@@ -80,7 +80,7 @@ impl Client {
         self.connection.send(outcome).await
     }
 
-    async fn ask(&mut self, request: &str) -> io::Result<String> {
+    async fn query(&mut self, request: &str) -> io::Result<String> {
         self.connection.send(request).await?;
         self.receive().await
     }

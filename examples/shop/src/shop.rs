@@ -109,7 +109,7 @@ impl Shop {
     )]
     pub async fn place(&self, item_id: i64, order: &Order) -> Result<Placed, ShopError> {
         let token = distlock::current().fencing_token();
-        let left = stock::look(&self.database, item_id, token).await?;
+        let left = stock::read(&self.database, item_id, token).await?;
         match stock::placed(&self.database, item_id, order.id).await? {
             Some(pieces) if pieces == order.pieces() => return Ok(Placed { left, now: false }),
             Some(_) => return Err(ShopError::OtherOrder(order.id)),

@@ -40,15 +40,15 @@ pub async fn left(database: &PgPool, item_id: i64) -> Result<i64, ShopError> {
 /// # Errors
 ///
 /// [`ShopError::NoSuchItem`], [`ShopError::Stale`], [`ShopError::Database`].
-pub async fn look(database: &PgPool, item_id: i64, token: FencingToken) -> Result<i64, ShopError> {
-    let seen = sqlx::query_scalar(
+pub async fn read(database: &PgPool, item_id: i64, token: FencingToken) -> Result<i64, ShopError> {
+    let quantity = sqlx::query_scalar(
         "UPDATE stock SET fence = $2 WHERE item = $1 AND fence <= $2 RETURNING quantity",
     )
     .bind(item_id)
     .bind(token.as_i64())
     .fetch_optional(database)
     .await?;
-    match seen {
+    match quantity {
         Some(quantity) => Ok(quantity),
         None => {
             left(database, item_id).await?;

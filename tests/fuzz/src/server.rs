@@ -203,7 +203,7 @@ impl Record {
             return Reaction::new(call.reply(answer));
         };
         let mut sent = Vec::new();
-        if !self.names.asks.is_empty() && dice.percent(30) {
+        if !self.names.owners.is_empty() && dice.percent(30) {
             sent.extend(self.push(dice).encode());
         }
         if dice.percent(bytes) {
@@ -244,7 +244,7 @@ impl Record {
 
     fn note(&mut self, call: &Call) {
         let ttls = match call.verb {
-            Verb::Ask | Verb::Confirm => &call.args[1..2],
+            Verb::Acquire | Verb::Confirm => &call.args[1..2],
             Verb::Renew => &call.args[1..],
             _ => &[],
         };
@@ -253,13 +253,13 @@ impl Record {
         if ttls.iter().any(is_zero) {
             self.zero = Some(format!("{call:?}"));
         }
-        if call.verb == Verb::Ask {
+        if call.verb == Verb::Acquire {
             let owner = &call.args[0];
             self.names.client = owner.split(':').next().unwrap_or_default().to_owned();
             // The newest owner is the likeliest to wait still.
-            self.names.asks.truncate(3);
+            self.names.owners.truncate(3);
             self.names
-                .asks
+                .owners
                 .insert(0, (owner.clone(), call.keys[0].clone()));
         }
         if call.verb == Verb::Renew && !matches!(self.mood, Mood::Honest) {
@@ -285,7 +285,7 @@ impl Record {
                 .extend(renewed.map(|(_, lock)| proof(lock, None)));
         }
         let token = match call.verb {
-            Verb::Ask => oracle::held(answer),
+            Verb::Acquire => oracle::held(answer),
             Verb::Confirm => oracle::confirmed(answer),
             _ => None,
         };

@@ -12,7 +12,7 @@ use super::{MemoryServer, MemoryStore};
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, Owner,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, OwnerNumber,
 };
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -92,7 +92,7 @@ impl Client {
     fn acquire_with(
         &self,
         name: &str,
-        owner: Owner,
+        owner: OwnerNumber,
         lease: Duration,
         wait: Duration,
     ) -> AcquireReply {
@@ -107,12 +107,12 @@ impl Client {
         self.run(request)
     }
 
-    fn acquire(&self, name: &str, owner: Owner) -> AcquireReply {
+    fn acquire(&self, name: &str, owner: OwnerNumber) -> AcquireReply {
         self.acquire_with(name, owner, LEASE, ms(10_000))
     }
 
     /// Acquires the lock, which must be free. Returns the token.
-    fn take(&self, name: &str, owner: Owner) -> u64 {
+    fn take(&self, name: &str, owner: OwnerNumber) -> u64 {
         match self.acquire(name, owner) {
             AcquireReply::Held(proof) => proof.token.get(),
             other => panic!("{name} is not free: {other:?}"),
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// Queues for the lock, which must not be free.
-    fn queue(&self, name: &str, owner: Owner) {
+    fn queue(&self, name: &str, owner: OwnerNumber) {
         let reply = self.acquire(name, owner);
         assert!(
             matches!(reply, AcquireReply::Queued(_)),
@@ -128,17 +128,17 @@ impl Client {
         );
     }
 
-    fn release(&self, name: &str, owner: Owner) -> bool {
+    fn release(&self, name: &str, owner: OwnerNumber) -> bool {
         let key = key(name);
         let release = Release {
             key: &key,
             owner,
-            keep: Duration::ZERO,
+            keep_for: Duration::ZERO,
         };
         self.run(release).was_held
     }
 
-    fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {
+    fn confirm(&self, name: &str, owner: OwnerNumber) -> Option<u64> {
         let confirm = Confirm {
             key: &key(name),
             owner,
@@ -148,7 +148,11 @@ impl Client {
         self.run(confirm).map(|proof| proof.token.get())
     }
 
-    fn check_queue(&self, name: &str, owners: &[Owner]) -> (Option<Owner>, Vec<Owner>) {
+    fn check_queue(
+        &self,
+        name: &str,
+        owners: &[OwnerNumber],
+    ) -> (Option<OwnerNumber>, Vec<OwnerNumber>) {
         let checks = [CheckQueue {
             key: key(name),
             owners: owners.to_vec(),
@@ -167,7 +171,7 @@ impl Client {
     }
 
     /// Returns the owners granted since the last call.
-    fn granted(&self) -> Vec<Owner> {
+    fn granted(&self) -> Vec<OwnerNumber> {
         let grants = std::mem::take(&mut *self.grants.lock().unwrap());
         grants.iter().map(|grant| grant.owner).collect()
     }

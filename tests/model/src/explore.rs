@@ -22,7 +22,7 @@ pub enum Claim {
     Proven,
     /// A body that starts later has a larger token.
     TokensRise,
-    /// A client that asks does not pass a client that is already queued.
+    /// A client that acquires does not pass a client that is already queued.
     InOrder,
     /// The servers store nothing of an attempt that its live client has forgotten.
     NothingLeft,

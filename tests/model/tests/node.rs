@@ -35,7 +35,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let near = 0..3 as Token;
     let script = prop_oneof![
-        6 => prop::option::of(near.clone()).prop_map(Script::Ask),
+        6 => prop::option::of(near.clone()).prop_map(Script::Acquire),
         2 => near.clone().prop_map(Script::Yield),
         3 => near.clone().prop_map(Script::Confirm),
         2 => prop::option::of(near.clone()).prop_map(Script::Release),
@@ -60,7 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Returns the script as the server receives it, with the test's own time (µs).
 fn source(script: Script, now: u64) -> String {
     let source = match script {
-        Script::Ask(_) => include_str!("../../../lua/quorum/acquire.lua"),
+        Script::Acquire(_) => include_str!("../../../lua/quorum/acquire.lua"),
         Script::Yield(_) => include_str!("../../../lua/quorum/yield.lua"),
         Script::Confirm(_) => include_str!("../../../lua/quorum/confirm.lua"),
         Script::Release(_) => include_str!("../../../lua/quorum/release.lua"),
@@ -89,7 +89,7 @@ struct RealNode<'a> {
     tokens: BTreeMap<Token, u64>,
     /// The server's clock (µs).
     now: u64,
-    /// The time after which the server rejects an ask or a repair as too late.
+    /// The time after which the server rejects an acquire or a repair as too late.
     apply_by: String,
 }
 
@@ -176,7 +176,7 @@ impl<'a> RealNode<'a> {
             format!("run{}", self.run),
         );
         let args = match script {
-            Script::Ask(named) => {
+            Script::Acquire(named) => {
                 let named = token(named.unwrap_or_default());
                 let rest = format!("30000 60000 100 {HOUR} {run} {client} channel:");
                 format!("{id}|{ticket}|33000|{apply_by}|{HOUR}|a name|{rest}|{named}")
@@ -389,8 +389,8 @@ fn a_restarted_server_hands_off_only_its_vote() {
     let server = RedisServer::start();
     for (case, has_restarted) in [(0, false), (1, true)] {
         let mut real = RealNode::new(&server, case);
-        real.apply(command(0, Script::Ask(None)));
-        real.apply(command(1, Script::Ask(None)));
+        real.apply(command(0, Script::Acquire(None)));
+        real.apply(command(1, Script::Acquire(None)));
         real.run += u32::from(has_restarted);
         let named = real.ahead();
         real.tokens.insert(1, named);
@@ -407,7 +407,7 @@ fn a_restarted_server_hands_off_only_its_vote() {
 #[test]
 fn a_late_acquire_or_repair_leaves_nothing() {
     let server = RedisServer::start();
-    for (case, script) in (0..).zip([Script::Ask(None), Script::Repair(1)]) {
+    for (case, script) in (0..).zip([Script::Acquire(None), Script::Repair(1)]) {
         let mut real = RealNode::new(&server, case);
         let (lock, token) = (real.keys[0].clone(), real.ahead());
         real.tokens.insert(1, token);

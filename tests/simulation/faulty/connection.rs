@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::network::Millis;
 use super::site::{Role, Site};
 use super::wire::{self, Reply, Request, Run};
-use crate::protocol::messages::{Grant, Owner};
+use crate::protocol::messages::{Grant, OwnerNumber};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
@@ -44,7 +44,7 @@ struct State {
     silent: bool,
     last_request: Millis,
     last_reply: Millis,
-    by_owner: BTreeMap<Owner, Millis>,
+    by_owner: BTreeMap<OwnerNumber, Millis>,
     activity: u64,
     calls: u64,
     unanswered: BTreeMap<u64, Caller>,
@@ -351,20 +351,20 @@ impl Drop for ClientEnd {
 }
 
 impl ClientEnd {
-    async fn ask(&self, requests: Vec<Request>) -> RedisResult<Vec<Reply>> {
+    async fn request(&self, requests: Vec<Request>) -> RedisResult<Vec<Reply>> {
         let answers = self.0.send(requests).await;
         answers.unwrap_or_else(|_| Err(gone("closed")))
     }
 
-    async fn ask_one(&self, request: Request) -> RedisResult<Value> {
-        let mut answers = self.ask(vec![request]).await?;
+    async fn request_one(&self, request: Request) -> RedisResult<Value> {
+        let mut answers = self.request(vec![request]).await?;
         wire::into_redis_result(answers.remove(0))
     }
 }
 
 impl Connection for ClientEnd {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
-        Box::pin(self.ask_one(wire::read(&command)))
+        Box::pin(self.request_one(wire::read(&command)))
     }
 
     fn send_all<'a>(
@@ -372,7 +372,9 @@ impl Connection for ClientEnd {
         commands: &'a [Cmd],
     ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
         Box::pin(async move {
-            let answers = self.ask(commands.iter().map(wire::read).collect()).await?;
+            let answers = self
+                .request(commands.iter().map(wire::read).collect())
+                .await?;
             Ok(answers.into_iter().map(wire::into_redis_result).collect())
         })
     }
@@ -380,7 +382,7 @@ impl Connection for ClientEnd {
     fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
         Box::pin(async move {
             let subscribe = Request::Subscribe(wire::listener(channel));
-            self.ask_one(subscribe).await.map(drop)
+            self.request_one(subscribe).await.map(drop)
         })
     }
 

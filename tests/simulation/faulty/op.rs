@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Owner, Proof, RenewReply, Renewal,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, OwnerNumber, Proof, RenewReply, Renewal,
 };
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -20,9 +20,9 @@ use crate::store::run;
 /// An operation in flight to the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Ask {
+    Acquire {
         key: LockKey,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
         wait: Duration,
         /// Server time in µs (R2).
@@ -30,74 +30,81 @@ pub(crate) enum Op {
     },
     Confirm {
         key: LockKey,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
     },
     Renew(Vec<Renewal>),
     Release {
         key: LockKey,
-        owner: Owner,
-        keep: Duration,
+        owner: OwnerNumber,
+        keep_for: Duration,
     },
-    Look(Vec<CheckQueue>),
+    CheckQueue(Vec<CheckQueue>),
 }
 
 /// The server's reply to an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    Asked(AcquireReply),
+    Acquired(AcquireReply),
     Confirmed(Option<Proof>),
     Renewed(RenewReply),
     Released(bool),
-    Looked(Vec<CheckQueueReply>),
+    Checked(Vec<CheckQueueReply>),
     Refused(StoreError),
 }
 
 impl Op {
     pub(crate) fn keys(&self) -> Vec<&LockKey> {
         match self {
-            Op::Ask { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => vec![key],
+            Op::Acquire { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => {
+                vec![key]
+            }
             Op::Renew(batch) => {
                 let mut keys: Vec<_> = batch.iter().map(|renewal| &renewal.key).collect();
                 keys.sort_unstable();
                 keys.dedup();
                 keys
             }
-            Op::Look(looks) => looks.iter().map(|look| &look.key).collect(),
+            Op::CheckQueue(checks) => checks.iter().map(|check| &check.key).collect(),
         }
     }
 
     /// Returns the owners that keep the order of their operations on a connection.
-    pub(super) fn owners(&self) -> Vec<Owner> {
+    pub(super) fn owners(&self) -> Vec<OwnerNumber> {
         match self {
-            Op::Ask { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
+            Op::Acquire { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
                 vec![*owner]
             }
-            Op::Look(looks) => looks.iter().flat_map(|look| look.owners.clone()).collect(),
+            Op::CheckQueue(checks) => checks
+                .iter()
+                .flat_map(|check| check.owners.clone())
+                .collect(),
             Op::Renew(_) => Vec::new(),
         }
     }
 
     /// Applies the operation at once.
     pub(super) fn apply(&self, store: &MemoryStore, now: u64) -> Answer {
-        let within = Duration::ZERO;
+        let timeout = Duration::ZERO;
         let done = match self {
-            Op::Ask { apply_by, .. } if now > *apply_by => Ok(Answer::Asked(AcquireReply::Late)),
-            Op::Ask {
+            Op::Acquire { apply_by, .. } if now > *apply_by => {
+                Ok(Answer::Acquired(AcquireReply::Late))
+            }
+            Op::Acquire {
                 key,
                 owner,
                 timing,
                 wait,
                 ..
             } => {
-                let ask = Acquire {
+                let acquire = Acquire {
                     key,
                     owner: *owner,
                     timing: *timing,
                     durability: Durability::NONE,
                     wait: *wait,
                 };
-                at_once(run(store, ask, within)).map(Answer::Asked)
+                at_once(run(store, acquire, timeout)).map(Answer::Acquired)
             }
             Op::Confirm { key, owner, timing } => {
                 let confirm = Confirm {
@@ -106,19 +113,23 @@ impl Op {
                     timing: *timing,
                     durability: Durability::NONE,
                 };
-                at_once(run(store, confirm, within)).map(Answer::Confirmed)
+                at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
             }
-            Op::Renew(batch) => at_once(run(store, &**batch, within)).map(Answer::Renewed),
-            Op::Release { key, owner, keep } => {
+            Op::Renew(batch) => at_once(run(store, &**batch, timeout)).map(Answer::Renewed),
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } => {
                 let release = Release {
                     key,
                     owner: *owner,
-                    keep: *keep,
+                    keep_for: *keep_for,
                 };
-                let released = at_once(run(store, release, within));
+                let released = at_once(run(store, release, timeout));
                 released.map(|reply| Answer::Released(reply.was_held))
             }
-            Op::Look(looks) => at_once(run(store, &**looks, within)).map(Answer::Looked),
+            Op::CheckQueue(checks) => at_once(run(store, &**checks, timeout)).map(Answer::Checked),
         };
         done.unwrap_or_else(Answer::Refused)
     }
@@ -135,9 +146,9 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Op::Ask {
+            Op::Acquire {
                 key, owner, wait, ..
-            } => write!(f, "ask {key} #{owner} wait {}", wait.as_millis()),
+            } => write!(f, "acquire {key} #{owner} wait {}", wait.as_millis()),
             Op::Confirm { key, owner, .. } => write!(f, "confirm {key} #{owner}"),
             Op::Renew(batch) => {
                 f.write_str("renew")?;
@@ -146,16 +157,24 @@ impl fmt::Display for Op {
                 }
                 Ok(())
             }
-            Op::Release { key, owner, keep } if keep.is_zero() => {
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } if keep_for.is_zero() => {
                 write!(f, "release {key} #{owner}")
             }
-            Op::Release { key, owner, keep } => {
-                write!(f, "release {key} #{owner} keep {}", keep.as_millis())
+            Op::Release {
+                key,
+                owner,
+                keep_for,
+            } => {
+                write!(f, "release {key} #{owner} keep {}", keep_for.as_millis())
             }
-            Op::Look(looks) => {
-                f.write_str("look")?;
-                for look in looks {
-                    write!(f, " {} {:?}", look.key, look.owners)?;
+            Op::CheckQueue(checks) => {
+                f.write_str("check queue")?;
+                for check in checks {
+                    write!(f, " {} {:?}", check.key, check.owners)?;
                 }
                 Ok(())
             }

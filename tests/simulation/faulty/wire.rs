@@ -11,7 +11,7 @@ use super::server::Applied;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, Owner, Renewal};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, OwnerNumber, Renewal};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HoldSnapshot, owner_text};
@@ -107,7 +107,7 @@ impl<'a> Words<'a> {
     }
 
     /// Parses `client:number`.
-    fn owner(&mut self) -> (ClientId, Owner) {
+    fn owner(&mut self) -> (ClientId, OwnerNumber) {
         owner(self.next())
     }
 
@@ -130,7 +130,7 @@ impl<'a> Words<'a> {
     }
 }
 
-fn owner(text: &str) -> (ClientId, Owner) {
+fn owner(text: &str) -> (ClientId, OwnerNumber) {
     let (client, number) = text.split_once(':').unwrap();
     (ClientId::from_str(client), number.parse().unwrap())
 }
@@ -226,7 +226,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             let wait = millis();
             let rest: Vec<_> = rest.collect();
             assert_eq!(rest, [MAX_WAITERS, client.as_str(), CHANNELS]);
-            let op = Op::Ask {
+            let op = Op::Acquire {
                 key,
                 owner,
                 timing,
@@ -264,16 +264,23 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
-            let keep = words.millis();
+            let keep_for = words.millis();
             words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
-            (client, Op::Release { key, owner, keep })
+            (
+                client,
+                Op::Release {
+                    key,
+                    owner,
+                    keep_for,
+                },
+            )
         }
         ScriptId::CheckQueue => {
             let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
             let client = ClientId::from_str(words.next());
             words.expect(CHANNELS);
             words.expect(FENCE_TTL);
-            let look = |key| {
+            let check = |key| {
                 let owners = (0..words.number()).map(|_| {
                     let (owner_client, owner) = words.owner();
                     assert_eq!(owner_client, client);
@@ -282,8 +289,8 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                 let owners = owners.collect();
                 CheckQueue { key, owners }
             };
-            let looks = keys.into_iter().map(look).collect();
-            (client, Op::Look(looks))
+            let checks = keys.into_iter().map(check).collect();
+            (client, Op::CheckQueue(checks))
         }
         other => panic!("no client runs this: {other:?}"),
     }
@@ -337,20 +344,20 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
     };
     let fields = match (applied.op, applied.answer) {
         (Op::Renew(batch), Answer::Refused(_)) => refused_renewals(applied, batch),
-        (Op::Look(looks), Answer::Refused(_)) => {
+        (Op::CheckQueue(checks), Answer::Refused(_)) => {
             let mut fields = vec![number(wall)];
-            fields.extend(looks.iter().map(|_| text(REFUSAL)));
+            fields.extend(checks.iter().map(|_| text(REFUSAL)));
             fields
         }
         (_, Answer::Refused(error)) => return Err(error.detail.clone()),
-        (_, Answer::Asked(AcquireReply::Held(proof))) => {
+        (_, Answer::Acquired(AcquireReply::Held(proof))) => {
             return Ok(text(format!("held {} {wall}", proof.token)));
         }
-        (_, Answer::Asked(AcquireReply::Queued(_))) => occupied(2),
-        (_, Answer::Asked(AcquireReply::Busy(_))) => occupied(3),
-        (_, Answer::Asked(AcquireReply::Late)) => vec![number(4), number(wall)],
-        (_, Answer::Asked(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],
-        (_, Answer::Asked(AcquireReply::Full(_))) => occupied(6),
+        (_, Answer::Acquired(AcquireReply::Queued(_))) => occupied(2),
+        (_, Answer::Acquired(AcquireReply::Busy(_))) => occupied(3),
+        (_, Answer::Acquired(AcquireReply::Late)) => vec![number(4), number(wall)],
+        (_, Answer::Acquired(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],
+        (_, Answer::Acquired(AcquireReply::Full(_))) => occupied(6),
         (_, Answer::Confirmed(Some(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]
         }
@@ -359,14 +366,15 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             .map(|(index, _)| failure(*index, ""))
             .collect(),
         (_, Answer::Released(was_held)) => return Ok(text(if *was_held { "1" } else { "0" })),
-        (Op::Look(looks), Answer::Looked(replies)) => {
+        (Op::CheckQueue(checks), Answer::Checked(replies)) => {
             let mut fields = vec![number(wall)];
-            for ((look, reply), (_, _, after)) in looks.iter().zip(replies).zip(&applied.effects) {
+            for ((check, reply), (_, _, after)) in checks.iter().zip(replies).zip(&applied.effects)
+            {
                 let CheckQueueReply::Checked { missing, .. } = reply else {
-                    panic!("a memory store looked, and: {reply:?}");
+                    panic!("a memory store checked a queue, and: {reply:?}");
                 };
-                let looked_for = look.owners.iter().enumerate();
-                let missing = looked_for.filter(|(_, owner)| missing.contains(owner));
+                let requested = check.owners.iter().enumerate();
+                let missing = requested.filter(|(_, owner)| missing.contains(owner));
                 let missing: Vec<_> = missing.map(|(index, _)| number(index as u64)).collect();
                 let hold = after.hold.as_ref();
                 let left = hold.map_or(0, |hold| hold.left.as_millis());

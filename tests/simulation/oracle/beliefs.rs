@@ -102,10 +102,10 @@ impl Oracle {
     /// Checks that a hold ends a grace period before the server drops the lock. Validity counts
     /// from the request of the proof, and the server counts from later.
     fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
-        let Some(until) = hold.info.safe_deadline.valid_until() else {
+        let Some(safe_until) = hold.info.safe_deadline.safe_until() else {
             return;
         };
-        let believed = until.since(state.clients[client].clock.now());
+        let believed = safe_until.since(state.clients[client].clock.now());
         let grace = hold.entry.request.timing.short_grant_timing().grace();
         state.trace.count("beliefs compared");
         if believed.is_zero() || believed + grace <= left {
@@ -155,7 +155,7 @@ impl State {
     /// Returns true if a client considers a hold valid now. Reading the hold itself would end it.
     pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         let known = &self.clients[client];
-        let until = hold.info.safe_deadline.valid_until();
-        !known.host.is_killed() && until.is_some_and(|until| known.clock.now() < until)
+        let safe_until = hold.info.safe_deadline.safe_until();
+        !known.host.is_killed() && safe_until.is_some_and(|at| known.clock.now() < at)
     }
 }

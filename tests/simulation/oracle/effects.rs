@@ -3,7 +3,7 @@
 use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 
 impl State {
@@ -24,7 +24,7 @@ impl State {
     }
 
     /// Checks that an owner that acquired a free lock passed no waiter that still waits.
-    pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
+    pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: OwnerNumber) {
         let me = owner_text(applied.id, owner);
         for (key, before, after) in &applied.effects {
             let passed = (before.queue.iter())
@@ -46,7 +46,8 @@ impl State {
         before: Option<&HoldSnapshot>,
         after: Option<&HoldSnapshot>,
     ) {
-        let is = |hold: &HoldSnapshot, owner: Owner| hold.owner == owner_text(applied.id, owner);
+        let is =
+            |hold: &HoldSnapshot, owner: OwnerNumber| hold.owner == owner_text(applied.id, owner);
         let same = |a: &HoldSnapshot, b: &HoldSnapshot| a.owner == b.owner && a.token == b.token;
         let allowed = match (applied.op, before) {
             (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),
@@ -64,14 +65,14 @@ impl State {
             (Op::Release { owner, .. }, Some(before)) => {
                 is(before, *owner) || after == Some(before)
             }
-            (Op::Ask { owner, .. }, Some(before)) => after.is_some_and(|after| {
+            (Op::Acquire { owner, .. }, Some(before)) => after.is_some_and(|after| {
                 same(before, after) && (is(before, *owner) || after.left <= before.left)
             }),
-            (Op::Look(_), Some(before)) => {
+            (Op::CheckQueue(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
             // A free lock may be acquired, or granted to a waiter.
-            (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
+            (Op::Acquire { .. } | Op::Release { .. } | Op::CheckQueue(_), None) => true,
         };
         if !allowed {
             let (op, client) = (applied.op, applied.client);

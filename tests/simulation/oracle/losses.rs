@@ -19,11 +19,11 @@ impl Oracle {
         state.trace.count("losses");
         let (key, owner) = (hold.lock_key(), hold.entry.owner);
         (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
-        let until = hold.safe_until();
-        let late = state.clients[client].clock.now().since(until);
+        let safe_until = hold.safe_until();
+        let late = state.clients[client].clock.now().since(safe_until);
         // Only the first notice must be in time; a caller may check again at any later time.
         let first = state.notified.insert(owner);
-        if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
+        if first && safe_until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
             let text =
                 format_args!("c{client} is notified {late:?} too late of the loss of #{owner}");
             state.trace.violated(now, text);
@@ -49,8 +49,8 @@ impl State {
                 let time = self.clients[*client].clock.now();
                 hold.info
                     .safe_deadline
-                    .valid_until()
-                    .is_some_and(|until| time.since(until) > GRANULARITY)
+                    .safe_until()
+                    .is_some_and(|safe_until| time.since(safe_until) > GRANULARITY)
                     && !self.is_disturbed(*client, now)
             })
             .map(|(client, hold)| (*client, hold.entry.owner))

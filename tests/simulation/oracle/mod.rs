@@ -16,7 +16,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::messages::{AcquireReply, Owner};
+use crate::protocol::messages::{AcquireReply, OwnerNumber};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -47,11 +47,11 @@ struct State {
     /// The highest token used with each key's resource.
     used: BTreeMap<LockKey, u64>,
     /// The owners for which an acquire was applied.
-    owners: BTreeSet<(usize, Owner)>,
+    owners: BTreeSet<(usize, OwnerNumber)>,
     /// How each owner's hold was proven.
-    proven: BTreeMap<(usize, Owner), &'static str>,
+    proven: BTreeMap<(usize, OwnerNumber), &'static str>,
     /// Owners with a reported end of their hold.
-    notified: BTreeSet<Owner>,
+    notified: BTreeSet<OwnerNumber>,
     connections: Connections,
     /// When the server last forgot its scripts.
     flushed: Option<Millis>,
@@ -121,7 +121,7 @@ impl Oracle {
         let owners = u64::try_from(state.owners.len()).unwrap();
         let calls = state.trace.counts.get("calls").copied().unwrap_or(0);
         let again = owners.saturating_sub(calls);
-        state.trace.counts.insert("asked with a new id", again);
+        state.trace.counts.insert("acquires: with a new id", again);
     }
 
     pub(crate) fn violated(&self, detail: fmt::Arguments<'_>) {
@@ -285,14 +285,18 @@ impl Oracle {
         state.trace.count("operations");
         let (op, answer) = (applied.op, applied.answer);
         (state.trace).line(now, format_args!("c{client} {op} -> {answer:?}"));
-        if let Op::Ask { owner, .. } = applied.op {
+        if let Op::Acquire { owner, .. } = applied.op {
             state.owners.insert((client, *owner));
         }
         match (applied.op, applied.answer) {
-            (Op::Ask { owner, .. }, Answer::Asked(AcquireReply::Held(_))) => {
-                state.proven.insert((client, *owner), "acquired: asked");
+            (Op::Acquire { owner, .. }, Answer::Acquired(AcquireReply::Held(_))) => {
+                state
+                    .proven
+                    .insert((client, *owner), "acquired: in the reply");
             }
-            (Op::Ask { .. }, Answer::Asked(AcquireReply::Late)) => state.trace.count("asks: late"),
+            (Op::Acquire { .. }, Answer::Acquired(AcquireReply::Late)) => {
+                state.trace.count("acquires: late")
+            }
             (Op::Confirm { owner, .. }, Answer::Confirmed(Some(_))) => {
                 let proven = state.proven.entry((client, *owner));
                 proven.or_insert("acquired: confirmed first");
@@ -300,7 +304,7 @@ impl Oracle {
             (Op::Confirm { .. }, Answer::Confirmed(None)) => {
                 state.trace.count("confirmations: refused");
             }
-            (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
+            (Op::CheckQueue(_), Answer::Checked(_)) => state.trace.count("queue checks"),
             _ => {}
         }
         let State {
@@ -323,7 +327,7 @@ impl Oracle {
             }
             state.check_effect(now, applied, key, before, after);
         }
-        if let (Op::Ask { owner, .. }, Answer::Asked(AcquireReply::Held(_))) =
+        if let (Op::Acquire { owner, .. }, Answer::Acquired(AcquireReply::Held(_))) =
             (applied.op, applied.answer)
         {
             state.check_turn(now, applied, *owner);

@@ -132,14 +132,14 @@ pub struct Names {
     /// The name of the client.
     pub client: String,
     /// Its owner ids that sent an acquire, `client:number`, each with its lock.
-    pub asks: Vec<(String, String)>,
+    pub owners: Vec<(String, String)>,
 }
 
 impl Names {
     /// Returns texts that the client could mistake for data about itself.
     fn texts(&self) -> Vec<String> {
         let client = &self.client;
-        let mut owners: Vec<String> = self.asks.iter().map(|(owner, _)| owner.clone()).collect();
+        let mut owners: Vec<String> = self.owners.iter().map(|(owner, _)| owner.clone()).collect();
         owners.extend(ODD_WORDS.iter().map(|word| format!("{client}:{word}")));
         owners.extend([
             OTHER.into(),
@@ -270,10 +270,10 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
     let (int, text) = (Frame::int, |text: &str| Frame::text(text));
     let (now, nothing) = (int(micros), text(""));
     let of = |owner: &str| Frame::text(format!("2 {owner} 1700 30250 1700 name"));
-    let first = names.asks.first();
+    let first = names.owners.first();
     let ours = first.map_or(nothing.clone(), |(owner, _)| of(owner));
     match verb {
-        Verb::Ask => vec![
+        Verb::Acquire => vec![
             Frame::text(format!("held {micros}")),
             Frame::text(format!("held {micros} {micros}")),
             Frame::array([int(2), now.clone(), ours]),
@@ -297,7 +297,7 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
             ]
         }
         Verb::Release => ["1", "3", "2", "0"].map(text).to_vec(),
-        Verb::Look => {
+        Verb::CheckQueue => {
             let seen =
                 |value, missing: &[Frame]| Frame::array([value, int(100), Frame::array(missing)]);
             let seen = [
@@ -343,7 +343,12 @@ pub fn push(names: &Names) -> BoxedStrategy<Frame> {
     let kinds = vec!["message", "message", "message", "smessage", "pmessage"];
     let channel = format!("distlock:client:{}", names.client);
     let age = select(vec![0, 0, 0, 500_000, -3_600_000_000]);
-    let grant = (select(kinds), select(names.asks.clone()), 1..i64::MAX, age);
+    let grant = (
+        select(kinds),
+        select(names.owners.clone()),
+        1..i64::MAX,
+        age,
+    );
     let grant = grant.prop_map(move |(kind, (owner, lock), token, age)| {
         let at = Impostor::micros() - age;
         let payload = format!("{owner} {token} {at} 300 {lock}");

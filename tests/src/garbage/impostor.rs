@@ -15,7 +15,7 @@ use crate::resp::{line_at, request_len};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Take the lock, or queue.
-    Ask,
+    Acquire,
     /// Confirm a short grant.
     Confirm,
     /// Renew a batch.
@@ -23,7 +23,7 @@ pub enum Verb {
     /// Release, or cancel.
     Release,
     /// Check everything that the client waits for.
-    Look,
+    CheckQueue,
     /// Return the state of a lock.
     Inspect,
 }
@@ -58,10 +58,10 @@ impl Call {
         let verb = match (keys.len(), args.len()) {
             (_, 0 | 1) => Verb::Inspect,
             _ if first.contains(' ') => Verb::Renew,
-            _ if !first.contains(':') => Verb::Look,
+            _ if !first.contains(':') => Verb::CheckQueue,
             (3, _) => Verb::Confirm,
             (_, 3) => Verb::Release,
-            _ => Verb::Ask,
+            _ => Verb::Acquire,
         };
         Some(Call {
             verb,

@@ -89,7 +89,7 @@ fn of_two_locks_the_lower_one_is_the_outer() {
 }
 
 /// The spans in which the locks were acquired.
-static ASKED_IN: Mutex<Vec<Option<&'static str>>> = Mutex::new(Vec::new());
+static EVALUATED_IN: Mutex<Vec<Option<&'static str>>> = Mutex::new(Vec::new());
 
 fn span() -> Option<&'static str> {
     tracing::Span::current()
@@ -97,20 +97,20 @@ fn span() -> Option<&'static str> {
         .map(tracing::Metadata::name)
 }
 
-fn asked(locks: &LockManager) -> &LockManager {
-    let mut asked_in = ASKED_IN.lock().unwrap_or_else(PoisonError::into_inner);
-    asked_in.push(span());
+fn evaluated(locks: &LockManager) -> &LockManager {
+    let mut evaluated_in = EVALUATED_IN.lock().unwrap_or_else(PoisonError::into_inner);
+    evaluated_in.push(span());
     locks
 }
 
 #[tracing::instrument(skip_all)]
-#[distlock::distributed_lock(key = "other:instrument-above:<n>", manager = asked(locks))]
+#[distlock::distributed_lock(key = "other:instrument-above:<n>", manager = evaluated(locks))]
 async fn instrument_above(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
     assert_eq!(span(), Some("instrument_above"));
     Ok((locks, n))
 }
 
-#[distlock::distributed_lock(key = "other:instrument-below:<n>", manager = asked(locks))]
+#[distlock::distributed_lock(key = "other:instrument-below:<n>", manager = evaluated(locks))]
 #[tracing::instrument(skip_all, err(Debug))]
 async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
     // The span of the attribute contains the span of the lock, which contains the body.
@@ -128,8 +128,8 @@ fn only_below_the_span_of_instrument_covers_the_waiting() {
         assert_eq!(instrument_above(&locks, 1).await.expect("it").1, 1);
         assert_eq!(instrument_below(&locks, 2).await.expect("it").1, 2);
     });
-    let asked_in = ASKED_IN.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(*asked_in, [None, Some("instrument_below")]);
+    let evaluated_in = EVALUATED_IN.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(*evaluated_in, [None, Some("instrument_below")]);
 }
 
 #[tracing::instrument]

@@ -117,7 +117,7 @@ async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
 }
 
-/// Locks work without the CLIENT command, as without the right to it.
+/// Locks work without the CLIENT command, as without the permission to it.
 #[tokio::test]
 async fn a_server_without_client_commands() {
     let server = RedisServer::builder()

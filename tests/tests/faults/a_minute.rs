@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_tests::{RedisServer, Spread, eventually_async};
 
-use crate::kit::{Exclusion, LONG, connect, ms, until_clean};
+use crate::support::{Exclusion, LONG, connect, ms, until_clean};
 
 /// Number of turns while every push is dropped. Queue checks are half a second apart, so they take
 /// about a minute.

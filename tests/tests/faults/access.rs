@@ -1,4 +1,4 @@
-//! The rights that a Redis user needs, no more and no less.
+//! The permissions that a Redis user needs, no more and no less.
 
 use std::collections::BTreeSet;
 use std::future::IntoFuture as _;
@@ -7,16 +7,16 @@ use std::time::Instant;
 use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::replicas::{primary, replica_of};
+use crate::support::{
     HELD, LONG, acquire_later, assert_message_contains, connect_patiently, lock_key, ms, ok,
     until_clean, until_queued,
 };
-use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
-/// Rights without which no call works.
+/// Permissions without which no call works.
 pub(crate) const NEEDED: &[&str] = &[
     "+eval",
     "+evalsha",
@@ -39,8 +39,8 @@ pub(crate) const NEEDED: &[&str] = &[
     "+hdel",
 ];
 
-/// Rights without which locks are handed off later (pushes, detection of dead clients, tests and
-/// replacement of broken connections), or an evicting server goes unnoticed.
+/// Permissions without which locks are handed off later (pushes, detection of dead clients, tests
+/// and replacement of broken connections), or an evicting server goes unnoticed.
 pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
@@ -53,12 +53,12 @@ pub(crate) const USEFUL: &[&str] = &[
 /// The keys and channels that the user may access.
 pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
+pub(crate) fn set_user(raw: &mut Resp, permissions: &[&str]) {
     // Before Redis 7.0 a new user may use all channels.
     let mut words = vec!["ACL", "SETUSER", USER, "reset", "resetchannels", "on"];
     let password = format!(">{PASSWORD}");
     words.push(&password);
-    words.extend(rights);
+    words.extend(permissions);
     ok(raw, &words);
 }
 
@@ -95,9 +95,9 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     renewed(&guard).await?;
     // Without a push, a queue check finds the grant.
     proxy.drop_pushes(true);
-    let guard = second.lock("looked").wait(wait).acquire().await?;
-    let waiting = acquire_later(&first, "looked", lease, wait);
-    until_queued(&mut raw, "looked", 1).await;
+    let guard = second.lock("checked").wait(wait).acquire().await?;
+    let waiting = acquire_later(&first, "checked", lease, wait);
+    until_queued(&mut raw, "checked", 1).await;
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
@@ -169,11 +169,11 @@ async fn the_minimal_user_is_denied_nothing() {
 }
 
 #[test]
-fn every_right_of_the_minimal_user_is_used() {
+fn every_permission_of_the_minimal_user_is_used() {
     let check = |missing: &'static str| {
         let fewer: Vec<_> = all()
             .into_iter()
-            .filter(|right| *right != missing)
+            .filter(|permission| *permission != missing)
             .collect();
         // On a busy machine a connection is replaced before its test, or a lock is lost.
         let mut rounds = 1..=5;
@@ -204,14 +204,14 @@ fn every_right_of_the_minimal_user_is_used() {
     // These mostly wait, so all run at once.
     let checks: Vec<_> = all()
         .into_iter()
-        .map(|right| std::thread::spawn(move || check(right)))
+        .map(|permission| std::thread::spawn(move || check(permission)))
         .collect();
     let failed = checks.into_iter().filter_map(|check| check.join().err());
     assert_eq!(failed.count(), 0, "see above");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
+async fn permissions_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &all());
@@ -221,12 +221,12 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     let error = within(LONG, guard.lost()).await;
     assert!(error.is_lost(), "{error:?}");
     let error = manager.lock("other").wait(LONG).acquire().await;
-    assert_denied(&error.unwrap_err(), "rights");
+    assert_denied(&error.unwrap_err(), "permissions");
 }
 
-/// Revoking locks needs no further right; listing them needs one.
+/// Revoking locks needs no further permission; listing them needs one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_needs_the_right_to_scan() {
+async fn an_operator_needs_the_permission_to_scan() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &all());
@@ -234,7 +234,7 @@ async fn an_operator_needs_the_right_to_scan() {
     let operator = connect_patiently(url(server.port())).await.unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
     let error = operator.list("").await.unwrap_err();
-    assert_message_contains(&error, &["rights", "scan"]);
+    assert_message_contains(&error, &["permissions", "scan"]);
     raw.cmd(&["ACL", "SETUSER", USER, "+scan"]);
     assert_eq!(operator.list("").await.unwrap().len(), 1);
     let holds = tokio::spawn(async move { guard.lost().await });
@@ -243,11 +243,11 @@ async fn an_operator_needs_the_right_to_scan() {
     assert!(within(LONG, holds).await.unwrap().is_lost());
 }
 
-/// `min_replicas` needs one more right, and `fsync` another one. Without it waiting does not help,
-/// in the queue either.
+/// `min_replicas` needs one more permission, and `fsync` another one. Without it waiting does not
+/// help, in the queue either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_and_disks_need_the_right_to_wait_for_them() {
-    let server = master();
+async fn replicas_and_disks_need_the_permission_to_wait_for_them() {
+    let server = primary();
     let _replica = replica_of(&server).await;
     let mut raw = server.client();
     set_user(&mut raw, &all());
@@ -261,37 +261,41 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
         }
         kinds.push((lock().fsync(true), "+waitaof"));
     }
-    for (lock, right) in kinds {
+    for (lock, permission) in kinds {
         set_user(&mut raw, &all());
         let requested_at = Instant::now();
         let error = lock.acquire().await.unwrap_err();
         assert!(requested_at.elapsed() < LONG / 2, "waiting does not help");
-        assert_denied(&error, right);
+        assert_denied(&error, permission);
         until_clean(&mut raw, LONG).await;
         let guard = manager.lock("k").acquire().await.unwrap();
         let queued = lock.clone();
         let waiting = tokio::spawn(async move { queued.acquire().await });
         until_queued(&mut raw, "k", 1).await;
         guard.release().await.unwrap();
-        assert_denied(&within(LONG, waiting).await.unwrap().unwrap_err(), right);
+        assert_denied(
+            &within(LONG, waiting).await.unwrap().unwrap_err(),
+            permission,
+        );
         until_clean(&mut raw, LONG).await;
-        set_user(&mut raw, &[all(), vec![right]].concat());
+        set_user(&mut raw, &[all(), vec![permission]].concat());
         raw.cmd(&["ACL", "LOG", "RESET"]);
         let guard = lock.acquire().await.unwrap();
         renewed(&guard).await.unwrap();
         guard.release().await.unwrap();
-        assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");
+        assert_eq!(denied(&mut raw), Vec::<String>::new(), "{permission}");
     }
 }
 
-/// Panics unless the error is an outage that waiting does not end, and names the missing right.
+/// Panics unless the error is an outage that waiting does not end, and names the missing
+/// permission.
 #[track_caller]
 fn assert_denied(error: &Error, missing: &str) {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert_message_contains(error, &[missing]);
 }
 
-/// The documented rights are those that are shown to suffice above.
+/// The documented permissions are those that are shown to suffice above.
 #[test]
 fn the_documented_acl_line_is_the_tested_one() {
     let page = include_str!("../../../docs/internals/storage.md");
@@ -303,6 +307,6 @@ fn the_documented_acl_line_is_the_tested_one() {
         panic!("{PLACES:?}");
     };
     let first = ["resetkeys", keys, "resetchannels", channels, "-@all"];
-    let rights = first.iter().chain(NEEDED).chain(USEFUL);
-    assert!(line.split_whitespace().eq(rights.copied()), "{line}");
+    let permissions = first.iter().chain(NEEDED).chain(USEFUL);
+    assert!(line.split_whitespace().eq(permissions.copied()), "{line}");
 }

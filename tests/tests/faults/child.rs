@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{BodyState, Error, LockManager};
 use distlock_tests::{Worker, child_args, is_child, this_test_binary};
 
-use crate::kit::{connect, hold, ms};
+use crate::support::{connect, hold, ms};
 
 /// Starts a child in one of the roles below.
 #[track_caller]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock_tests::{RedisServer, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     HELD, LONG, SLACK, acquired, connect, grace, hold, ms, until_clean, until_renewed_twice,
 };
 

@@ -3,7 +3,7 @@
 use distlock_tests::{After, Directions, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     HELD, LONG, acquired, assert_stored, grant_lease, hold, lock_key, ms, ok, until_clean,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{LockGuard, LockManager};
 use distlock_tests::{Proxy, RedisServer, Resp};
 
-use crate::kit::{
+use crate::support::{
     Acquiring, LONG, acquire_later, connect, hand_on, hold, until_answered, until_queued, warm,
 };
 

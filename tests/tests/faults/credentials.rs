@@ -8,15 +8,15 @@ use distlock::{Credentials, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, Resp, eventually_async};
 use tokio::runtime::Handle;
 
-use crate::kit::{
+use crate::support::{
     LONG, assert_config, assert_message_contains, call_often, hold, kill, ms, ok, taken_once,
     until_clean, until_served,
 };
 
-/// Error text that makes the source panic.
+/// Error text that makes the provider panic.
 const PANIC: &str = "panic";
 
-/// A source of credentials.
+/// A provider of credentials.
 #[derive(Clone)]
 pub(crate) struct Vault {
     now: Arc<Mutex<Result<Credentials, String>>>,
@@ -35,7 +35,7 @@ impl Vault {
         *self.now.lock().unwrap() = what.map_err(str::to_owned);
     }
 
-    /// Returns how often the source was called.
+    /// Returns how often the provider was called.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
@@ -49,7 +49,7 @@ impl Vault {
                 let now = vault.now.lock().unwrap().clone();
                 assert!(
                     !matches!(&now, Err(why) if why == PANIC),
-                    "a bug in the source"
+                    "a bug in the provider"
                 );
                 now.map_err(Into::into)
             }
@@ -59,8 +59,8 @@ impl Vault {
 
 pub(crate) fn add_user(raw: &mut Resp, name: &str, password: &str) {
     let password = format!(">{password}");
-    let rights = ["reset", "on", &password, "~*", "&*", "+@all"];
-    ok(raw, &[&["ACL", "SETUSER", name][..], &rights].concat());
+    let permissions = ["reset", "on", &password, "~*", "&*", "+@all"];
+    ok(raw, &[&["ACL", "SETUSER", name][..], &permissions].concat());
 }
 
 /// Returns the users of all connections except this one.
@@ -81,7 +81,7 @@ fn cut(raw: &mut Resp) {
     kill(raw, "pubsub");
 }
 
-/// A server with the users of the source, and a long hold.
+/// A server with the users of the provider, and a long hold.
 struct Kept {
     raw: Resp,
     manager: LockManager,
@@ -153,7 +153,7 @@ async fn a_rotated_password_is_survived() {
     for password in ["second", "third"] {
         add_user(&mut kept.raw, "app", password);
         cut(&mut kept.raw);
-        // The source changes later than the server.
+        // The provider changes later than the server.
         kept.until_refused("WRONGPASS").await;
         vault.set(Ok(Credentials::new("app", password)));
         until_served(&kept.manager).await;
@@ -162,7 +162,8 @@ async fn a_rotated_password_is_survived() {
     kept.end().await;
 }
 
-/// While the source fails, live connections stay, calls report the reason, and no secret is shown.
+/// While the provider fails, live connections stay, calls report the reason, and no secret is
+/// shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_credentials_source_is_retried() {
     const SEALED: &str = "the vault is sealed";

@@ -6,7 +6,7 @@ use distlock::LockManager;
 use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::child::child;
-use crate::kit::{
+use crate::support::{
     LONG, SLACK, acquire_later, acquired, connect, give_back, grace, grant_lease, hold, leftovers,
     lock_key, ms, queue_key, until_listening, until_queued,
 };

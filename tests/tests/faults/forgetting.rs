@@ -7,7 +7,7 @@ use distlock::{Error, LossReason, distributed_lock};
 use distlock_tests::{RedisServer, Resp, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms, proxied,
     single, until_clean, until_queued,
 };

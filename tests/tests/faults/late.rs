@@ -8,7 +8,7 @@ use distlock_tests::{
 };
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     Acquiring, LONG, acquire_later, acquired, assert_stored, connect, expires, give_back, hold,
     lock_key, ms, ok, proxied, until_answered, until_clean, until_queued, warm,
 };
@@ -31,7 +31,7 @@ struct Late {
 }
 
 impl Late {
-    /// Starts with or without the right to kill the client's old connection.
+    /// Starts with or without the permission to kill the client's old connection.
     async fn new(may_kill: bool) -> Self {
         let server = RedisServer::start();
         warm(&server).await;
@@ -54,16 +54,16 @@ impl Late {
 
     /// Acquires "k" on a connection that is held back, gives up, and waits for the cancel to arrive
     /// on a new one.
-    async fn ask_and_cancel(&mut self) {
+    async fn acquire_and_cancel(&mut self) {
         self.proxy.hold_requests();
-        let asking = acquire_later(&self.manager, "k", LEASE, LONG);
+        let acquiring = acquire_later(&self.manager, "k", LEASE, LONG);
         let proxy = self.proxy.handle();
         eventually_async(LONG, async || proxy.stats().requests_held > 0).await;
         self.old = proxy.connections();
         // Resets the connection first, because the cancel must not follow the acquire into it.
         self.proxy.reset_clients();
-        asking.abort();
-        assert!(asking.await.is_err_and(|error| error.is_cancelled()));
+        acquiring.abort();
+        assert!(acquiring.await.is_err_and(|error| error.is_cancelled()));
         self.until_seen().await;
     }
 
@@ -86,24 +86,25 @@ impl Late {
     }
 
     /// Returns how many acquires of this client were executed; only these have its lease's TTL.
-    fn asks(&mut self) -> usize {
+    fn acquires(&mut self) -> usize {
         let call = format!("\"4\" \"{}\"", lock_key("k"));
         let ttl = LEASE + (LEASE / 10).max(ms(250));
         let ttl = format!("\"{}\"", ttl.as_millis());
         let lines = self.monitor.lines();
-        let asks = |line: &&String| line.contains(&call) && line.contains(&ttl);
-        lines.iter().filter(asks).count()
+        let is_acquire = |line: &&String| line.contains(&call) && line.contains(&ttl);
+        lines.iter().filter(is_acquire).count()
     }
 }
 
-/// The client kills the connection of the late acquire. Without that right, it releases the effect.
+/// The client kills the connection of the late acquire. Without that permission, it releases the
+/// effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_acquire_leaves_nothing() {
     for may_kill in [true, false] {
         let mut late = Late::new(may_kill).await;
-        late.ask_and_cancel().await;
+        late.acquire_and_cancel().await;
         late.deliver().await;
-        assert_eq!(late.asks(), usize::from(!may_kill), "kills: {may_kill}");
+        assert_eq!(late.acquires(), usize::from(!may_kill), "kills: {may_kill}");
         until_clean(&mut late.raw, SOON).await;
         // The lock stays free.
         let other = connect(&late.server.url()).await;
@@ -115,12 +116,12 @@ async fn a_late_acquire_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
     let mut late = Late::new(false).await;
-    late.ask_and_cancel().await;
+    late.acquire_and_cancel().await;
     // The acquire has expired by then, whatever else protects from it.
     tokio::time::sleep(ms(1_100)).await;
     let mut fences = late.server.monitor();
     late.deliver().await;
-    assert_eq!(late.asks(), 1, "the acquire must arrive late");
+    assert_eq!(late.acquires(), 1, "the acquire must arrive late");
     assert_eq!(fences.count("\"SET\""), 0, "it was applied");
     until_clean(&mut late.raw, SOON).await;
 }
@@ -249,7 +250,7 @@ async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
         proxy.limit_to(&old);
         proxy.stop_reading(Directions::ToClient, true);
         // Commands in flight keep the old connection open in the client.
-        let asking = tokio::spawn(async move {
+        let inspecting = tokio::spawn(async move {
             loop {
                 let far = far.clone();
                 tokio::spawn(async move { far.inspect("k").await });
@@ -273,7 +274,7 @@ async fn late_commands_of_a_replaced_connection_cost_no_queue_place() {
             old.iter().filter(|id| open.contains(id)).count()
         };
         eventually_async(LONG, async || remaining() <= 1).await;
-        asking.abort();
+        inspecting.abort();
         // Gives the fault time to show.
         tokio::time::sleep(ms(200)).await;
         assert_order(guard, waiting, behind, &mut raw).await;

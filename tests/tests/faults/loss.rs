@@ -6,7 +6,7 @@ use distlock::{Error, LossReason};
 use distlock_tests::{Directions, eventually_async, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     HELD, LONG, SLACK, acquired, assert_stored, believed_until, expiry_after_renewal, hold,
     lock_key, loss, ms, proxied, until_renewed_twice,
 };

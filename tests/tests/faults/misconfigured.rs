@@ -4,7 +4,7 @@ use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
 
-use crate::kit::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
+use crate::support::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
 use crate::tls::Trust;
 
 /// Long enough that only an immediate failure comes before it.
@@ -23,7 +23,7 @@ async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
         println!("{state}: {error}");
         assert_config(&error, parts);
         // This is the remedy of another misconfiguration.
-        assert!(!error.to_string().contains("rights and password"));
+        assert!(!error.to_string().contains("permissions and password"));
     }
 }
 
@@ -46,7 +46,7 @@ fn redis_5() -> Impostor {
     })
 }
 
-/// The same servers as a single server, as sentinels, as nodes of a cluster and as quorum members.
+/// The same servers as a single server, as sentinels, as nodes of a cluster and as quorum nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_protocol_in_every_topology() {
     let (http, old) = (http_server(), redis_5());
@@ -55,12 +55,12 @@ async fn another_protocol_in_every_topology() {
     let encrypted = format!("127.0.0.1:{}", tls.tls_port());
     let plain = format!("127.0.0.1:{}", tls.port());
     let quorum = RedisQuorum::start(2);
-    let members = quorum.url().replace("redis+quorum://", "");
+    let nodes = quorum.url().replace("redis+quorum://", "");
     for (scheme, others, path) in [
         ("", String::new(), ""),
         ("+sentinel", String::new(), "/service"),
         ("+cluster", String::new(), ""),
-        ("+quorum", format!("{members},"), ""),
+        ("+quorum", format!("{nodes},"), ""),
     ] {
         let of = |address| format!("redis{scheme}://{others}{address}{path}");
         let http_says: &[&str] = &["HTTP/1.1 400 Bad Request", "correct host and port"];
@@ -140,7 +140,7 @@ async fn a_server_of_another_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_and_rights() {
+async fn credentials_and_permissions() {
     let (open, guarded) = (
         RedisServer::start(),
         RedisServer::builder().requirepass("right").start(),
@@ -169,7 +169,7 @@ async fn credentials_and_rights() {
     ])
     .await;
     LockManager::connect(&guarded.url()).await.unwrap();
-    for (rights, path, needs) in [
+    for (permissions, path, needs) in [
         ("~* &* +@all -subscribe", "", "SUBSCRIBE"),
         ("~* resetchannels +@all -debug", "", "SUBSCRIBE"),
         ("~* &* +@all -eval", "", "EVAL"),
@@ -179,10 +179,10 @@ async fn credentials_and_rights() {
         ("~* &* +@all -select", "/1", "+select"),
     ] {
         let words = ["ACL", "SETUSER", "app", "reset", "on", ">hunter2"];
-        let words: Vec<_> = words.into_iter().chain(rights.split(' ')).collect();
+        let words: Vec<_> = words.into_iter().chain(permissions.split(' ')).collect();
         ok(&mut open.client(), &words);
         let url = format!("redis://app:hunter2@127.0.0.1:{}{path}", open.port());
-        assert_misconfigured(&[(rights, url, &[needs, "grant"])]).await;
+        assert_misconfigured(&[(permissions, url, &[needs, "grant"])]).await;
     }
 }
 

@@ -5,13 +5,13 @@ use distlock_tests::sentinel::follow;
 use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     HELD, LONG, accepted, acquire_later, acquired, assert_message_contains, calls, connect,
     connections, expiry_after_renewal, hand_on, hold, kill, ms, ok, outage, taken_once,
     until_clean,
 };
 
-/// The name leads to another server while the old one works well. All connections stay with the old
+/// The name reaches another server while the old one works well. All connections stay with the old
 /// server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_runtime_connection_leads_to_another_server() {
@@ -45,7 +45,7 @@ async fn no_runtime_connection_leads_to_another_server() {
     }
 }
 
-/// Some connections are cut when the name already leads to another server. The others follow.
+/// Some connections are cut when the name already reaches another server. The others follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_lead_to_one_server() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -70,7 +70,7 @@ async fn all_connections_lead_to_one_server() {
 
 /// The old connections stay open, and reply READONLY forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_and_queues_continue_on_the_new_master() {
+async fn holds_and_queues_continue_on_the_new_primary() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     // The new server replicates the old one.
     follow(&new, &old);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, SLACK, acquire_later, assert_message_contains, connect, connections, give_back, hold,
     kill, ms, single, taken_once, until_clean, until_queued,
 };

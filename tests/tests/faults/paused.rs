@@ -3,7 +3,7 @@
 use distlock_tests::RedisServer;
 
 use crate::child::child;
-use crate::kit::{HELD, LONG, assert_stored, connect, hold, ms};
+use crate::support::{HELD, LONG, assert_stored, connect, hold, ms};
 
 /// Freezes a child that holds the lock until another client has it. Returns what the child prints
 /// then.

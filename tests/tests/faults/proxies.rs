@@ -5,7 +5,7 @@ use std::time::Instant;
 use distlock::{Error, Outage};
 use distlock_tests::{Middleman, RedisServer, equal, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     Exclusion, HELD, LONG, SLACK, acquire_later, acquired, connect, connections, give_back, hold,
     lock_key, ms, outage, queue_key, scripts, until_clean, until_queued, until_served,
 };
@@ -49,8 +49,8 @@ async fn pollers_and_subscribers_share_one_queue() {
     let mut waiting = Vec::new();
     let mut managers = Vec::new();
     for number in 0..10 {
-        let looks = number % 2 == 0;
-        let url = if looks { proxy.url() } else { server.url() };
+        let polls = number % 2 == 0;
+        let url = if polls { proxy.url() } else { server.url() };
         let manager = connect(&url).await;
         let lock = manager.lock("k").lease(ms(3_000)).wait(LONG);
         let exclusion = exclusion.clone();

@@ -8,7 +8,7 @@ use distlock::Error;
 use distlock_tests::{Directions, RedisServer, eventually_async, within};
 
 use crate::contended::Contended;
-use crate::kit::{
+use crate::support::{
     Exclusion, LONG, SLACK, acquired, connect, connections, hold, kill, lock_key, ms, queue_key,
     single, until_clean,
 };

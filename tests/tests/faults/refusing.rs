@@ -8,7 +8,7 @@ use distlock::Error;
 use distlock_tests::{RedisServer, Reply, Resp, eventually, eventually_async, within};
 use futures::future::join_all;
 
-use crate::kit::{
+use crate::support::{
     Exclusion, HELD, LONG, SLACK, assert_in_redis, connect, hold, ms, ok, single, until_clean,
     until_queued,
 };
@@ -87,7 +87,7 @@ const REFUSALS: &[Refusal] = &[
         hands_on: true,
     },
     Refusal {
-        name: "no right to publish",
+        name: "no permission to publish",
         begin: |_, raw| ok(raw, &["ACL", "SETUSER", "default", "-publish"]),
         end: &["ACL", "SETUSER", "default", "+publish"],
         hands_on: true,
@@ -114,7 +114,7 @@ const REFUSALS: &[Refusal] = &[
         hands_on: false,
     },
     Refusal {
-        name: "a demoted master",
+        name: "a demoted primary",
         // A replica of an unreachable primary keeps its data and is read-only.
         begin: |_, raw| ok(raw, &["REPLICAOF", "127.0.0.1", "1"]),
         end: &["REPLICAOF", "NO", "ONE"],

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, RedisServerBuilder, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, SLACK, acquire_later, acquired, assert_config, assert_message_contains, assert_stored,
     calls, connect, connections, expiry_after_renewal, hold, kill, leftovers, lock_key, loss, ms,
     ok, outage, until_clean, until_queued,
@@ -15,23 +15,23 @@ use crate::kit::{
 const LEASE: Duration = ms(8_000);
 
 /// Starts a primary that does not let its replicas wait for each other.
-pub(crate) fn master() -> RedisServer {
+pub(crate) fn primary() -> RedisServer {
     let builder = RedisServer::builder();
     builder.arg("--repl-diskless-sync-delay", "0").start()
 }
 
 /// Starts a replica that has all data of its primary.
-pub(crate) async fn replica_of(master: &RedisServer) -> RedisServer {
-    replica_by(RedisServer::builder(), master).await
+pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
+    replica_by(RedisServer::builder(), primary).await
 }
 
-async fn replica_by(builder: RedisServerBuilder, master: &RedisServer) -> RedisServer {
-    let port = master.port().to_string();
+async fn replica_by(builder: RedisServerBuilder, primary: &RedisServer) -> RedisServer {
+    let port = primary.port().to_string();
     let replica = builder.args(["--replicaof", "127.0.0.1", &port]).start();
     let mut raw = replica.client();
     eventually_async(LONG, async || raw.info_field("master_link_status") == "up").await;
     // The primary counts the replica, too.
-    let mut raw = master.client();
+    let mut raw = primary.client();
     eventually_async(LONG, async || {
         raw.cmd(&["SET", "is-it-there", "1"]);
         let there = raw.cmd(&["WAIT", "1", "100"]).int() > 0;
@@ -44,7 +44,7 @@ async fn replica_by(builder: RedisServerBuilder, master: &RedisServer) -> RedisS
 
 /// A primary, its replica, and a manager with locks that need the replica.
 struct Replicated {
-    master: RedisServer,
+    primary: RedisServer,
     replica: RedisServer,
     manager: LockManager,
     /// Connection to the primary.
@@ -53,12 +53,12 @@ struct Replicated {
 
 impl Replicated {
     async fn start() -> Self {
-        let master = master();
-        let replica = replica_of(&master).await;
+        let primary = primary();
+        let replica = replica_of(&primary).await;
         Replicated {
-            manager: connect_for(&master, 1).await,
-            raw: master.client(),
-            master,
+            manager: connect_for(&primary, 1).await,
+            raw: primary.client(),
+            primary,
             replica,
         }
     }
@@ -90,7 +90,7 @@ fn assert_too_few(error: &Error, parts: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_is_on_the_replica_from_the_start() {
     let mut this = Replicated::start().await;
-    let (first, second) = (this.manager.clone(), connect_for(&this.master, 1).await);
+    let (first, second) = (this.manager.clone(), connect_for(&this.primary, 1).await);
     let mut copy = this.replica.client();
     for n in 0..50 {
         let guard = first.lock(format!("k{n}")).acquire().await.unwrap();
@@ -129,7 +129,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     let requested_at = Instant::now();
     let error = lock.clone().wait(ms(1_200)).acquire().await.unwrap_err();
     let took = requested_at.elapsed();
-    let port = this.master.port().to_string();
+    let port = this.primary.port().to_string();
     let parts = [
         "`k`",
         "min_replicas",
@@ -156,7 +156,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_wait_for_a_replica_that_resumes() {
     let mut this = Replicated::start().await;
-    let (first, second) = (this.manager.clone(), connect_for(&this.master, 1).await);
+    let (first, second) = (this.manager.clone(), connect_for(&this.primary, 1).await);
     // A waiter that is granted the lock waits for the replica as well, and keeps its turn.
     let guard = hold(&first, "k", LEASE).await;
     let mut waiting = Vec::new();
@@ -222,7 +222,7 @@ async fn unacknowledged_renewals_lose_the_lock_at_the_safe_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_replicas_may_be_frozen() {
     let this = Replicated::start().await;
-    let _other = replica_of(&this.master).await;
+    let _other = replica_of(&this.primary).await;
     let both = this.manager.lock("both").lease(LEASE).min_replicas(2);
     both.clone()
         .wait(LONG)
@@ -283,10 +283,10 @@ async fn a_promoted_replica_has_the_held_locks() {
     let acquiring = acquire_later(&this.manager, "k", ms(20_000), LONG);
     this.until_stored("k").await;
     tokio::time::sleep(ms(300)).await;
-    assert!(!acquiring.is_finished(), "held by the master's word alone");
+    assert!(!acquiring.is_finished(), "held by the primary's word alone");
     this.replica.cont_process();
     let guard = acquired(acquiring).await;
-    this.master.kill();
+    this.primary.kill();
     let mut raw = this.replica.client();
     ok(&mut raw, &["REPLICAOF", "NO", "ONE"]);
     let other = connect(&this.replica.url()).await;
@@ -320,7 +320,7 @@ async fn the_connection_for_acks_is_replaced() {
 async fn a_frozen_server_is_distinguished_from_missing_replicas() {
     let this = Replicated::start().await;
     let guard = hold(&this.manager, "k", LEASE).await;
-    this.master.stop_process();
+    this.primary.stop_process();
     let error = within(LONG, guard.lost()).await;
     let reason = error.to_string();
     assert!(
@@ -396,15 +396,15 @@ async fn the_memory_store_rejects_min_replicas_and_fsync() {
 /// A lock that cannot be acknowledged for lack of a connection is released, because it was taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unacknowledged_acquires_are_released() {
-    let master = master();
-    let _replica = replica_of(&master).await;
+    let primary = primary();
+    let _replica = replica_of(&primary).await;
     let builder = LockManager::builder().max_runtime_connections(0);
     let manager = builder
         .min_replicas(1)
-        .connect(&master.url())
+        .connect(&primary.url())
         .await
         .unwrap();
-    let mut raw = master.client();
+    let mut raw = primary.client();
     let most = connections(&mut raw).to_string();
     ok(&mut raw, &["CONFIG", "SET", "maxclients", &most]);
     // The end of the lease would come too late.
@@ -439,7 +439,7 @@ fn unblock(raw: &mut Resp) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledgments_are_those_that_the_server_counts() {
     let this = Replicated::start().await;
-    server_side_acknowledgments_decide(&this.manager, &this.master, &this.replica).await;
+    server_side_acknowledgments_decide(&this.manager, &this.primary, &this.replica).await;
 }
 
 /// The same for disks, depending on the server under test: the disks of replicas count, or the
@@ -450,27 +450,27 @@ async fn with_fsync_the_disks_of_replicas_count() {
         let builder = RedisServer::builder().append_only();
         builder.arg("--repl-diskless-sync-delay", "0")
     };
-    let master = server().start();
+    let primary = server().start();
     let builder = LockManager::builder().min_replicas(1);
-    let manager = builder.fsync(true).connect(&master.url()).await.unwrap();
-    let known = master.client().cmd(&["WAITAOF", "0", "0", "1"]);
+    let manager = builder.fsync(true).connect(&primary.url()).await.unwrap();
+    let known = primary.client().cmd(&["WAITAOF", "0", "0", "1"]);
     if known.is_error() {
         let error = manager.lock("held").acquire().await.unwrap_err();
         assert_eq!(outage(&error), Outage::Unsupported);
         return assert_message_contains(&error, &["WAITAOF"]);
     }
-    let replica = replica_by(server(), &master).await;
-    server_side_acknowledgments_decide(&manager, &master, &replica).await;
+    let replica = replica_by(server(), &primary).await;
+    server_side_acknowledgments_decide(&manager, &primary, &replica).await;
 }
 
 async fn server_side_acknowledgments_decide(
     manager: &LockManager,
-    master: &RedisServer,
+    primary: &RedisServer,
     replica: &RedisServer,
 ) {
     let guard = manager.lock("held").lease(LEASE).acquire().await.unwrap();
     replica.stop_process();
-    let mut raw = master.client();
+    let mut raw = primary.client();
     let acquiring = acquire_later(manager, "k", LEASE, ms(3_000));
     let mut early = 0;
     let deadline = Instant::now() + LONG;

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::kit::{
+use crate::support::{
     LONG, accepted, acquire_later, acquired, call_often, connections, hold, kill, lock_key, ms,
     queue_key, until_clean, until_queued,
 };

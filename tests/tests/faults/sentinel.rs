@@ -4,7 +4,7 @@ use distlock::{Credentials, Error, LockManager, Outage};
 use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
     expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once,
     until_clean, until_listening, until_queued,
@@ -40,7 +40,7 @@ async fn fails_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_leave_a_killed_master_for_the_promoted_replica() {
+async fn clients_leave_a_killed_primary_for_the_promoted_replica() {
     fails_over(&Sentinels::start(), RedisServer::kill).await;
 }
 
@@ -59,7 +59,7 @@ async fn a_failover_by_command_keeps_all_replicated_locks() {
 /// Clients leave a frozen primary. When it wakes up, it considers itself the primary for a while,
 /// and no client uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resumed_old_master_receives_no_commands() {
+async fn a_resumed_old_primary_receives_no_commands() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     let manager = connect(&all.url()).await;
@@ -82,7 +82,7 @@ async fn a_resumed_old_master_receives_no_commands() {
 /// A connection to a frozen primary is established when it wakes up, after another server has
 /// become the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connect_in_flight_does_not_end_at_an_old_master() {
+async fn a_connect_in_flight_does_not_end_at_an_old_primary() {
     let all = Sentinels::start();
     let old = &all.servers[0];
     old.stop_process();
@@ -117,7 +117,7 @@ async fn acknowledged_holds_survive_a_failover() {
     eventually_async(LONG, async || raw.exists(&at)).await;
     let value = raw.get(&at);
     tokio::time::sleep(ms(100)).await;
-    assert!(!unheard_of.is_finished(), "held by the old master's word");
+    assert!(!unheard_of.is_finished(), "held by the old primary's word");
     old.kill();
     replica.cont_process();
     let new = all.until_another(old);
@@ -189,14 +189,14 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
 }
 
 /// Makes a sentinel take another server for the primary.
-fn watch_instead(sentinel: &RedisServer, master: &RedisServer) {
+fn watch_instead(sentinel: &RedisServer, primary: &RedisServer) {
     sentinel.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
-    sentinel::watch(sentinel, SERVICE, master);
+    sentinel::watch(sentinel, SERVICE, primary);
 }
 
 /// A sentinel that is cut off from the others knows an old primary, so it does not outweigh them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_names_another_master_is_outvoted() {
+async fn a_sentinel_that_names_another_primary_is_outvoted() {
     let all = Sentinels::start();
     let stray = RedisServer::start();
     for odd in &all.sentinels {
@@ -233,9 +233,9 @@ async fn sentinels_have_credentials_of_their_own() {
 
 /// Sentinels may name a server that has become a replica, and a replica may accept writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_takes_writes_is_no_master() {
-    let master = RedisServer::start();
-    let port = master.port().to_string();
+async fn a_replica_that_takes_writes_is_no_primary() {
+    let primary = RedisServer::start();
+    let port = primary.port().to_string();
     let writable = RedisServer::builder().arg("--replica-read-only", "no");
     let replica = writable.args(["--replicaof", "127.0.0.1", &port]).start();
     let watcher = RedisServer::builder().sentinel().start();
@@ -248,21 +248,34 @@ async fn a_replica_that_takes_writes_is_no_master() {
     assert_message_contains(&refused, &[&address]);
 }
 
-/// The rights in docs/operations/topologies.md suffice at a sentinel, and each of them is needed.
+/// The permissions in docs/operations/topologies.md suffice at a sentinel, and each of them is
+/// needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
+async fn the_documented_permissions_suffice_at_sentinels_and_each_is_needed() {
     let document = include_str!("../../../docs/operations/topologies.md");
     let rule = document
         .lines()
         .find(|line| line.contains("&+switch-master"));
     let rule: Vec<_> = rule.expect("it is there").split_whitespace().collect();
-    let ["ACL", "SETUSER", "distlock", "on", ">PASSWORD", rights @ ..] = &rule[..] else {
+    let [
+        "ACL",
+        "SETUSER",
+        "distlock",
+        "on",
+        ">PASSWORD",
+        permissions @ ..,
+    ] = &rule[..]
+    else {
         panic!("{rule:?}");
     };
     let all = Sentinels::start();
     let connect = async |missing: &str| {
         let mut words = vec!["ACL", "SETUSER", "distlock", "reset", "on", ">PASSWORD"];
-        words.extend(rights.iter().filter(|right| **right != missing));
+        words.extend(
+            permissions
+                .iter()
+                .filter(|permission| **permission != missing),
+        );
         for sentinel in &all.sentinels {
             let set = sentinel.client().cmd(&words);
             // Before Redis 7.0 a user with all channels cannot be given single ones.
@@ -287,18 +300,18 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     taken_once(&manager, "k").await;
     manager.shutdown().await;
     eventually_async(LONG, async || !listens()).await;
-    for right in rights {
-        match (*right, connect(right).await) {
+    for permission in permissions {
+        match (*permission, connect(permission).await) {
             // The reset has already taken these away.
             ("resetchannels" | "-@all", _) => {}
             // The client finds the primary, but does not learn of another one.
             ("+subscribe" | "&+switch-master", Ok(manager)) => {
                 taken_once(&manager, "k").await;
-                assert!(!listens(), "without {right}");
+                assert!(!listens(), "without {permission}");
                 manager.shutdown().await;
             }
             (_, Err(refused)) => assert_config(&refused, &["NOPERM"]),
-            (_, Ok(_)) => panic!("{right} is not needed"),
+            (_, Ok(_)) => panic!("{permission} is not needed"),
         }
     }
 }
@@ -322,7 +335,7 @@ async fn disagreeing_sentinels_without_a_majority_are_not_followed() {
 
 /// One sentinel has lost the service, and repeated requests do not restore it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_without_the_master_is_queried_with_backoff() {
+async fn a_sentinel_without_the_primary_is_queried_with_backoff() {
     let all = Sentinels::start();
     let forgetful = &all.sentinels[1];
     forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
@@ -339,7 +352,7 @@ async fn a_sentinel_without_the_master_is_queried_with_backoff() {
 /// A frozen sentinel delays nothing. A frozen primary is not waited for; the sentinels are asked
 /// once more for the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_connects_although_a_sentinel_or_the_master_is_frozen() {
+async fn a_manager_connects_although_a_sentinel_or_the_primary_is_frozen() {
     let all = Sentinels::start();
     all.sentinels[1].stop_process();
     let manager = within(LONG, connect(&all.url())).await;

@@ -7,7 +7,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, eventually_async, within};
 use futures::StreamExt as _;
 
-use crate::kit::{
+use crate::support::{
     LONG, accepted, acquire_later, calls, connect, connections, give_back, hold, ms, scripts,
     single, until_clean, until_queued, until_served,
 };
@@ -70,7 +70,7 @@ async fn calls_that_failed_in_an_outage_cost_nothing_after_it() {
     until_served(&manager).await;
     assert_eq!(try_often(&manager, "after", 200).await, 200);
     assert!(held.is_held(), "the bystander lost its lock");
-    // A command that was never sent is not undone, and no script was sent twice as unknown.
+    // A command that was never sent is not cancelled, and no script was sent twice as unknown.
     let mut raw = server.client();
     let scripts_run = scripts(&mut raw);
     assert!(
@@ -88,7 +88,7 @@ async fn calls_that_failed_in_an_outage_cost_nothing_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unanswered_commands_of_a_frozen_server_are_undone_in_order() {
+async fn unanswered_commands_of_a_frozen_server_are_cancelled_in_order() {
     let (server, mut raw, manager) = single().await;
     // The scripts are loaded, so that each call is one command.
     assert_eq!(try_often(&manager, "before", 200).await, 200);

@@ -7,7 +7,7 @@ use distlock::observer::{Event, Observer};
 use distlock_tests::{eventually_async, within};
 
 use crate::capture::captured;
-use crate::kit::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
+use crate::support::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
 
 /// An observer that blocks until it is opened.
 #[derive(Debug, Default)]

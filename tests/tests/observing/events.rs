@@ -9,9 +9,9 @@ use futures::FutureExt;
 use tracing::Level;
 
 use crate::capture::captured;
-use crate::kit::{FREE_TO_RELEASED, LONG, Store, acquires, ends, ms};
 use crate::lines::lines;
 use crate::spans::both;
+use crate::support::{FREE_TO_RELEASED, LONG, Store, acquires, ends, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_free() {

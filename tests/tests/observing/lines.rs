@@ -7,7 +7,7 @@ use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
 use crate::capture::{Line, captured};
-use crate::kit::{LONG, Store, acquires, ms};
+use crate::support::{LONG, Store, acquires, ms};
 
 /// Waits until a lock has `count` log lines at a level.
 pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {

@@ -6,8 +6,8 @@
 mod capture;
 mod delivery;
 mod events;
-mod kit;
 mod lines;
 mod metrics;
 mod outages;
 mod spans;
+mod support;

@@ -10,7 +10,7 @@ use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-use crate::kit::{LONG, Store, acquires, ms};
+use crate::support::{LONG, Store, acquires, ms};
 
 /// The recorded metrics.
 #[derive(Clone, Debug, Default)]

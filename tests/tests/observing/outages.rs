@@ -3,7 +3,7 @@
 use distlock::observer::{Connection, Event};
 use distlock_tests::eventually_async;
 
-use crate::kit::{LONG, Store, ms};
+use crate::support::{LONG, Store, ms};
 
 fn up(connection: Connection) -> impl Fn(&Event) -> bool {
     move |event| matches!(event, Event::ConnectionUp { connection: this, downtime: Some(_), .. } if *this == connection)

@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::capture::{Capture, Span, captured};
-use crate::kit::{LONG, Store, ms};
+use crate::support::{LONG, Store, ms};
 
 #[distlock::distributed_lock(key = "spans:attribute:<n>", manager = locks, lease = "7s", wait = "3s")]
 async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error> {

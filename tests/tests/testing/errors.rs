@@ -40,7 +40,7 @@ fn every_error_variant_has_a_constructor() {
     }
 }
 
-/// An error made by the kit reads like one that a lock returns.
+/// An error made by the test kit reads like one that a lock returns.
 #[tokio::test(start_paused = true)]
 async fn constructed_errors_equal_those_of_locks() {
     let locks = TestLocks::new();

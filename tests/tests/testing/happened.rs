@@ -1,4 +1,4 @@
-//! The acquisitions that the kit has recorded.
+//! The acquisitions that the test kit has recorded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -56,7 +56,7 @@ async fn re_entry_counts_as_no_acquisition() {
 #[tokio::test(start_paused = true)]
 async fn held_locks_are_reported_while_they_are_held() {
     let shop = Inventory::new();
-    let look = async {
+    let check = async {
         shop.locks.wait_until_held("inventory:7").await;
         shop.locks.wait_until_held("inventory:8").await;
         assert_locked!(shop.locks, "inventory:7");
@@ -66,7 +66,7 @@ async fn held_locks_are_reported_while_they_are_held() {
         tokio::time::sleep(secs(2)).await;
         assert_eq!(shop.locks.held_keys(), ["inventory:8"]);
     };
-    let (seven, eight, ()) = tokio::join!(shop.reduce(7, secs(1)), shop.reduce(8, secs(30)), look);
+    let (seven, eight, ()) = tokio::join!(shop.reduce(7, secs(1)), shop.reduce(8, secs(30)), check);
     seven.unwrap();
     eight.unwrap();
     assert!(shop.locks.held_keys().is_empty());

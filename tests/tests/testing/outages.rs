@@ -43,7 +43,7 @@ async fn an_outage_is_waited_for_and_then_an_error() {
 
 /// A permanent obstacle is not waited for.
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_an_error_at_once() {
+async fn a_missing_permission_is_an_error_at_once() {
     let shop = Inventory::new();
     shop.locks.on_all().unavailable(Outage::Denied);
     let started = Instant::now();

@@ -104,7 +104,10 @@ impl Inventory {
     /// Returns true if no other client holds a lock.
     pub(crate) async fn is_free(&self, key: &str) -> bool {
         let lock = self.locks.manager().lock(key);
-        lock.try_acquire().await.expect("the kit answers").is_some()
+        lock.try_acquire()
+            .await
+            .expect("the test kit answers")
+            .is_some()
     }
 
     pub(crate) fn begun(&self) -> usize {

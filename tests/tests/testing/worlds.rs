@@ -41,7 +41,8 @@ async fn two_test_locks_are_isolated() {
     assert_locked!(other.clone(), "report");
 }
 
-/// The kit acknowledges every write, so that a function can be tested with its production options.
+/// The test kit acknowledges every write, so that a function can be tested with its production
+/// options.
 #[tokio::test(start_paused = true)]
 async fn replicas_always_acknowledge() {
     let shop = Inventory::new();

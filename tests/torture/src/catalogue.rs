@@ -43,7 +43,7 @@ const ONE_SERVER: Kinds = &[
     (Kind::KillPubsub, 3),
     (Kind::PauseWrites, 3),
     (Kind::Busy, 3),
-    (Kind::TakeRight, 3),
+    (Kind::TakePermission, 3),
     (Kind::ForeignFence, 3),
 ];
 
@@ -89,7 +89,7 @@ const VOTERS: Kinds = &[
     (Kind::KillPubsub, 2),
     (Kind::PauseWrites, 2),
     (Kind::Busy, 1),
-    (Kind::TakeRight, 2),
+    (Kind::TakePermission, 2),
 ];
 
 /// Faults at other servers of a quorum of five, at the same time as `VOTERS`.

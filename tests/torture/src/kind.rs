@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     KillPubsub,
     PauseWrites,
     Busy,
-    TakeRight,
+    TakePermission,
     ForeignFence,
     /// The server restarts with its data from the beginning of the run, as from an old snapshot.
     Rewind,

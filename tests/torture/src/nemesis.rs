@@ -10,7 +10,7 @@ use crate::history::{Fault, SupervisorEvent, now};
 use crate::kind::Kind;
 use crate::link;
 use crate::plan::Planned;
-use crate::servers::LOOK;
+use crate::servers::POLL_INTERVAL;
 use crate::supervisor::{Crew, Setup};
 
 /// Longest time without a possible server fault; after it the run ends with an error.
@@ -71,7 +71,7 @@ impl<'a> Nemesis<'a> {
             match act {
                 Act::Begin if !self.is_possible(fault)? => {
                     self.postpone(fault, now)?;
-                    let next = now + LOOK;
+                    let next = now + POLL_INTERVAL;
                     if next + fault.length < length {
                         acts.push(Reverse((next, Act::Begin, number)));
                     }
@@ -90,7 +90,7 @@ impl<'a> Nemesis<'a> {
                 }
                 Act::Middle => self.middle(fault)?,
                 Act::End if !self.end(fault)? => {
-                    acts.push(Reverse((began.elapsed() + LOOK, Act::End, number)));
+                    acts.push(Reverse((began.elapsed() + POLL_INTERVAL, Act::End, number)));
                 }
                 Act::End => self.record_end(number, fault),
             }
@@ -111,7 +111,7 @@ impl<'a> Nemesis<'a> {
                 "the servers are not in order {SETTLING:?} after the last fault:\n{}",
                 self.setup.target.last_words()
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }

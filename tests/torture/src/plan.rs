@@ -201,7 +201,7 @@ fn length(profile: &Profile, kind: Kind, of_quorum: bool, random: &mut Random) -
         Kind::RefuseThenKillPubsub => random.millis((300, 900)),
         Kind::PauseWrites => random.millis((50, 400)),
         Kind::Busy => Duration::from_millis(100),
-        Kind::TakeRight => random.millis((100, 300)),
+        Kind::TakePermission => random.millis((100, 300)),
         Kind::ForeignFence => random.millis((200, 1_000)),
         // A minimum; a failover lasts until another server is the primary.
         Kind::FailoverKill | Kind::FailoverBehind | Kind::FailoverStop => {

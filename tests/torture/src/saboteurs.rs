@@ -80,14 +80,14 @@ impl Saboteur {
 }
 
 const SABOTEURS: &[Saboteur] = &[
-    saboteur("no-validity", "pause", 8, &[Invariant::Exclusion]).short(),
+    saboteur("no-safe-deadline", "pause", 8, &[Invariant::Exclusion]).short(),
     saboteur("del-without-token", "pause", 8, &[Invariant::Exclusion]).short(),
     saboteur("renew-by-set", "oom", 8, &[Invariant::Calm]),
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Invariant::Calm]).short(),
     saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]),
-    saboteur("instant-instead-of-boottime", "suspend", 8, BELIEFS),
+    saboteur("clock-stops-in-suspend", "suspend", 8, BELIEFS),
     saboteur("acks-ignored", "behind", 24, BELIEFS).under(Topology::Replicas),
-    saboteur("minority-elects", "calm", 8, &[Invariant::Exclusion])
+    saboteur("minority-acquires", "calm", 8, &[Invariant::Exclusion])
         .under(Topology::Quorum3)
         .short(),
     saboteur("stale-votes-count", "partitions", 12, BELIEFS).under(Topology::Quorum3),

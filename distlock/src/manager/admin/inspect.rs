@@ -272,7 +272,7 @@ pub(crate) async fn inspect_store(
         .await;
     let key = || key.to_string();
     let inspection = *inspection.map_err(|error| error.into_error(Some(key()), waited))?;
-    match inspection.foreign {
+    match inspection.key_conflict {
         Some(detail) => Err(Error::KeyConflict { key: key(), detail }),
         None => Ok(inspection),
     }

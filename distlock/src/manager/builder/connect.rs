@@ -8,7 +8,7 @@ use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::limits::Limits;
 use crate::config::options::{Durability, FENCE_TTL_RANGE};
 use crate::config::quorum::Quorum;
@@ -215,7 +215,7 @@ impl LockManagerBuilder {
         }
         config.sentinel_credentials = self.sentinel_credentials.clone();
         config.max_runtime_connections = self.max_runtime_connections;
-        config.credentials = self.credential_source(&config)?;
+        config.credentials = self.checked_credentials_provider(&config)?;
         config.quorum = self.checked_quorum(&config)?;
         Ok(Store::Redis(Box::new(config)))
     }
@@ -353,11 +353,11 @@ impl LockManagerBuilder {
         assembly.finish(wrap_store(store, events), self.settings(), self.durability)
     }
 
-    /// Returns the source of the credentials, unless that is the URL.
-    pub(crate) fn credential_source(
+    /// Returns the credentials provider, unless the URL has the credentials.
+    pub(crate) fn checked_credentials_provider(
         &self,
         config: &RedisConfig,
-    ) -> Result<Option<CredentialSource>, Error> {
+    ) -> Result<Option<CredentialsProvider>, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_refresh_interval) {
             (None, None) => Ok(None),
@@ -371,8 +371,8 @@ impl LockManagerBuilder {
             (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
                 refuse("`credentials_refresh_interval` must be at least a second")
             }
-            (Some(source), None) => Ok(Some(source.clone())),
-            (Some(source), Some(interval)) => Ok(Some(source.clone().with_interval(interval))),
+            (Some(provider), None) => Ok(Some(provider.clone())),
+            (Some(provider), Some(interval)) => Ok(Some(provider.clone().with_interval(interval))),
         }
     }
 

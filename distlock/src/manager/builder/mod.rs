@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::options::Durability;
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
@@ -60,7 +60,7 @@ pub struct LockManagerBuilder {
     max_runtime_connections: usize,
     tls: Option<Tls>,
     pub(crate) quorum: Option<Quorum>,
-    pub(crate) credentials: Option<CredentialSource>,
+    pub(crate) credentials: Option<CredentialsProvider>,
     pub(crate) credentials_refresh_interval: Option<Duration>,
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
@@ -425,16 +425,16 @@ impl LockManagerBuilder {
         self.credentials_provider(move || std::future::ready(Ok(credentials.clone())))
     }
 
-    /// Sets a source of user and password, in place of the URL's, such as a file or a service that
-    /// has the current password or token.
+    /// Sets a provider of user and password, in place of the URL's, such as a file or a service
+    /// that has the current password or token.
     ///
-    /// The source is called for every connection that is opened, and
+    /// The provider is called for every connection that is opened, and
     /// [periodically](LockManagerBuilder::credentials_refresh_interval) to re-authenticate open
     /// connections (`AUTH`). It runs on the I/O thread, or on a runtime that has [its own
     /// connection](LockManagerBuilder::max_runtime_connections), and must not block. It must return
     /// within 1 s, and within three quarters of the
     /// [`connect_timeout`](LockManagerBuilder::connect_timeout), because a connection that is being
-    /// opened may not wait longer. Fetch slower credentials in advance. If the source fails or
+    /// opened may not wait longer. Fetch slower credentials in advance. If the provider fails or
     /// panics, it is retried. The error contains its message, which must therefore not contain
     /// secrets.
     ///
@@ -456,13 +456,13 @@ impl LockManagerBuilder {
             + Send
             + 'static,
     {
-        self.credentials = Some(CredentialSource::new(provider));
+        self.credentials = Some(CredentialsProvider::new(provider));
         self
     }
 
-    /// Sets how often the source is called for the credentials of open connections; default 5 min,
-    /// at least 1 s. Choose less than the lifetime of a token, because a managed service closes
-    /// connections when their token expires. It requires
+    /// Sets how often the provider is called for the credentials of open connections; default 5
+    /// min, at least 1 s. Choose less than the lifetime of a token, because a managed service
+    /// closes connections when their token expires. It requires
     /// [`credentials_provider`](LockManagerBuilder::credentials_provider).
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! The path of a call to its hold.
+//! An acquire call, from its start to its hold.
 //!
 //! A call runs on its caller's runtime, and needs no timer there. It sends its acquire command over
 //! the runtime connection, if there is one. The manager's I/O thread does everything else.
@@ -20,9 +20,9 @@ use crate::manager::telemetry::logging;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{AcquireReply, HolderView};
-use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
+use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::store::DirectPath;
+use crate::store::DirectSender;
 use crate::util::clock::BootInstant;
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
@@ -30,9 +30,9 @@ use crate::util::clock::BootInstant;
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
     let mut call = AcquireCall::begin(core, Arc::new(request));
     let request = call.request.clone();
-    let mut obstacle = None;
+    let mut wait_reason = None;
     let failure = loop {
-        let mut attempt = AcquireAttempt::new(core, &request, obstacle.take());
+        let mut attempt = AcquireAttempt::new(core, &request, wait_reason.take());
         match attempt.run(&mut call).await {
             Outcome::Held => match attempt.take_hold() {
                 Some(held) => {
@@ -42,7 +42,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
                 }
                 None => break Failure::ShutDown,
             },
-            Outcome::Retry(last) => obstacle = last,
+            Outcome::Retry(last) => wait_reason = last,
             Outcome::Failed(failure) => break failure,
         }
     };
@@ -128,8 +128,8 @@ impl Drop for AcquireAttempt {
 }
 
 impl AcquireAttempt {
-    fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
-        let acquisition = Acquisition::new(request.clone(), obstacle, core.rules);
+    fn new(core: &Arc<Core>, request: &Arc<Request>, wait_reason: Option<WaitReason>) -> Self {
+        let acquisition = Acquisition::new(request.clone(), wait_reason, core.rules);
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
         let entry = core
@@ -214,16 +214,16 @@ impl AcquireAttempt {
     }
 
     /// Returns this runtime's connection, unless replicas must acknowledge the lock.
-    fn runtime_connection(&self) -> Option<Box<dyn DirectPath>> {
+    fn runtime_connection(&self) -> Option<Box<dyn DirectSender>> {
         let store = &self.core.store;
         let needs_no_replicas = self.entry.request.durability.is_none();
-        needs_no_replicas.then(|| store.direct_path()).flatten()
+        needs_no_replicas.then(|| store.direct_sender()).flatten()
     }
 
     /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.
     async fn acquire_over(
         &mut self,
-        connection: &dyn DirectPath,
+        connection: &dyn DirectSender,
         wait: Duration,
         timeout: Duration,
     ) {
@@ -375,7 +375,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     match action {
         Action::Acquire { wait, timeout } => {
             let reply = core.run_command(entry.acquire_command(wait), timeout).await;
-            let must_cancel = reply.is_err() && !core.rules.undo_is_final;
+            let must_cancel = reply.is_err() && !core.rules.cancel_is_final;
             let now = core.clock.now();
             (core.registry).update(entry, |acquisition| {
                 acquisition.handle_acquire_reply(reply, now)
@@ -419,7 +419,7 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
         Failure::Unavailable(error) => {
             // A call that waited for a connection returns why there is still none.
             let is_outdated = error.unsent || error.outage == Outage::Unreachable;
-            let current = core.store.outage().filter(|_| is_outdated);
+            let current = core.store.unavailable().filter(|_| is_outdated);
             current.unwrap_or(error).into_error(Some(key), waited)
         }
         Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },

@@ -10,7 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::key::LockKey;
 use crate::manager::engine::registry::Entry;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -49,7 +49,7 @@ pub(crate) enum ReleaseResult {
 pub(crate) struct Backlog {
     queues: Mutex<Queues>,
     /// Releases that their holders send themselves.
-    by_holders: Mutex<BTreeMap<Owner, Pending>>,
+    by_holders: Mutex<BTreeMap<OwnerNumber, Pending>>,
     /// Wakes the task that retries releases.
     pub(crate) retry_notify: Notify,
 }
@@ -96,7 +96,7 @@ impl Backlog {
     }
 
     /// Removes a release that its holder was to send. Only the first call gets it.
-    pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Pending> {
+    pub(crate) fn take_from_holder(&self, owner: OwnerNumber) -> Option<Pending> {
         lock(&self.by_holders).remove(&owner)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     use crate::protocol::rules::Rules;
     use tokio_util::task::TaskTracker;
 
-    fn release(owner: Owner) -> Pending {
+    fn release(owner: OwnerNumber) -> Pending {
         let (key, now) = (LockKey::new("k").unwrap(), BootInstant(0));
         let request = Arc::new(Request::new(key, Options::default(), now));
         let acquisition = Acquisition::release_only(request, Rules::ALL, now);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_sweep_abandons_expired_releases_in_both_queues() {
         let backlog = Backlog::default();
-        let many = MAX_IN_FLIGHT as Owner;
+        let many = MAX_IN_FLIGHT as OwnerNumber;
         let started: Vec<_> = (0..many + 4)
             .filter_map(|owner| backlog.try_start(release(owner)))
             .collect();

@@ -11,7 +11,7 @@ use crate::manager::engine::renew;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
-use crate::protocol::messages::{Grant, Owner, RevocationNotice};
+use crate::protocol::messages::{Grant, OwnerNumber, RevocationNotice};
 use crate::store::{EventSink, StoreEvent};
 
 /// The receiver of a store's events. Exists before the store, and does not keep the manager alive.
@@ -109,7 +109,7 @@ fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
 }
 
 /// Releases on the I/O thread what stalled callers requested, or were to release (R37).
-fn on_stalled(core: &Arc<Core>, owners: Vec<Owner>) {
+fn on_stalled(core: &Arc<Core>, owners: Vec<OwnerNumber>) {
     for owner in owners {
         let now = core.clock.now();
         if let Some(entry) = core.registry.find(owner) {

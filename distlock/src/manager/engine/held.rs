@@ -128,7 +128,7 @@ impl HeldLock {
         let safe_until = self
             .info
             .safe_deadline
-            .valid_until()
+            .safe_until()
             .unwrap_or(BootInstant(0));
         safe_until.since(self.core.clock.now())
     }
@@ -256,7 +256,7 @@ impl HeldLock {
     ) -> Option<Self> {
         let with_deadline = entries.filter_map(|entry| {
             let held = HeldLock::of(core, entry)?;
-            Some((held.info.safe_deadline.valid_until()?, held))
+            Some((held.info.safe_deadline.safe_until()?, held))
         });
         let (_, first) = with_deadline.min_by_key(|(safe_until, _)| *safe_until)?;
         Some(first)
@@ -277,7 +277,7 @@ impl HeldLock {
 
     /// Returns the safe deadline, even after the hold has ended.
     pub(crate) fn safe_until(&self) -> BootInstant {
-        self.info.safe_deadline.last()
+        self.info.safe_deadline.last_safe_until()
     }
 
     /// Returns how long ago the safe deadline passed. More than a moment means that this process,

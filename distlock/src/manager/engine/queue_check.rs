@@ -31,7 +31,7 @@ struct KeyWaiters {
 
 /// Checks all queues in which calls wait, until the manager closes.
 pub(crate) async fn run_queue_checks(core: Arc<Core>) {
-    if !core.rules.grant_next {
+    if !core.rules.check_queue {
         return;
     }
     let mut long_waits = LongWaits::default();
@@ -63,7 +63,7 @@ fn release_stalled_calls(core: &Arc<Core>) {
         }
     }
     // No call can continue while the store is unavailable.
-    if core.store.outage().is_some() {
+    if core.store.unavailable().is_some() {
         return;
     }
     for entry in core.registry.needing_poll() {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
-use crate::protocol::messages::{Acquire, Owner};
+use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::command::{Confirm, Release};
@@ -29,10 +29,10 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Inner {
-    acquiring: BTreeMap<Owner, Arc<Entry>>,
-    held: BTreeMap<Owner, (BootInstant, Arc<Entry>)>,
+    acquiring: BTreeMap<OwnerNumber, Arc<Entry>>,
+    held: BTreeMap<OwnerNumber, (BootInstant, Arc<Entry>)>,
     /// The holds, by the time at which each needs an action.
-    due: BTreeSet<(BootInstant, Owner)>,
+    due: BTreeSet<(BootInstant, OwnerNumber)>,
     /// The next wake-up of the watchdog; `None` while it works, or when nothing is held.
     wakes_at: Option<BootInstant>,
     last_sequence: u64,
@@ -57,7 +57,7 @@ impl Snapshot {
 /// An acquisition, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerNumber,
     pub(crate) request: Arc<Request>,
     acquisition: Mutex<Acquisition>,
     /// The order of the calls: the first call acquires first, even after a reconnect.
@@ -83,7 +83,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     fn new(
-        owner: Owner,
+        owner: OwnerNumber,
         acquisition: Acquisition,
         sequence: u64,
         in_store: TaskTrackerToken,
@@ -107,7 +107,7 @@ impl Entry {
 
     /// Returns an acquisition that is not registered, for an owner id that no call here uses.
     pub(crate) fn unregistered(
-        owner: Owner,
+        owner: OwnerNumber,
         acquisition: Acquisition,
         in_store: TaskTrackerToken,
     ) -> Arc<Self> {
@@ -143,12 +143,12 @@ impl Entry {
         }
     }
 
-    /// Returns the release command. The key stays taken for `keep`.
-    pub(crate) fn release_command(&self, keep: Duration) -> Release<'_> {
+    /// Returns the release command. The key stays taken for `keep_for`.
+    pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
             owner: self.owner,
-            keep,
+            keep_for,
         }
     }
 
@@ -198,7 +198,7 @@ impl Registry {
     /// Adds an acquisition for a call that is about to acquire.
     pub(crate) fn register(
         &self,
-        owner: Owner,
+        owner: OwnerNumber,
         acquisition: Acquisition,
         in_store: TaskTrackerToken,
     ) -> Arc<Entry> {
@@ -268,7 +268,7 @@ impl Registry {
     }
 
     /// Returns the acquisition of an owner id, unless it has ended.
-    pub(crate) fn find(&self, owner: Owner) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
         let inner = lock(&self.inner);
         let held = || inner.held.get(&owner).map(|(_, entry)| entry.clone());
         inner.acquiring.get(&owner).cloned().or_else(held)
@@ -315,7 +315,7 @@ impl Registry {
     /// Returns the holds that need an action now.
     pub(crate) fn due_holds(&self, now: BootInstant) -> Vec<Arc<Entry>> {
         let inner = lock(&self.inner);
-        let due = inner.due.range(..=(now, Owner::MAX));
+        let due = inner.due.range(..=(now, OwnerNumber::MAX));
         due.filter_map(|(_, owner)| inner.held.get(owner))
             .map(|(_, entry)| entry.clone())
             .collect()
@@ -355,7 +355,7 @@ impl Inner {
         self.wakes_at.is_none_or(|wakes_at| due < wakes_at)
     }
 
-    fn remove(&mut self, owner: Owner) {
+    fn remove(&mut self, owner: OwnerNumber) {
         self.acquiring.remove(&owner);
         if let Some((due, _)) = self.held.remove(&owner) {
             self.due.remove(&(due, owner));

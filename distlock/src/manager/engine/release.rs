@@ -18,24 +18,24 @@ use crate::manager::telemetry::loss_report;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
-use crate::store::DirectPath;
+use crate::store::DirectSender;
 use crate::util::clock::BootInstant;
 
 /// The pause before a failed release is retried, and the interval of sweeps.
 const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep`.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep: Duration) -> StartedRelease {
+/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep_for`.
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep_for: Duration) -> StartedRelease {
     hold.entry.mark_completed();
-    if !begin_release(core, &hold.entry, keep) {
+    if !begin_release(core, &hold.entry, keep_for) {
         return StartedRelease::NotNeeded;
     }
     let release = new_release(core, &hold.entry, None);
-    match core.store.direct_path() {
+    match core.store.direct_sender() {
         Some(connection) => {
             core.releases.assign_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
@@ -60,7 +60,7 @@ fn send_on_io_thread(core: &Arc<Core>, mut release: Pending) -> oneshot::Receive
 }
 
 /// Sends on the I/O thread a release that its holder was to send, and may have sent.
-pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
+pub(crate) fn take_over(core: &Arc<Core>, owner: OwnerNumber) {
     let Some(release) = core.releases.take_from_holder(owner) else {
         return;
     };
@@ -90,7 +90,12 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
 }
 
 /// Releases an owner id without an acquisition here, whatever the store holds for it.
-pub(crate) fn release_unregistered(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
+pub(crate) fn release_unregistered(
+    core: &Arc<Core>,
+    key: LockKey,
+    owner: OwnerNumber,
+    lease: Duration,
+) {
     let options = Options {
         lease,
         ..Options::default()
@@ -111,10 +116,10 @@ pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
+fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep_for: Duration) -> bool {
     let now = core.clock.now();
     core.registry
-        .update(entry, |acquisition| acquisition.release(keep, now))
+        .update(entry, |acquisition| acquisition.release(keep_for, now))
 }
 
 /// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key's TTL does
@@ -159,19 +164,21 @@ async fn run_releases(core: Arc<Core>, mut release: Pending) {
 async fn attempt(core: &Arc<Core>, mut release: Pending) -> Option<Pending> {
     let entry = release.entry.clone();
     let now = core.clock.now();
-    let keep = core
+    let keep_for = core
         .registry
-        .peek(&entry, |acquisition| acquisition.keep(now));
+        .peek(&entry, |acquisition| acquisition.keep_for(now));
     let timeout = entry.request.timing.command_timeout();
-    let reply = core.run_command(entry.release_command(keep), timeout).await;
+    let reply = core
+        .run_command(entry.release_command(keep_for), timeout)
+        .await;
     let failed = reply.is_err();
     let store_responds = !matches!(&reply, Err(error) if error.is_unanswered());
     let step = handle_reply(core, &entry, reply);
     if std::mem::take(&mut release.is_first) {
         hold_events::publish_release(core, &entry, now, step, failed);
     }
-    if step == ReleaseStep::Done && !keep.is_zero() {
-        hand_off_at(core, &entry, now + keep);
+    if step == ReleaseStep::Done && !keep_for.is_zero() {
+        hand_off_at(core, &entry, now + keep_for);
     }
     if let Some(sender) = release.result_sender.take() {
         // The receiver may be gone.
@@ -228,7 +235,7 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
             last_sweep = now;
             sweep(&core, |release| has_expired(&core, release));
         }
-        if core.store.outage().is_none() {
+        if core.store.unavailable().is_none() {
             for release in core.releases.start_due(now) {
                 (core.executor).poll_or_spawn(run_releases(core.clone(), release));
             }
@@ -285,7 +292,7 @@ impl StartedRelease {
 pub(crate) struct HolderRelease {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    connection: Box<dyn DirectPath>,
+    connection: Box<dyn DirectSender>,
     is_done: bool,
 }
 
@@ -294,14 +301,14 @@ impl HolderRelease {
     async fn send(mut self) -> Result<ReleaseResult, oneshot::Receiver<ReleaseResult>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
-        let keep = core
+        let keep_for = core
             .registry
-            .peek(entry, |acquisition| acquisition.keep(now));
+            .peek(entry, |acquisition| acquisition.keep_for(now));
         let timeout = entry.request.timing.command_timeout();
         let started = core.command_start();
         let reply = SyncFuture::new(
             self.connection
-                .release(entry.release_command(keep), timeout),
+                .release(entry.release_command(keep_for), timeout),
         )
         .await;
         if let Some(reply) = &reply {
@@ -319,8 +326,8 @@ impl HolderRelease {
         let step = handle_reply(core, entry, reply);
         release.is_first = false;
         hold_events::publish_release(core, entry, now, step, failed);
-        if step == ReleaseStep::Done && !keep.is_zero() {
-            hand_off_at(core, entry, now + keep);
+        if step == ReleaseStep::Done && !keep_for.is_zero() {
+            hand_off_at(core, entry, now + keep_for);
         }
         if matches!(step, ReleaseStep::RepeatAt(_)) {
             drop(send_on_io_thread(core, release));

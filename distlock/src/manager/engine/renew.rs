@@ -217,13 +217,13 @@ impl BatchOutcome {
 /// near its limit, where the value means nothing.
 fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     let info = acquisition.hold_info()?;
-    let safe_until = info.safe_deadline.valid_until()?;
+    let safe_until = info.safe_deadline.safe_until()?;
     let max_hold = acquisition.request().options.max_hold;
     let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= info.since + max_hold);
     (!is_at_limit).then(|| safe_until.since(now))
 }
 
-/// Logs failed and late renewals, with the hold among them that is lost first.
+/// Logs failed and slow renewals, with the hold among them that is lost first.
 fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
     if outcome.failed.is_empty() && outcome.slow.is_empty() {
         return;

@@ -1,46 +1,46 @@
-//! Failed and late renewals, logged in at most one line per second, however many holds there are.
+//! Failed and slow renewals, logged in at most one line per second, however many holds there are.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The holds with failed or late renewals.
+/// The holds with failed or slow renewals.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalMonitor(Mutex<Unreported>);
 
 #[derive(Debug, Default)]
 struct Unreported {
     /// Since the last report.
-    failed: BTreeSet<Owner>,
-    slow: BTreeSet<Owner>,
+    failed: BTreeSet<OwnerNumber>,
+    slow: BTreeSet<OwnerNumber>,
     /// The shortest remaining time of a slow hold.
     slack: Option<Duration>,
     reported_at: Option<BootInstant>,
 }
 
-/// A summary of failed and late renewals, for the log.
+/// A summary of failed and slow renewals, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RenewalProblems {
     /// The number of holds that could not be renewed.
     pub(crate) failed: usize,
-    /// The number of holds that were renewed late.
+    /// The number of holds with a slow renewal.
     pub(crate) slow: usize,
-    /// The shortest remaining time of a hold that was renewed late.
+    /// The shortest remaining time of a hold with a slow renewal.
     pub(crate) slack: Duration,
 }
 
 impl RenewalMonitor {
-    /// Records failed and late renewals. Returns a summary if one is to be logged now.
+    /// Records failed and slow renewals. Returns a summary if one is to be logged now.
     pub(crate) fn record(
         &self,
-        failed: impl Iterator<Item = Owner>,
-        slow: impl Iterator<Item = (Owner, Duration)>,
+        failed: impl Iterator<Item = OwnerNumber>,
+        slow: impl Iterator<Item = (OwnerNumber, Duration)>,
         now: BootInstant,
     ) -> Option<RenewalProblems> {
         let mut unreported = lock(&self.0);
@@ -83,7 +83,7 @@ impl RenewalMonitor {
 mod tests {
     use super::*;
 
-    const NO_OWNERS: [Owner; 0] = [];
+    const NO_OWNERS: [OwnerNumber; 0] = [];
 
     fn at(ms: u64) -> BootInstant {
         BootInstant(ms * 1_000_000)

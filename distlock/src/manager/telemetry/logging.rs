@@ -57,16 +57,16 @@ pub(crate) fn long_wait(
     waited: Duration,
     waiters: usize,
     holder: Option<Holder>,
-    outage: Option<StoreError>,
+    error: Option<StoreError>,
 ) {
-    let text = if outage.is_some() {
+    let text = if error.is_some() {
         "still waiting for the lock: the lock store is unavailable, and the call fails after `wait_ms` unless the \
          store is back; see `detail`"
     } else {
         "still waiting for the lock: the call is one of `waiters` here, and fails as busy after `wait_ms` unless it \
          acquires the lock; inspect the key"
     };
-    let holder = holder.filter(|_| outage.is_none());
+    let holder = holder.filter(|_| error.is_none());
     tracing::info!(
         target: TARGET,
         lock = &*request.name(),
@@ -76,7 +76,7 @@ pub(crate) fn long_wait(
         waited_ms = millis(waited),
         wait_ms = millis(request.options.wait),
         holder = holder.as_ref().map(tracing::field::display),
-        detail = outage.as_ref().map(tracing::field::display),
+        detail = error.as_ref().map(tracing::field::display),
         "{text}"
     );
 }
@@ -260,7 +260,7 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             store = core.and_then(|core| core.address()).unwrap_or_default(),
             detail = %error,
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
-             them; check that the credentials source and the server have the same user and password"
+             them; check that the credentials provider and the server have the same user and password"
         ),
         Note::ClockJumped { address, by } => tracing::warn!(
             target: TARGET,
@@ -276,7 +276,7 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-/// Logs failed or late renewals. `first_to_expire` is the hold among them that is lost first.
+/// Logs failed or slow renewals. `first_to_expire` is the hold among them that is lost first.
 pub(crate) fn renewal_problems(
     store: &str,
     problems: RenewalProblems,

@@ -84,9 +84,10 @@ fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: BootInstant) {
         .registry
         .peek(longest, |acquisition| acquisition.error().cloned());
     let (waited, waiters) = (longest.request.waited(now), entries.len());
-    let (holder, outage) = (holder(core, longest), core.store.outage().or(last_error));
+    let holder = holder(core, longest);
+    let error = core.store.unavailable().or(last_error);
     let (log_core, request) = (core.clone(), longest.request.clone());
     core.spawn_logging(move || {
-        logging::long_wait(&log_core, &request, waited, waiters, holder, outage);
+        logging::long_wait(&log_core, &request, waited, waiters, holder, error);
     });
 }

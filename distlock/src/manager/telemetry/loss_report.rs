@@ -77,7 +77,8 @@ impl LossLine {
 fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
     match reply.map(|inspection| *inspection) {
         Ok(Inspection {
-            foreign: Some(_), ..
+            key_conflict: Some(_),
+            ..
         }) => "none: a value that distlock did not write is stored at its key".into(),
         Ok(inspection) => match inspection.holder.as_ref().map(HolderView::to_holder) {
             Some(holder) => holder.to_string(),

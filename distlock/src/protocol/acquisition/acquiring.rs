@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::Outage;
 use crate::observer::event::AcquirePath;
 use crate::protocol::messages::{AcquireReply, Grant, HolderView, Proof};
-use crate::protocol::outcome::{Action, Failure, Obstacle, Outcome};
+use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
@@ -27,7 +27,7 @@ pub(super) struct Acquiring {
     in_queue: bool,
     was_late: bool,
     backoff: Backoff,
-    obstacle: Option<Obstacle>,
+    wait_reason: Option<WaitReason>,
     /// The holder of the lock, as last reported.
     holder: Option<HolderView>,
     /// A grant that arrived while an acquire was due or in flight.
@@ -75,7 +75,7 @@ enum Next {
 }
 
 impl Acquiring {
-    pub(super) fn new(obstacle: Option<Obstacle>) -> Self {
+    pub(super) fn new(wait_reason: Option<WaitReason>) -> Self {
         Acquiring {
             next: Next::Acquire,
             may_be_stored: false,
@@ -83,7 +83,7 @@ impl Acquiring {
             in_queue: false,
             was_late: false,
             backoff: BACKOFF,
-            obstacle,
+            wait_reason,
             holder: None,
             pushed: None,
             origin: GrantOrigin::FREE,
@@ -173,7 +173,7 @@ impl Acquiring {
             AcquireReply::Queued(None) if !request.is_try_acquire() => self.next = Next::Acquire,
             AcquireReply::Queued(holder) => {
                 self.note_holder(holder);
-                self.obstacle = Some(Obstacle::Occupied);
+                self.wait_reason = Some(WaitReason::Occupied);
                 self.in_queue = true;
                 self.next = Next::AwaitGrant;
             }
@@ -188,7 +188,7 @@ impl Acquiring {
             // The server's time was not known well enough, so nothing was applied. Now it is known.
             AcquireReply::Late => {
                 let late = StoreError::timed_out(request.timing.command_timeout());
-                self.obstacle = Some(Obstacle::Error(late));
+                self.wait_reason = Some(WaitReason::Error(late));
                 if request.is_try_acquire() && self.was_late {
                     self.fail(request);
                 } else {
@@ -206,7 +206,7 @@ impl Acquiring {
     /// Notes that this acquire left nothing in the store. Returns the holder of the lock.
     fn note_rejection(&mut self, holder: Option<HolderView>) -> Option<HolderView> {
         self.may_be_stored = self.previous.may_be_stored;
-        self.obstacle = None;
+        self.wait_reason = None;
         self.holder.take().or(holder)
     }
 
@@ -222,12 +222,12 @@ impl Acquiring {
             self.backoff.reset();
         }
         let stop = request.is_try_acquire() || !error.outage.is_transient();
-        // A timeout that the end of the wait cut short says less than the obstacle before it.
+        // A timeout that the end of the wait cut short says less than the reason before it.
         let cut_short = error.outage == Outage::TimedOut
             && !request.is_try_acquire()
             && self.previous.wait < request.timing.command_timeout();
-        if self.obstacle.is_none() || !cut_short {
-            self.obstacle = Some(Obstacle::Error(error));
+        if self.wait_reason.is_none() || !cut_short {
+            self.wait_reason = Some(WaitReason::Error(error));
         }
         if stop {
             self.fail(request);
@@ -279,8 +279,8 @@ impl Acquiring {
     }
 
     pub(super) fn error(&self) -> Option<&StoreError> {
-        match &self.obstacle {
-            Some(Obstacle::Error(error)) => Some(error),
+        match &self.wait_reason {
+            Some(WaitReason::Error(error)) => Some(error),
             _ => None,
         }
     }
@@ -322,8 +322,8 @@ impl Acquiring {
     /// Ends an acquisition whose grant cannot be proven. The call starts a new one.
     pub(super) fn restart(&mut self) {
         self.in_queue = false;
-        let obstacle = self.obstacle.take();
-        self.finish(Outcome::Retry(obstacle));
+        let wait_reason = self.wait_reason.take();
+        self.finish(Outcome::Retry(wait_reason));
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
@@ -331,9 +331,9 @@ impl Acquiring {
     }
 
     fn fail(&mut self, request: &Request) {
-        let failure = match self.obstacle.take() {
-            Some(Obstacle::Occupied) => Failure::Busy(self.holder.take()),
-            Some(Obstacle::Error(error)) => Failure::Unavailable(error),
+        let failure = match self.wait_reason.take() {
+            Some(WaitReason::Occupied) => Failure::Busy(self.holder.take()),
+            Some(WaitReason::Error(error)) => Failure::Unavailable(error),
             None => Failure::Unavailable(StoreError::timed_out(request.options.wait)),
         };
         self.finish(Outcome::Failed(failure));
@@ -347,7 +347,7 @@ impl Acquiring {
             _ => false,
         };
         self.may_be_stored
-            && (rules.leave_queue || !self.in_queue)
-            && (rules.undo_what_failed || !is_answered)
+            && (rules.cancel_queued || !self.in_queue)
+            && (rules.cancel_failed || !is_answered)
     }
 }

@@ -54,11 +54,11 @@ impl Holding {
         now: BootInstant,
     ) -> Option<Self> {
         let from = safe_deadline::proven_from(rules, proof.sent, now);
-        let until = safe_deadline::safe_until(from, request.timing);
-        if now >= until {
+        let safe_until = safe_deadline::safe_until(from, request.timing);
+        if now >= safe_until {
             return None;
         }
-        let mut held = Self::begin(request, rules, proof.token, until, now);
+        let mut held = Self::begin(request, rules, proof.token, safe_until, now);
         held.is_confirmed = true;
         held.attempt = held.next_renewal(request, from);
         Some(held)
@@ -75,8 +75,8 @@ impl Holding {
         if !request.durability.is_none() {
             return None;
         }
-        let until = safe_deadline::granted_until(rules, grant, request.timing, now)?;
-        let mut held = Self::begin(request, rules, grant.token, until, now);
+        let safe_until = safe_deadline::granted_until(rules, grant, request.timing, now)?;
+        let mut held = Self::begin(request, rules, grant.token, safe_until, now);
         held.attempt = Attempt::At(now + request.timing.confirm_delay());
         Some(held)
     }
@@ -85,7 +85,7 @@ impl Holding {
         request: &Request,
         rules: Rules,
         token: FencingToken,
-        until: BootInstant,
+        safe_until: BootInstant,
         now: BootInstant,
     ) -> Self {
         let options = &request.options;
@@ -95,7 +95,7 @@ impl Holding {
             token,
             since: now,
             limit,
-            safe_deadline: Arc::new(SafeDeadline::new(rules, until, limit)),
+            safe_deadline: Arc::new(SafeDeadline::new(rules, safe_until, limit)),
             is_confirmed: false,
             attempt: Attempt::NoMore,
             failure: String::new(),
@@ -121,17 +121,17 @@ impl Holding {
     /// Returns when the hold must next be renewed or confirmed, or ends.
     pub(super) fn next_due(&self) -> BootInstant {
         // A hold is due at once if another caller has found that it ended.
-        let expires_at = self.safe_deadline.valid_until().unwrap_or(BootInstant(0));
+        let safe_until = self.safe_deadline.safe_until().unwrap_or(BootInstant(0));
         match self.attempt {
-            Attempt::At(at) => at.min(expires_at),
-            Attempt::InFlight | Attempt::NoMore => expires_at,
+            Attempt::At(at) => at.min(safe_until),
+            Attempt::InFlight | Attempt::NoMore => safe_until,
         }
     }
 
     /// Returns the time by which the call must claim the hold: halfway to its safe deadline (R37).
     pub(super) fn claim_by(&self) -> BootInstant {
-        let until = self.safe_deadline.valid_until().unwrap_or(BootInstant(0));
-        self.since + until.since(self.since) / 2
+        let safe_until = self.safe_deadline.safe_until().unwrap_or(BootInstant(0));
+        self.since + safe_until.since(self.since) / 2
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
@@ -145,7 +145,7 @@ impl Holding {
         }
         // The next attempt does not wait for this one to time out, because a short grant leaves no
         // time for that. The first reply counts.
-        let timeout = self.safe_deadline.valid_until()?.since(now);
+        let timeout = self.safe_deadline.safe_until()?.since(now);
         self.attempt = Attempt::At(now + request.timing.short_grant_timing().command_timeout());
         Some(Action::Confirm { timeout })
     }
@@ -233,15 +233,16 @@ impl Holding {
 
     fn prove(&mut self, request: &Request, rules: Rules, sent: BootInstant, now: BootInstant) {
         let from = safe_deadline::proven_from(rules, sent, now);
-        let until = safe_deadline::safe_until(from, request.timing);
+        let safe_until = safe_deadline::safe_until(from, request.timing);
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
-        self.safe_deadline.extend(rules, until, self.limit, now);
+        self.safe_deadline
+            .extend(rules, safe_until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.
     fn next_renewal(&self, request: &Request, proven: BootInstant) -> Attempt {
-        if self.limit.is_some() && self.safe_deadline.valid_until() >= self.limit {
+        if self.limit.is_some() && self.safe_deadline.safe_until() >= self.limit {
             return Attempt::NoMore;
         }
         let every = request.timing.renew_interval();

@@ -15,7 +15,7 @@ use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
 use crate::protocol::messages::{
     AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
 };
-use crate::protocol::outcome::{Action, Failure, HoldEnd, Obstacle, Outcome};
+use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, WaitReason};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::SafeDeadline;
@@ -82,13 +82,17 @@ pub(crate) struct HoldInfo {
 }
 
 impl Acquisition {
-    /// Creates an acquisition that is about to send its acquire command. `obstacle` is that of an
-    /// earlier acquisition of the same call.
-    pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
+    /// Creates an acquisition that is about to send its acquire command. `wait_reason` is that of
+    /// an earlier acquisition of the same call.
+    pub(crate) fn new(
+        request: Arc<Request>,
+        wait_reason: Option<WaitReason>,
+        rules: Rules,
+    ) -> Self {
         Acquisition {
             request,
             rules,
-            stage: Stage::Acquiring(Box::new(Acquiring::new(obstacle))),
+            stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             hold_info: None,
             releasing: None,
             is_claimed: false,
@@ -153,7 +157,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the call's last obstacle, if it is an error, until the lock is held.
+    /// Returns the last reason why the call waits, if it is an error, until the lock is held.
     pub(crate) fn error(&self) -> Option<&StoreError> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.error(),
@@ -378,9 +382,9 @@ impl Acquisition {
         }
     }
 
-    /// Begins the release for the call or holder. A lock that is still held stays taken for `keep`.
-    /// Returns true if a release must be sent.
-    pub(crate) fn release(&mut self, keep: Duration, now: BootInstant) -> bool {
+    /// Begins the release for the call or holder. A lock that is still held stays taken for
+    /// `keep_for`. Returns true if a release must be sent.
+    pub(crate) fn release(&mut self, keep_for: Duration, now: BootInstant) -> bool {
         self.handle_time(now);
         let (end, safe_until) = match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
@@ -397,13 +401,13 @@ impl Acquisition {
         if let Stage::Acquiring(acquiring) = &self.stage {
             self.outcome = acquiring.outcome().cloned();
         }
-        let keep = if safe_until.is_some() {
-            keep
+        let keep_for = if safe_until.is_some() {
+            keep_for
         } else {
             Duration::ZERO
         };
         self.stage = Stage::Ended(end);
-        let releasing = Releasing::new(now).with_hold(keep, safe_until);
+        let releasing = Releasing::new(now).with_hold(keep_for, safe_until);
         self.releasing = Some(if has_queue_entry {
             releasing.with_queue_entry(self.request.queue_entry_expires_at())
         } else {
@@ -453,7 +457,7 @@ impl Acquisition {
             // The acquisition ended before its call received the outcome.
             Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Failed(Failure::ShutDown)),
             Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
-            Stage::Ended(None) => Some(Outcome::Retry(Some(Obstacle::Error(stalled_error())))),
+            Stage::Ended(None) => Some(Outcome::Retry(Some(WaitReason::Error(stalled_error())))),
             Stage::Ended(_) => Some(Outcome::Retry(None)),
         }
     }
@@ -490,9 +494,9 @@ impl Acquisition {
     }
 
     /// Returns how long a release that is sent now keeps the key.
-    pub(crate) fn keep(&self, now: BootInstant) -> Duration {
+    pub(crate) fn keep_for(&self, now: BootInstant) -> Duration {
         let releasing = self.releasing.as_ref();
-        releasing.map_or(Duration::ZERO, |releasing| releasing.keep(now))
+        releasing.map_or(Duration::ZERO, |releasing| releasing.keep_for(now))
     }
 
     /// Returns true once all state in the store has expired.
@@ -576,7 +580,7 @@ impl Acquisition {
     }
 }
 
-/// Returns the obstacle of a stalled call.
+/// Returns the error of a stalled call.
 fn stalled_error() -> StoreError {
     StoreError::new(
         Outage::TimedOut,

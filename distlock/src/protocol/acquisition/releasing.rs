@@ -17,7 +17,7 @@ const MAX_REPEATS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
-    keep: Duration,
+    keep_for: Duration,
     began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
     safe_until: Option<BootInstant>,
@@ -44,7 +44,7 @@ pub(crate) enum ReleaseStep {
 impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
-            keep: Duration::ZERO,
+            keep_for: Duration::ZERO,
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
@@ -55,31 +55,31 @@ impl Releasing {
     }
 
     /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
-    pub(super) fn with_hold(self, keep: Duration, safe_until: Option<BootInstant>) -> Self {
+    pub(super) fn with_hold(self, keep_for: Duration, safe_until: Option<BootInstant>) -> Self {
         Releasing {
-            keep,
+            keep_for,
             safe_until,
             ..self
         }
     }
 
     /// Sets the time until which the store may keep a queue entry.
-    pub(super) fn with_queue_entry(self, until: BootInstant) -> Self {
+    pub(super) fn with_queue_entry(self, expires_at: BootInstant) -> Self {
         Releasing {
-            queue_entry_expires_at: Some(until),
+            queue_entry_expires_at: Some(expires_at),
             ..self
         }
     }
 
     /// Returns how long a release that is sent now keeps the key. A repeated one keeps it no longer
     /// than the first would have.
-    pub(super) fn keep(&self, now: BootInstant) -> Duration {
-        self.keep.saturating_sub(now.since(self.began))
+    pub(super) fn keep_for(&self, now: BootInstant) -> Duration {
+        self.keep_for.saturating_sub(now.since(self.began))
     }
 
     /// Returns true once all state in the store has expired.
     pub(super) fn has_expired(&self, ttl: Duration, now: BootInstant) -> bool {
-        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|until| now >= until)
+        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|at| now >= at)
     }
 
     pub(super) fn handle_reply(
@@ -91,11 +91,11 @@ impl Releasing {
             Ok(released) => {
                 // If the hold is still valid and the first release did not find its lock, the lock
                 // was lost before. A hold that may have expired meanwhile proves nothing.
-                let was_valid = self.safe_until.take().is_some_and(|until| now < until);
+                let was_valid = self.safe_until.take().is_some_and(|at| now < at);
                 if was_valid && !released.was_held && !self.may_be_applied {
                     return ReleaseStep::NotHeld;
                 }
-                match released.again_after {
+                match released.repeat_after {
                     Some(after) if self.repeats < MAX_REPEATS => {
                         self.repeats += 1;
                         ReleaseStep::RepeatAt(now + after)

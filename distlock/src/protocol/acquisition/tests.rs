@@ -110,7 +110,7 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let hold_info = acquisition.hold_info().unwrap().clone();
     let validity = Timing::new(SECOND * 30).validity();
     assert_eq!(
-        hold_info.safe_deadline.valid_until(),
+        hold_info.safe_deadline.safe_until(),
         Some(at(1_000) + validity)
     );
     assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
@@ -284,7 +284,7 @@ fn the_end_of_a_wait_reports_its_obstacle() {
 fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
     let nothing = ReleaseReply {
         was_held: false,
-        again_after: None,
+        repeat_after: None,
     };
     let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
         let mut acquisition = replied(held(7));
@@ -343,16 +343,16 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
 fn a_repeated_release_keeps_the_key_no_longer() {
     let mut acquisition = replied(held(7));
     assert!(acquisition.release(SECOND * 5, at(2_000)));
-    assert_eq!(acquisition.keep(at(2_000)), SECOND * 5);
-    assert_eq!(acquisition.keep(at(5_000)), SECOND * 2);
-    assert_eq!(acquisition.keep(at(9_000)), Duration::ZERO);
+    assert_eq!(acquisition.keep_for(at(2_000)), SECOND * 5);
+    assert_eq!(acquisition.keep_for(at(5_000)), SECOND * 2);
+    assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
 }
 
 #[test]
 fn an_unclaimed_hold_is_not_extended_and_is_released() {
     let mut acquisition = unclaimed();
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
-    let half = at(2_010) + safe_deadline.valid_until().unwrap().since(at(2_010)) / 2;
+    let half = at(2_010) + safe_deadline.safe_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
     assert_eq!(acquisition.poll_action(BootInstant(half.0 - 1)), None);
     assert_eq!(acquisition.state(), AcquisitionState::Held);
@@ -361,7 +361,7 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
     assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
     assert_eq!(acquisition.poll_loss(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
-    let Some(Outcome::Retry(Some(Obstacle::Error(error)))) = outcome else {
+    let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
         panic!("{outcome:?}");
     };
     assert!(error.to_string().contains("not polled in time"), "{error}");

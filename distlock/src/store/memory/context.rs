@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::OwnerId;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::BootInstant;
@@ -38,7 +38,7 @@ pub(super) struct CommandContext<'a> {
 }
 
 impl CommandContext<'_> {
-    pub(super) fn owner_id(&self, owner: Owner) -> OwnerId {
+    pub(super) fn owner_id(&self, owner: OwnerNumber) -> OwnerId {
         OwnerId {
             client: self.caller.clone(),
             owner,

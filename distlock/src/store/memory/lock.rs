@@ -7,7 +7,7 @@ use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, Owner, Proof,
+    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, OwnerNumber, Proof,
     QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
@@ -132,7 +132,7 @@ impl MemoryLock {
     }
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
-    fn make_room(&mut self, context: &CommandContext<'_>, owner: Owner) {
+    fn make_room(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) {
         let gone: Vec<OwnerId> = (self.queue.slice(owner))
             .filter(|entry| {
                 entry.deadline < context.now || !context.is_alive(&entry.owner_id.client)
@@ -147,7 +147,7 @@ impl MemoryLock {
     pub(super) fn confirm(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: Owner,
+        owner: OwnerNumber,
         timing: Timing,
     ) -> Option<Proof> {
         // A kept lock was released, and a revoked one must end, so a late confirmation changes
@@ -226,20 +226,20 @@ impl MemoryLock {
     pub(super) fn release(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: Owner,
-        keep: Duration,
+        owner: OwnerNumber,
+        keep_for: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
         let held = self
             .hold
             .as_ref()
             .is_some_and(|hold| hold.owner_id == owner_id);
-        if held && keep.is_zero() {
+        if held && keep_for.is_zero() {
             self.hold = None;
         } else if held && let Some(hold) = &mut self.hold {
             hold.state = HoldState::Kept;
-            hold.max_ttl = keep;
-            hold.expires_at = context.now + keep;
+            hold.max_ttl = keep_for;
+            hold.expires_at = context.now + keep_for;
         }
         self.queue.remove(&owner_id);
         // The work limit of one script is not enough to pass very many dead waiters.
@@ -253,14 +253,14 @@ impl MemoryLock {
     pub(super) fn check_queue(
         &mut self,
         context: &mut CommandContext<'_>,
-        owners: &[Owner],
+        owners: &[OwnerNumber],
     ) -> CheckQueueReply {
         context.work = context.work.max(MIN_WORK);
         if self.hold.is_none() {
             self.grant_next(context, None);
         }
         self.clamp_ttl(context.now);
-        let here = |owner: Owner| {
+        let here = |owner: OwnerNumber| {
             let owner_id = context.owner_id(owner);
             self.hold
                 .as_ref()

@@ -121,9 +121,13 @@ fn run(
                 failures,
             })
         }
-        Command::Release(Release { key, owner, keep }) => CommandReply::Released(ReleaseReply {
-            was_held: locks.with(key, now, |lock| lock.release(context, owner, keep)),
-            again_after: None,
+        Command::Release(Release {
+            key,
+            owner,
+            keep_for,
+        }) => CommandReply::Released(ReleaseReply {
+            was_held: locks.with(key, now, |lock| lock.release(context, owner, keep_for)),
+            repeat_after: None,
         }),
         Command::CheckQueue(checks) => {
             let check = |check: &CheckQueue| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::BootInstant;
@@ -24,7 +24,7 @@ const MAX_EXAMINED: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OwnerId {
     pub(super) client: ClientId,
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Queue {
 
     /// Returns the waiters in a part of the queue, which depends on the number. Multiples of the
     /// golden section spread evenly, for any owners of a client.
-    pub(super) fn slice(&self, number: Owner) -> impl Iterator<Item = &QueueEntry> {
+    pub(super) fn slice(&self, number: OwnerNumber) -> impl Iterator<Item = &QueueEntry> {
         let mut first = 0;
         if self.len() > MAX_EXAMINED {
             // As in `lua/acquire.lua`, to the last bit.

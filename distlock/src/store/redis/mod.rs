@@ -15,14 +15,14 @@ use crate::protocol::messages::{Acquire, AcquireReply, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::send_path::SendPath;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::{Node, authentication, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, DirectPath, LockStore, OpenedStore};
+use crate::store::{BoxFuture, DirectSender, LockStore, OpenedStore};
 
 mod cluster;
 pub(crate) mod conn;
@@ -182,11 +182,11 @@ impl LockStore for RedisStore {
         })
     }
 
-    fn direct_path(&self) -> Option<Box<dyn DirectPath>> {
-        let path = self.node.runtime_path()?;
+    fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {
+        let chosen = self.node.choose_runtime_connection()?;
         Some(Box::new(RuntimeConnectionHandle {
             node: self.node.clone(),
-            path,
+            chosen,
         }))
     }
 
@@ -194,8 +194,8 @@ impl LockStore for RedisStore {
         Box::pin(self.node.ready())
     }
 
-    fn outage(&self) -> Option<StoreError> {
-        self.node.outage()
+    fn unavailable(&self) -> Option<StoreError> {
+        self.node.unavailable()
     }
 
     fn close(&self) {
@@ -207,17 +207,17 @@ impl LockStore for RedisStore {
 #[derive(Debug)]
 struct RuntimeConnectionHandle {
     node: Arc<Node>,
-    path: SendPath,
+    chosen: ChosenConnection,
 }
 
-impl DirectPath for RuntimeConnectionHandle {
+impl DirectSender for RuntimeConnectionHandle {
     fn acquire<'a>(
         &'a self,
         request: Acquire<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
         Box::pin(async move {
-            let reply = self.node.acquire_on(&self.path, &request, timeout).await;
+            let reply = self.node.acquire_on(&self.chosen, &request, timeout).await;
             reply.map_err(|error| error.at(self.node.address()))
         })
     }
@@ -228,7 +228,9 @@ impl DirectPath for RuntimeConnectionHandle {
         timeout: Duration,
     ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>> {
         Box::pin(async move {
-            let reply = self.node.release_if_answered(&self.path, &release, timeout);
+            let reply = self
+                .node
+                .release_if_answered(&self.chosen, &release, timeout);
             let reply = reply.await?;
             Some(reply.map_err(|error| error.at(self.node.address())))
         })

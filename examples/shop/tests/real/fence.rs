@@ -36,14 +36,14 @@ async fn take(database: &PgPool, item: i64, token: FencingToken) -> Result<i64, 
 async fn an_older_token_is_rejected_from_the_read_of_the_next_holder_on() {
     let (locks, database) = stock_up(105, 10).await;
     let old = token_of_past_hold(&locks, 105).await;
-    assert_eq!(stock::look(&database, 105, old).await.unwrap(), 10);
+    assert_eq!(stock::read(&database, 105, old).await.unwrap(), 10);
     let new = token_of_past_hold(&locks, 105).await;
-    assert_eq!(stock::look(&database, 105, new).await.unwrap(), 10);
+    assert_eq!(stock::read(&database, 105, new).await.unwrap(), 10);
 
     // The new holder has only read. A write of the old one would be lost in the next write.
     let written = take(&database, 105, old).await;
     assert!(matches!(written, Err(ShopError::Stale)), "{written:?}");
-    let read = stock::look(&database, 105, old).await;
+    let read = stock::read(&database, 105, old).await;
     assert!(matches!(read, Err(ShopError::Stale)), "{read:?}");
     let placed = stock::placed(&database, 105, ORDER.id).await.unwrap();
     assert_eq!(placed, None, "the rejected transaction has written");

@@ -19,7 +19,14 @@ pub(super) const SCRIPTS: Measurement = Measurement::new(
         one_server(bench, Load::Scripts { entries })
     },
     |_| {
-        let scripts = ["ask", "confirm", "renew", "release", "look", "inspect"];
+        let scripts = [
+            "acquire",
+            "confirm",
+            "renew",
+            "release",
+            "check_queue",
+            "inspect",
+        ];
         let longest = |script| Figure::of_rounds(1.0, DISTLOCK, script);
         let row = |script| Row::new(format!("longest {script}"), "ms", longest(script));
         scripts.map(|script| row(script).at_most(5.0)).into()

@@ -8,10 +8,10 @@ pub const KINDS: usize = 28;
 /// One step. The number identifies the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// A call begins and asks with a new id.
+    /// A call begins and acquires with a new id.
     Start(usize),
-    /// A waiting call asks, or asks again, with the same id.
-    Ask(usize),
+    /// A waiting call acquires, or acquires again, with the same id.
+    Acquire(usize),
     /// A command's deadline has passed, and the client no longer waits for its reply.
     TimeOut(usize),
     /// A body starts on a pushed grant.
@@ -27,7 +27,7 @@ pub(crate) enum Action {
     /// A release (or cancel) is sent.
     Release(usize, Id),
     /// A queue check is sent.
-    Look(usize),
+    CheckQueue(usize),
     /// A renewal is sent.
     Renew(usize),
     /// A renewal is applied.

@@ -1,17 +1,17 @@
 //! The client: its calls, its connection, and the messages that it reads.
 
 use super::config::{Config, DEADLINE};
-use super::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
+use super::state::{Call, Cancel, Client, Id, Link, Phase, Signal, State};
 use super::wire::{Body, Command, Message, Proof, Script, Sight};
 
 impl Config {
-    pub(crate) fn send_ask(&self, client: &mut Client) {
+    pub(crate) fn send_acquire(&self, client: &mut Client) {
         if let Call::Waiting { id, phase, signal } = &mut client.call {
             if *signal == Signal::Missing {
                 *signal = Signal::None;
             }
-            *phase = Phase::Asking(DEADLINE);
-            client.up.push(Command::ask(*id, self.setup.lease));
+            *phase = Phase::Acquiring(DEADLINE);
+            client.up.push(Command::acquire(*id, self.setup.lease));
         }
     }
 
@@ -19,7 +19,7 @@ impl Config {
     fn stop_listening(&self, client: &mut Client) {
         let Some(current) = client.id() else { return };
         for command in client.up.iter_mut().filter(|sent| sent.id == current) {
-            if let Script::Ask | Script::Confirm = command.script {
+            if let Script::Acquire | Script::Confirm = command.script {
                 command.unhear();
             }
         }
@@ -31,19 +31,19 @@ impl Config {
 
     pub(crate) fn time_out(&self, client: &mut Client) {
         self.stop_listening(client);
-        self.ask_failed(client);
+        self.acquire_failed(client);
     }
 
-    /// Handles an ask or a confirmation without a reply.
-    fn ask_failed(&self, client: &mut Client) {
+    /// Handles an acquire or a confirmation without a reply.
+    fn acquire_failed(&self, client: &mut Client) {
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
-                Phase::Asking(_) => {
-                    if !self.rules.undo_is_final && !client.undo.is_full() {
-                        // Releases the id and asks with it again, which the rule forbids.
-                        undo(client, id);
+                Phase::Acquiring(_) => {
+                    if !self.rules.cancel_is_final && !client.cancels.is_full() {
+                        // Releases the id and acquires with it again, which the rule forbids.
+                        cancel(client, id);
                     }
-                    Phase::ToAsk
+                    Phase::ToAcquire
                 }
                 Phase::Confirming(..) => Phase::Failed,
                 other => other,
@@ -70,10 +70,10 @@ impl Config {
     }
 
     /// Stops the call and queues the release of its id.
-    pub(crate) fn undo_call(&self, client: &mut Client) {
+    pub(crate) fn cancel_call(&self, client: &mut Client) {
         self.stop_listening(client);
         if let Some(id) = client.id() {
-            undo(client, id);
+            cancel(client, id);
         }
     }
 
@@ -82,27 +82,31 @@ impl Config {
         client.link = Link::Down;
         client.up.clear();
         client.down.clear();
-        let lives_on = !self.rules.kill_old && self.rules.undo_twice;
+        let lives_on = !self.rules.kill_predecessor && self.rules.cancel_twice;
         let current = client.id();
         for command in client.old.iter_mut() {
             command.unhear();
-            if command.script == Script::Ask && lives_on {
+            if command.script == Script::Acquire && lives_on {
                 let late = Some(command.apply_by);
                 if current == Some(command.id) {
                     client.late = client.late.max(late);
                 }
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == command.id) {
-                    undo.late = undo.late.max(late);
+                for cancel in client
+                    .cancels
+                    .iter_mut()
+                    .filter(|cancel| cancel.id == command.id)
+                {
+                    cancel.late = cancel.late.max(late);
                 }
             }
         }
-        for undo in client.undo.iter_mut() {
-            undo.sent = false;
+        for cancel in client.cancels.iter_mut() {
+            cancel.sent = false;
         }
         if let Call::Holding { confirming, .. } = &mut client.call {
             *confirming = false;
         }
-        self.ask_failed(client);
+        self.acquire_failed(client);
     }
 
     /// Forgets an old connection without commands; even without the kill, only those matter.
@@ -119,11 +123,11 @@ impl Config {
         match (body, &mut client.call) {
             (Body::Released, _) => released(client, id),
             (Body::ReleaseFailed, _) => {
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-                    undo.sent = false;
+                for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
+                    cancel.sent = false;
                 }
             }
-            (Body::Push(_), _) if !is_current => undo(client, id),
+            (Body::Push(_), _) if !is_current => cancel(client, id),
             _ if !is_current => {}
             (Body::Push(mut proof), Call::Waiting { signal, .. }) => {
                 if !self.rules.grant_age {
@@ -178,10 +182,13 @@ impl Config {
                 *phase = Phase::Failed;
             }
             (Body::Queued, Call::Waiting { phase, .. }) => {
-                *phase = Phase::Queued { may_look: false };
+                *phase = Phase::Queued { may_check: false };
             }
-            (Body::Late | Body::AskFailed, Call::Waiting { phase, .. }) => *phase = Phase::ToAsk,
-            // A reply to an earlier queue check proves nothing about an ask, and hides no grant.
+            (Body::Late | Body::AcquireFailed, Call::Waiting { phase, .. }) => {
+                *phase = Phase::ToAcquire
+            }
+            // A reply to an earlier queue check proves nothing about an acquire, and hides no
+            // grant.
             (
                 Body::Seen(sight),
                 Call::Waiting {
@@ -221,26 +228,28 @@ impl Config {
     }
 }
 
-fn undo(client: &mut Client, id: Id) {
+fn cancel(client: &mut Client, id: Id) {
     let late = if client.id() == Some(id) {
         client.late.take()
     } else {
         None
     };
-    if !client.undoes(id) {
-        client.undo.push(Undo {
+    if !client.has_cancel(id) {
+        client.cancels.push(Cancel {
             id,
             late,
-            ..Undo::default()
+            ..Cancel::default()
         });
     }
 }
 
 fn released(client: &mut Client, id: Id) {
-    for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-        // An old connection may still apply an ask, so the id is released again after that.
-        let again = undo.late.is_some() && !undo.second;
-        (undo.sent, undo.second) = (!again, true);
+    for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
+        // An old connection may still apply an acquire, so the id is released again after that.
+        let again = cancel.late.is_some() && !cancel.second;
+        (cancel.sent, cancel.second) = (!again, true);
     }
-    client.undo.retain(|undo| undo.id != id || !undo.sent);
+    client
+        .cancels
+        .retain(|cancel| cancel.id != id || !cancel.sent);
 }

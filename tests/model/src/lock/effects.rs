@@ -17,12 +17,12 @@ impl Config {
                 client.calls -= 1;
                 client.call = Call::Waiting {
                     id: id.unwrap_or_default(),
-                    phase: Phase::ToAsk,
+                    phase: Phase::ToAcquire,
                     signal: Signal::None,
                 };
-                self.send_ask(client);
+                self.send_acquire(client);
             }
-            Action::Ask(c) => self.send_ask(&mut state.clients[c]),
+            Action::Acquire(c) => self.send_acquire(&mut state.clients[c]),
             Action::TimeOut(c) => self.time_out(&mut state.clients[c]),
             Action::Believe(c) => {
                 if let Call::Waiting {
@@ -36,16 +36,16 @@ impl Config {
             }
             Action::ConfirmFirst(c) => self.confirm_first(&mut state.clients[c]),
             Action::Again(c) => {
-                let fresh = if self.rules.undo_is_final {
+                let fresh = if self.rules.cancel_is_final {
                     state.fresh_id(c)
                 } else {
                     state.clients[c].id()
                 };
                 let client = &mut state.clients[c];
-                self.undo_call(client);
+                self.cancel_call(client);
                 client.call = Call::Waiting {
                     id: fresh.unwrap_or_default(),
-                    phase: Phase::ToAsk,
+                    phase: Phase::ToAcquire,
                     signal: Signal::None,
                 };
             }
@@ -58,7 +58,7 @@ impl Config {
             }
             Action::End(c) | Action::GiveUp(c) => {
                 let client = &mut state.clients[c];
-                self.undo_call(client);
+                self.cancel_call(client);
                 client.call = Call::Idle;
                 if action == Action::GiveUp(c) {
                     state.faults.give_ups -= 1;
@@ -66,26 +66,26 @@ impl Config {
             }
             Action::Release(c, id) => {
                 let client = &mut state.clients[c];
-                for undo in client.undo.iter_mut() {
-                    undo.sent |= undo.id == id;
+                for cancel in client.cancels.iter_mut() {
+                    cancel.sent |= cancel.id == id;
                 }
                 client.up.push(Command::new(Script::Release, id));
             }
-            Action::Look(c) => {
+            Action::CheckQueue(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Waiting { id, phase, .. } = &mut client.call {
-                    *phase = Phase::Queued { may_look: false };
-                    client.up.push(Command::new(Script::Look, *id));
+                    *phase = Phase::Queued { may_check: false };
+                    client.up.push(Command::new(Script::CheckQueue, *id));
                 }
             }
             Action::Renew(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Holding { id, proof, .. } = client.call {
-                    client.renewal = Renewal::Asked(id, proof.token, self.setup.lease);
+                    client.renewal = Renewal::Requested(id, proof.token, self.setup.lease);
                 }
             }
             Action::ServeRenewal(c) => {
-                if let Renewal::Asked(id, token, left) = state.clients[c].renewal {
+                if let Renewal::Requested(id, token, left) = state.clients[c].renewal {
                     let answer = self.running(state, c).renew(id, token);
                     let client = &mut state.clients[c];
                     client.renewal = match answer {
@@ -131,7 +131,7 @@ impl Config {
             Action::Reconnect(c) => {
                 let client = &mut state.clients[c];
                 client.link = Link::Up;
-                if self.rules.kill_old {
+                if self.rules.kill_predecessor {
                     client.old.clear();
                     client.old_lives = false;
                 }
@@ -151,7 +151,7 @@ impl Config {
                     // A tick that passes while something is due uses the budget of late ticks.
                     state.faults.late_ticks = state.faults.late_ticks.saturating_sub(1);
                 }
-                time::tick(state, self.rules.grant_next);
+                time::tick(state, self.rules.check_queue);
             }
             Action::Accept => state.server.refusing = false,
             Action::Cut(c) => {
@@ -210,10 +210,10 @@ impl Config {
     fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
         let (mut running, id) = (self.running(state, c), command.id);
         let body = match command.script {
-            Script::Ask => running.ask(id, command.apply_by, command.left),
+            Script::Acquire => running.acquire(id, command.apply_by, command.left),
             Script::Confirm => running.confirm(id, command.left),
             Script::Release => running.release(id),
-            Script::Look => running.look(id)?,
+            Script::CheckQueue => running.check_queue(id)?,
         };
         command.heard.then_some(Message { id, body })
     }

@@ -3,19 +3,19 @@
 //! # What is modeled
 //!
 //! **The server** has one lock with its TTL, its queue with marks, and a subscriber count for each
-//! client. `server.rs` has the scripts `ask`, `confirm`, `release`, `look` and `renew` and their
-//! fragment `next`, branch by branch. Every script is atomic. A refusing server stops a script at
-//! its first write (MISCONF, NOREPLICAS, READONLY).
+//! client. `server.rs` has the scripts `acquire`, `confirm`, `release`, `check_queue` and `renew`
+//! and their fragment `next`, branch by branch. Every script is atomic. A refusing server stops a
+//! script at its first write (MISCONF, NOREPLICAS, READONLY).
 //!
-//! **A client** makes one call after another. A call asks and waits. It starts the body on a pushed
-//! grant, or confirms the grant first. While the body runs, the client confirms and renews; then it
-//! releases. Work that the real client does in threads is done in separate steps, in any order. The
-//! connection's reader puts a grant into the call's slot, where the first grant stays until the
-//! call takes it out. A queue check reports that the lock is yours, or that the id is queued or
-//! missing. Releases are repeated until answered, while the next call already asks. After a failed
-//! confirmation, the call cancels and asks with a new id. A command without a timely reply is
-//! repeated with the same id while the first is still in flight. Client and server use the same
-//! clock, see below. A body ends at any time, also after its lease.
+//! **A client** makes one call after another. A call acquires and waits. It starts the body on a
+//! pushed grant, or confirms the grant first. While the body runs, the client confirms and renews;
+//! then it releases. Work that the real client does in threads is done in separate steps, in any
+//! order. The connection's reader puts a grant into the call's slot, where the first grant stays
+//! until the call takes it out. A queue check reports that the lock is yours, or that the id is
+//! queued or missing. Releases are repeated until answered, while the next call already acquires.
+//! After a failed confirmation, the call cancels and acquires with a new id. A command without a
+//! timely reply is repeated with the same id while the first is still in flight. Client and server
+//! use the same clock, see below. A body ends at any time, also after its lease.
 //!
 //! **The network** is TCP. A connection keeps messages and pushes in order and delays them without
 //! bound; none is lost or duplicated alone. Only the rest of a connection can be lost. When a
@@ -23,10 +23,10 @@
 //! server applies the commands in flight later, in order, one by one. Once it notices the loss (at
 //! any time, or never), the remaining commands are lost too. When the server closes a connection
 //! ([`Faults::closes`]), the commands are lost, and messages that it has sent still arrive.
-//! Duplicates are those of reality: the same ask, release or queue check on the old connection and
-//! again on the new one. A new connection kills the old one, subscribes, and notifies the waiting
-//! calls in one step. Renewals have a separate connection, which is not ordered with the other and
-//! can be lost at any time.
+//! Duplicates are those of reality: the same acquire, release or queue check on the old connection
+//! and again on the new one. A new connection kills the old one, subscribes, and notifies the
+//! waiting calls in one step. Renewals have a separate connection, which is not ordered with the
+//! other and can be lost at any time.
 //!
 //! **Time** is in ticks. Every lease, grant, apply-by and timer counts down by one with each tick
 //! ([`Durations`]). The queue checks of a client are at least a tick apart. Between two ticks,

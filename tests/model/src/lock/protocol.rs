@@ -55,7 +55,7 @@ impl Protocol for Config {
                 let queued = server.queue.iter().map(|entry| entry.id);
                 queued.chain(owner).all(|id| {
                     let client = &state.clients[id.client()];
-                    client.crashed || client.id() == Some(id) || client.undoes(id)
+                    client.crashed || client.id() == Some(id) || client.has_cancel(id)
                 })
             }
             Claim::Served => unreachable!("the explorer checks it"),
@@ -90,7 +90,7 @@ impl Protocol for Config {
         state
             .clients
             .iter()
-            .all(|client| client.crashed || client.call == Call::Idle && client.undo.is_empty())
+            .all(|client| client.crashed || client.call == Call::Idle && client.cancels.is_empty())
     }
 
     fn trace(&self) {}
@@ -106,8 +106,8 @@ impl Protocol for Config {
         text += &format!("\n    {:?}", after.server);
         for (number, client) in after.clients.iter().enumerate() {
             if *client != Client::default() {
-                let (call, undo, link) = (client.call, client.undo, client.link);
-                text += &format!("\n    {number}: {call:?}, undoes {undo:?}, {link:?}");
+                let (call, cancels, link) = (client.call, client.cancels, client.link);
+                text += &format!("\n    {number}: {call:?}, cancels {cancels:?}, {link:?}");
             }
         }
         text

@@ -74,10 +74,10 @@ pub fn clean() -> Vec<Config> {
         three(NONE.cuts(1).flushes(1)),
         three(EACH).depth(9),
         // If the server's user may not use `CLIENT KILL`, the second release suffices.
-        no_kill.without(rule!(kill_old)),
+        no_kill.without(rule!(kill_predecessor)),
         // Either of the two rules suffices.
-        two(NONE.cuts(1).give_ups(1)).without(rule!(kill_old)),
-        two(NONE.cuts(1).give_ups(1)).without(rule!(undo_twice)),
+        two(NONE.cuts(1).give_ups(1)).without(rule!(kill_predecessor)),
+        two(NONE.cuts(1).give_ups(1)).without(rule!(cancel_twice)),
     ]
 }
 
@@ -93,7 +93,7 @@ pub fn deep() -> Vec<Config> {
         twice(NONE.late_ticks(1)).renewals(),
         two(EACH.late_ticks(2)),
         scenario(&[1, 1], LONG, EACH),
-        scenario(&[2, 1], SHORT, no_kill).without(rule!(kill_old)),
+        scenario(&[2, 1], SHORT, no_kill).without(rule!(kill_predecessor)),
         two(NONE.late_ticks(6)),
         three(NONE.cuts(1).late_ticks(1)),
         three(lossy),
@@ -118,12 +118,16 @@ pub fn removals() -> Vec<Removal<Durations>> {
             two(NONE.late_ticks(4)),
             &[TokensRise],
         ),
-        removal(rule!(undo_is_final), two(NONE.late_ticks(1)), early),
-        removal(rule!(kill_old, undo_twice), give_up, &[NothingLeft]),
+        removal(rule!(cancel_is_final), two(NONE.late_ticks(1)), early),
+        removal(
+            rule!(kill_predecessor, cancel_twice),
+            give_up,
+            &[NothingLeft],
+        ),
         removal(rule!(write_first), refusing, early),
-        removal(rule!(grant_next), crash.clone(), &[Served]),
+        removal(rule!(check_queue), crash.clone(), &[Served]),
         // The waiter is stuck, so no bound is long enough.
-        removal(rule!(grant_next), crash.served_within(200), &[Served]),
+        removal(rule!(check_queue), crash.served_within(200), &[Served]),
         removal(rule!(queue_order), three(NONE), &[InOrder]),
     ]
 }

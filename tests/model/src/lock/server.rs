@@ -9,7 +9,7 @@ use crate::tokens::{Token, Tokens as _};
 #[derive(PartialEq, Eq)]
 enum Driven {
     Granted,
-    /// The asking client is the head, and takes the lock itself.
+    /// The acquiring client is the head, and takes the lock itself.
     Mine,
     /// The queue is empty.
     Free,
@@ -27,7 +27,7 @@ pub(crate) struct Running<'a> {
 }
 
 impl Running<'_> {
-    pub(crate) fn ask(&mut self, id: Id, apply_by: u8, left: u8) -> Body {
+    pub(crate) fn acquire(&mut self, id: Id, apply_by: u8, left: u8) -> Body {
         if apply_by == 0 {
             return Body::Late;
         }
@@ -38,16 +38,16 @@ impl Running<'_> {
         if self.state.server.lock.is_none() {
             let driven = if !queue_counts || self.state.server.queue.is_empty() {
                 Driven::Free
-            } else if self.rules.grant_next {
+            } else if self.rules.check_queue {
                 self.drive(Some(id))
             } else {
                 Driven::Granted
             };
             match driven {
                 Driven::Granted => {}
-                Driven::Refused => return Body::AskFailed,
+                Driven::Refused => return Body::AcquireFailed,
                 Driven::Mine | Driven::Free if self.state.server.refusing => {
-                    return Body::AskFailed;
+                    return Body::AcquireFailed;
                 }
                 Driven::Mine | Driven::Free => {
                     self.note_passed(id);
@@ -58,7 +58,7 @@ impl Running<'_> {
             }
         }
         if self.state.server.refusing {
-            return Body::AskFailed;
+            return Body::AcquireFailed;
         }
         if let Some(lock) = &mut self.state.server.lock
             && lock.owner == id
@@ -107,13 +107,13 @@ impl Running<'_> {
         if !held || head.id == id {
             self.remove(id);
         }
-        if is_free && (held || self.rules.grant_next) {
+        if is_free && (held || self.rules.check_queue) {
             self.drive(None);
         }
         Body::Released
     }
 
-    pub(crate) fn look(&mut self, id: Id) -> Option<Body> {
+    pub(crate) fn check_queue(&mut self, id: Id) -> Option<Body> {
         if self.state.server.lock.is_none() && self.drive(None) == Driven::Refused {
             // An error for this lock; the next queue check retries.
             return None;

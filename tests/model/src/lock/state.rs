@@ -83,21 +83,21 @@ pub(crate) enum Signal {
     Granted(Proof),
     /// A queue check found that the id has the lock.
     Yours,
-    /// The id must ask again.
+    /// The id must acquire again.
     Missing,
 }
 
 /// The progress of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// The call will ask, or ask again, with the same id.
-    ToAsk,
-    /// The call waits for the reply to an ask, for this many ticks.
-    Asking(u8),
+    /// The call will acquire, or acquire again, with the same id.
+    ToAcquire,
+    /// The call waits for the reply to an acquire, for this many ticks.
+    Acquiring(u8),
     /// The id is queued.
     Queued {
         /// Set if a queue check may be sent: a tick has passed since the last one.
-        may_look: bool,
+        may_check: bool,
     },
     /// The call confirms a grant before its body: the remaining ticks, and the push's token.
     Confirming(u8, Token),
@@ -130,20 +130,20 @@ pub(crate) enum Call {
 
 /// An id that is released until the server has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Undo {
+pub(crate) struct Cancel {
     pub(crate) id: Id,
     /// Set while a release is in flight.
     pub(crate) sent: bool,
     /// Set once a release has been answered.
     pub(crate) second: bool,
-    /// Set if an ask went unanswered on a connection that may live on in the server. Contains the
-    /// ticks until that ask can no longer be applied.
+    /// Set if an acquire went unanswered on a connection that may live on in the server. Contains
+    /// the ticks until that acquire can no longer be applied.
     pub(crate) late: Option<u8>,
 }
 
-impl Undo {
-    /// Returns true if a release must be sent now. The second release waits until no ask can arrive
-    /// after it.
+impl Cancel {
+    /// Returns true if a release must be sent now. The second release waits until no acquire can
+    /// arrive after it.
     pub(crate) fn is_due(&self) -> bool {
         !self.sent && (!self.second || self.late.is_none_or(|late| late == 0))
     }
@@ -155,7 +155,7 @@ pub(crate) enum Renewal {
     #[default]
     None,
     /// In flight to the server.
-    Asked(Id, Token, u8),
+    Requested(Id, Token, u8),
     /// In flight to the client, with the ticks of its validity, or `None` if the lock is gone.
     Answered(Id, Option<u8>),
 }
@@ -166,10 +166,10 @@ pub(crate) struct Client {
     /// The number of calls that the client will still make.
     pub(crate) calls: u8,
     pub(crate) call: Call,
-    /// Like [`Undo::late`], for the current call.
+    /// Like [`Cancel::late`], for the current call.
     pub(crate) late: Option<u8>,
     /// The ids that the client releases.
-    pub(crate) undo: List<Undo, 3>,
+    pub(crate) cancels: List<Cancel, 3>,
     pub(crate) link: Link,
     /// Commands in flight.
     pub(crate) up: List<Command, 4>,
@@ -196,8 +196,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn undoes(&self, id: Id) -> bool {
-        self.undo.iter().any(|undo| undo.id == id)
+    pub(crate) fn has_cancel(&self, id: Id) -> bool {
+        self.cancels.iter().any(|cancel| cancel.id == id)
     }
 }
 
@@ -259,12 +259,12 @@ impl State {
         self.server.lock.is_some_and(|lock| lock.owner == id)
             || self.server.queue.iter().any(|entry| entry.id == id)
             || client.id() == Some(id)
-            || client.undoes(id)
+            || client.has_cancel(id)
             || commands.any(|command| command.id == id)
             || client.down.iter().any(|message| message.id == id)
             || match client.renewal {
                 Renewal::None => false,
-                Renewal::Asked(of, ..) | Renewal::Answered(of, _) => of == id,
+                Renewal::Requested(of, ..) | Renewal::Answered(of, _) => of == id,
             }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::config::{Config, PIPE};
-use super::state::{CLIENTS, Call, Client, Link, Phase, Renewal, Signal, State, Undo};
+use super::state::{CLIENTS, Call, Cancel, Client, Link, Phase, Renewal, Signal, State};
 use super::wire::Body;
 
 impl Config {
@@ -39,7 +39,7 @@ impl Config {
             }
             Call::Waiting { phase, signal, .. } => {
                 match (phase, signal) {
-                    (Phase::ToAsk | Phase::Queued { .. }, Signal::Granted(proof)) => {
+                    (Phase::ToAcquire | Phase::Queued { .. }, Signal::Granted(proof)) => {
                         if proof.left > 0 {
                             steps.push(Action::Believe(c));
                         }
@@ -51,24 +51,24 @@ impl Config {
                     _ => {}
                 }
                 match phase {
-                    Phase::ToAsk if can_send => steps.push(Action::Ask(c)),
+                    Phase::ToAcquire if can_send => steps.push(Action::Acquire(c)),
                     Phase::Queued { .. } if can_send && signal == Signal::Missing => {
-                        steps.push(Action::Ask(c));
+                        steps.push(Action::Acquire(c));
                     }
-                    Phase::Queued { may_look: true } if can_send && self.rules.grant_next => {
-                        steps.push(Action::Look(c));
+                    Phase::Queued { may_check: true } if can_send && self.rules.check_queue => {
+                        steps.push(Action::CheckQueue(c));
                     }
-                    Phase::Asking(0) | Phase::Confirming(0, _) => steps.push(Action::TimeOut(c)),
+                    Phase::Acquiring(0) | Phase::Confirming(0, _) => steps.push(Action::TimeOut(c)),
                     Phase::Failed
-                        if !client.undo.is_full()
-                            && (!self.rules.undo_is_final || state.fresh_id(c).is_some()) =>
+                        if !client.cancels.is_full()
+                            && (!self.rules.cancel_is_final || state.fresh_id(c).is_some()) =>
                     {
                         steps.push(Action::Again(c));
                     }
                     _ => {}
                 }
                 let gives_up = !matches!(phase, Phase::Confirming(..) | Phase::Failed);
-                if gives_up && state.faults.give_ups > 0 && !client.undo.is_full() {
+                if gives_up && state.faults.give_ups > 0 && !client.cancels.is_full() {
                     steps.push(Action::GiveUp(c));
                 }
             }
@@ -78,7 +78,7 @@ impl Config {
                 confirming,
                 ..
             } => {
-                if !client.undo.is_full() {
+                if !client.cancels.is_full() {
                     steps.push(Action::End(c));
                 }
                 if proof.left > 0 && !confirmed && !confirming && can_send {
@@ -94,9 +94,9 @@ impl Config {
                 }
             }
         }
-        for undo in client.undo.iter() {
-            if can_send && undo.is_due() {
-                steps.push(Action::Release(c, undo.id));
+        for cancel in client.cancels.iter() {
+            if can_send && cancel.is_due() {
+                steps.push(Action::Release(c, cancel.id));
             }
         }
         if let Renewal::Answered(..) = client.renewal {
@@ -139,7 +139,7 @@ impl Config {
         }
         match client.renewal {
             Renewal::None => {}
-            Renewal::Asked(..) => {
+            Renewal::Requested(..) => {
                 steps.push(Action::ServeRenewal(c));
                 steps.push(Action::LoseRenewal(c));
             }
@@ -153,10 +153,10 @@ impl Config {
 
     fn can_read(&self, client: &Client) -> bool {
         match client.down.first() {
-            // A push for another id must be released, which needs room in `undo`.
+            // A push for another id must be released, which needs room in `cancels`.
             Some(first) if matches!(first.body, Body::Push(_)) => {
-                let is_known = client.id() == Some(first.id) || client.undoes(first.id);
-                is_known || !client.undo.is_full()
+                let is_known = client.id() == Some(first.id) || client.has_cancel(first.id);
+                is_known || !client.cancels.is_full()
             }
             first => first.is_some(),
         }
@@ -174,11 +174,11 @@ impl Config {
                 Call::Waiting { phase, signal, .. } => {
                     matches!(
                         phase,
-                        Phase::ToAsk
+                        Phase::ToAcquire
                             | Phase::Failed
-                            | Phase::Asking(0)
+                            | Phase::Acquiring(0)
                             | Phase::Confirming(0, _)
-                            | Phase::Queued { may_look: true }
+                            | Phase::Queued { may_check: true }
                     ) || matches!(phase, Phase::Queued { .. }) && signal != Signal::None
                 }
                 Call::Holding {
@@ -188,8 +188,8 @@ impl Config {
                     ..
                 } => proof.left == 0 || !confirmed && !confirming,
             };
-            let undo = client.undo.iter().any(Undo::is_due);
-            call || undo
+            let cancel = client.cancels.iter().any(Cancel::is_due);
+            call || cancel
                 || client.link != Link::Up
                 || !client.up.is_empty()
                 || !client.down.is_empty()

@@ -3,8 +3,9 @@
 use super::state::{Call, Phase, Renewal, Signal, State};
 use super::wire::{Body, Command, Message, Script};
 
-/// Counts every timer down. If `looks`, a queued client without a check in flight may send one.
-pub(crate) fn tick(state: &mut State, looks: bool) {
+/// Counts every timer down. If `checks_queue`, a queued client without a check in flight may send
+/// one.
+pub(crate) fn tick(state: &mut State, checks_queue: bool) {
     let less = |left: &mut u8| *left = left.saturating_sub(1);
     if let Some(lock) = &mut state.server.lock {
         less(&mut lock.ttl);
@@ -17,14 +18,15 @@ pub(crate) fn tick(state: &mut State, looks: bool) {
             Call::Idle => {}
             Call::Waiting { phase, signal, .. } => {
                 match phase {
-                    Phase::Asking(timer) | Phase::Confirming(timer, _) => less(timer),
-                    Phase::Queued { may_look } => {
-                        let sent = |command: &Command| command.script == Script::Look;
+                    Phase::Acquiring(timer) | Phase::Confirming(timer, _) => less(timer),
+                    Phase::Queued { may_check } => {
+                        let sent = |command: &Command| command.script == Script::CheckQueue;
                         let seen = |message: &Message| matches!(message.body, Body::Seen(_));
-                        *may_look =
-                            looks && !client.up.iter().any(sent) && !client.down.iter().any(seen);
+                        *may_check = checks_queue
+                            && !client.up.iter().any(sent)
+                            && !client.down.iter().any(seen);
                     }
-                    Phase::ToAsk | Phase::Failed => {}
+                    Phase::ToAcquire | Phase::Failed => {}
                 }
                 if let Signal::Granted(proof) = signal {
                     less(&mut proof.left);
@@ -33,8 +35,8 @@ pub(crate) fn tick(state: &mut State, looks: bool) {
             Call::Holding { proof, .. } => less(&mut proof.left),
         }
         client.late.iter_mut().for_each(less);
-        for undo in client.undo.iter_mut() {
-            undo.late.iter_mut().for_each(less);
+        for cancel in client.cancels.iter_mut() {
+            cancel.late.iter_mut().for_each(less);
         }
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
             less(&mut command.apply_by);
@@ -46,7 +48,7 @@ pub(crate) fn tick(state: &mut State, looks: bool) {
             }
         }
         match &mut client.renewal {
-            Renewal::Asked(_, _, left) | Renewal::Answered(_, Some(left)) => less(left),
+            Renewal::Requested(_, _, left) | Renewal::Answered(_, Some(left)) => less(left),
             _ => {}
         }
     }

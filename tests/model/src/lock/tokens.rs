@@ -26,7 +26,7 @@ impl Tokens for State {
             for proof in client.down.iter_mut().filter_map(Message::proof_mut) {
                 visit(&mut proof.token);
             }
-            if let Renewal::Asked(_, token, _) = &mut client.renewal {
+            if let Renewal::Requested(_, token, _) = &mut client.renewal {
                 visit(token);
             }
         }

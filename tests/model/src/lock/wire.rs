@@ -7,12 +7,12 @@ use crate::tokens::Token;
 /// The script that a command runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Script {
-    Ask,
+    Acquire,
     Confirm,
     /// Also cancels.
     Release,
     #[default]
-    Look,
+    CheckQueue,
 }
 
 /// A command in flight to the server.
@@ -20,7 +20,7 @@ pub(crate) enum Script {
 pub(crate) struct Command {
     pub(crate) id: Id,
     pub(crate) script: Script,
-    /// Ticks until an ask is too late to be applied.
+    /// Ticks until an acquire is too late to be applied.
     pub(crate) apply_by: u8,
     /// Ticks for which the reply would prove a hold.
     pub(crate) left: u8,
@@ -40,11 +40,11 @@ impl Command {
         }
     }
 
-    pub(crate) fn ask(id: Id, lease: u8) -> Self {
+    pub(crate) fn acquire(id: Id, lease: u8) -> Self {
         Command {
             apply_by: DEADLINE,
             left: lease,
-            ..Command::new(Script::Ask, id)
+            ..Command::new(Script::Acquire, id)
         }
     }
 
@@ -82,14 +82,14 @@ pub(crate) struct Message {
 /// A reply or a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Body {
-    /// To an ask: the id has the lock.
+    /// To an acquire: the id has the lock.
     Held(Proof),
-    /// To an ask: the id is queued.
+    /// To an acquire: the id is queued.
     Queued,
-    /// To an ask: it was too late to be applied.
+    /// To an acquire: it was too late to be applied.
     Late,
-    /// To an ask: an error.
-    AskFailed,
+    /// To an acquire: an error.
+    AcquireFailed,
     /// To a confirmation: the id has the lock.
     Confirmed(Proof),
     /// To a confirmation: the id does not have the lock.

@@ -1,4 +1,4 @@
-//! The actions of a client: asking, yielding, confirming, holding and releasing.
+//! The actions of a client: acquiring, yielding, confirming, holding and releasing.
 
 use super::config::{Config, GRANT, LEASE};
 use super::state::{Client, End, Phase, State, Status};
@@ -14,11 +14,11 @@ impl End {
     fn abandon(&mut self, config: &Config, owner: Owner) {
         let is_known = self.status.vote().is_some()
             || matches!(self.status, Status::Queued | Status::Yielding(..));
-        if self.asked && (is_known || config.rules.releases_unanswered) {
+        if self.requested && (is_known || config.rules.releases_unanswered) {
             self.owed.add(owner);
         }
         self.status = Status::Away;
-        (self.lower, self.asked, self.renewing) = (false, false, false);
+        (self.lower, self.requested, self.renewing) = (false, false, false);
         (self.age, self.proof) = (0, 0);
         self.fresh = true;
     }
@@ -67,7 +67,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         }
         let reachable = self.ends(client).filter(|end| end.up).count();
         match self.clients[client].phase {
-            Phase::Asking | Phase::Confirming(_)
+            Phase::Acquiring | Phase::Confirming(_)
                 if reachable < config.setup.quorum() && config.rules.leaves =>
             {
                 self.abandon(config, client, Phase::Cut);
@@ -85,7 +85,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         } = self.clients[client];
         let hands_on = (handed > 0).then_some(handed);
         self.clients[client].handed = 0;
-        let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
+        let is_acquiring = matches!(phase, Phase::Acquiring | Phase::Confirming(_));
         let is_queued = self.ends(client).any(|end| end.status == Status::Queued);
         for end in self.ends_mut(client) {
             if !end.up {
@@ -109,10 +109,10 @@ impl<const N: usize, const C: usize> State<N, C> {
                     end.send(over, Script::Release(hands_on));
                 }
             }
-            if asks && end.status == Status::Away && end.fresh {
-                end.send(owner, Script::Ask((!is_queued).then_some(named)));
-                end.status = Status::Asking;
-                (end.fresh, end.asked, end.age) = (false, true, 0);
+            if is_acquiring && end.status == Status::Away && end.fresh {
+                end.send(owner, Script::Acquire((!is_queued).then_some(named)));
+                end.status = Status::Acquiring;
+                (end.fresh, end.requested, end.age) = (false, true, 0);
             }
         }
     }
@@ -120,7 +120,7 @@ impl<const N: usize, const C: usize> State<N, C> {
     fn votes_count(&mut self, config: &Config, client: usize) {
         let (owner, rules) = (self.owner(client), config.rules);
         let votes = self.votes(client);
-        if self.clients[client].phase == Phase::Asking && votes >= config.setup.quorum() {
+        if self.clients[client].phase == Phase::Acquiring && votes >= config.setup.quorum() {
             let tokens = self.ends(client).filter_map(|end| end.status.vote());
             let token = if rules.confirms_largest {
                 tokens.max()
@@ -132,7 +132,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         if let Phase::Confirming(_) = self.clients[client].phase
             && votes < config.setup.quorum()
         {
-            self.clients[client].phase = Phase::Asking;
+            self.clients[client].phase = Phase::Acquiring;
         }
         // A late vote may be newer than a hold that has begun and ended meanwhile.
         if let Phase::Confirming(token) = self.clients[client].phase
@@ -165,7 +165,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                 }
                 self.begins(config, client);
             }
-            Phase::Asking if rules.yields => {
+            Phase::Acquiring if rules.yields => {
                 let somewhere = self.ends(client).any(|end| end.lower);
                 for end in self.ends_mut(client) {
                     let is_lower = end.lower || somewhere && !rules.yields_where_lower;
@@ -209,7 +209,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         let has_confirmed = matches!(end.status, Status::Confirming(_) | Status::Confirmed(_));
         let waits = matches!(
             phase,
-            Phase::Asking | Phase::Confirming(_) | Phase::Holding(_)
+            Phase::Acquiring | Phase::Confirming(_) | Phase::Holding(_)
         );
         match message.body {
             Body::Released => {
@@ -226,7 +226,7 @@ impl<const N: usize, const C: usize> State<N, C> {
             }
             Body::Confirmed(token) => {
                 end.renewing = false;
-                let is_asked = end.status == Status::Asking;
+                let is_acquiring = end.status == Status::Acquiring;
                 if let Status::Away | Status::Queued | Status::NotVoting | Status::Vote(_) =
                     end.status
                     && !matches!(phase, Phase::Holding(_))
@@ -235,7 +235,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                     end.status = Status::Vote(token);
                 } else if !yields {
                     end.proof = end.proof.max(LEASE.saturating_sub(end.age));
-                    if is_asked
+                    if is_acquiring
                         || matches!(end.status, Status::Confirming(_))
                         || matches!(phase, Phase::Holding(_))
                     {

@@ -43,7 +43,7 @@ rules! {
     yield_names_token,
     /// A yield is repeated until it is answered.
     yield_again,
-    /// An ask is confirmed at once only with a token above all that the node knows.
+    /// An acquire is confirmed at once only with a token above all that the node knows.
     names_newer,
     /// A handed-on lock is valid from when the node gave it, not from when the push is read.
     ages,
@@ -61,9 +61,9 @@ rules! {
     quarantine,
     /// A node that lost its data votes once its clock is above all earlier tokens.
     clock,
-    /// A release is sent to all nodes that were asked, whether they answered or not.
+    /// A release is sent to all nodes to which an acquire was sent, whether they answered or not.
     releases_unanswered,
-    /// A release is repeated if an ask on a lost connection may arrive after it.
+    /// A release is repeated if an acquire on a lost connection may arrive after it.
     releases_again,
     /// A hold has ended once too few of its proofs are valid, whatever is renewed later.
     lapses,

@@ -8,7 +8,7 @@
 //! and below all other tokens: clocks do not help, except where a rule says so. **A client** reacts
 //! at once to the messages that it reads (`client.rs`). **Time** is in ticks, as in the other
 //! model; a body has no limit. **A lost connection** delivers its commands in flight one by one, at
-//! any later time, or never. Its asks and repairs are refused after a tick.
+//! any later time, or never. Its acquires and repairs are refused after a tick.
 //!
 //! Not modeled: clocks that run differently, more than one lost connection of a client to one node
 //! at a time, pushes that are lost alone.

@@ -103,14 +103,14 @@ impl Node {
         let owner = command.owner;
         if self.quarantine > 0 {
             return Response::from(match command.script {
-                Script::Ask(_) => Body::NotVoting,
+                Script::Acquire(_) => Body::NotVoting,
                 Script::Yield(_) => Body::Yielded,
                 Script::Release(_) => Body::Released,
                 Script::Confirm(_) | Script::Renew(_) | Script::Repair(_) => Body::Refused,
             });
         }
         match command.script {
-            Script::Ask(named) => self.ask(rules, owner, named, listens),
+            Script::Acquire(named) => self.acquire(rules, owner, named, listens),
             Script::Yield(token) => {
                 let its = |lock: Lock| {
                     lock.owner == owner && (lock.token == token || !rules.yield_names_token)
@@ -169,7 +169,7 @@ impl Node {
         Body::Confirmed(token)
     }
 
-    fn ask(
+    fn acquire(
         &mut self,
         rules: &Rules,
         owner: Owner,

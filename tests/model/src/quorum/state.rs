@@ -12,11 +12,11 @@ use crate::tokens::{Token, Tokens};
 /// A client's knowledge of its attempt on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Status {
-    /// No knowledge; the client will ask.
+    /// No knowledge; the client will acquire.
     #[default]
     Away,
-    /// The client has asked.
-    Asking,
+    /// The client has sent its acquire.
+    Acquiring,
     /// The attempt is queued.
     Queued,
     NotVoting,
@@ -52,13 +52,13 @@ pub(crate) struct End {
     pub(crate) status: Status,
     /// Set if a lower ticket waits on this node.
     pub(crate) lower: bool,
-    /// Set once the current attempt has asked on this node.
-    pub(crate) asked: bool,
-    /// Set if the client may ask or renew, which it may do once between two ticks.
+    /// Set once the current attempt has sent an acquire to this node.
+    pub(crate) requested: bool,
+    /// Set if the client may acquire or renew, which it may do once between two ticks.
     pub(crate) fresh: bool,
-    /// Set while an ask on a lost connection may still be applied.
+    /// Set while an acquire on a lost connection may still be applied.
     pub(crate) late: bool,
-    /// Ticks since the first ask, the confirmation or the renewal in flight was sent.
+    /// Ticks since the first acquire, the confirmation or the renewal in flight was sent.
     pub(crate) age: u8,
     /// Ticks for which this node's last confirmation is valid.
     pub(crate) proof: u8,
@@ -94,7 +94,7 @@ pub(crate) enum Phase {
     /// The client can reach too few nodes, and is queued on none.
     Cut,
     /// The attempt has too few votes.
-    Asking,
+    Acquiring,
     /// The attempt has enough votes, and confirms them with this token.
     Confirming(Token),
     /// The body runs.
@@ -213,7 +213,7 @@ impl<const N: usize, const C: usize> State<N, C> {
     pub(crate) fn begin(&mut self, client: usize) {
         let named = self.newest() + 1;
         let client = &mut self.clients[client];
-        (client.phase, client.named) = (Phase::Asking, named);
+        (client.phase, client.named) = (Phase::Acquiring, named);
     }
 
     /// Makes room above each token for a new one, which is just above what its node knows and below

@@ -21,8 +21,8 @@ pub(crate) enum Action {
     DropOld(usize, usize),
     /// A client reads the next reply or push.
     Read(usize, usize),
-    /// A client asks a node again, or yields a confirmed vote because it has too few votes.
-    Ask(usize, usize),
+    /// A client acquires on a node again, or yields a confirmed vote because it has too few votes.
+    Acquire(usize, usize),
     /// A client gives up its connection to a node that is down.
     Notice(usize, usize),
     /// A client connects again.
@@ -57,7 +57,7 @@ impl Action {
             | Action::ServeOld(_, node)
             | Action::DropOld(_, node)
             | Action::Read(_, node)
-            | Action::Ask(_, node)
+            | Action::Acquire(_, node)
             | Action::Notice(_, node)
             | Action::Connect(_, node)
             | Action::Cut(_, node)
@@ -104,16 +104,16 @@ impl Config {
                 if !end.up && serves && !end.severed {
                     steps.push(Action::Connect(client, node));
                 }
-                let asks = matches!(caller.phase, Phase::Asking | Phase::Confirming(_))
+                let is_acquiring = matches!(caller.phase, Phase::Acquiring | Phase::Confirming(_))
                     && matches!(
                         end.status,
                         Status::Queued | Status::NotVoting | Status::Vote(_)
                     );
                 let gives_back = self.rules.yields
-                    && caller.phase == Phase::Asking
+                    && caller.phase == Phase::Acquiring
                     && matches!(end.status, Status::Confirmed(_));
-                if (asks || gives_back) && end.up && serves && end.fresh {
-                    steps.push(Action::Ask(client, node));
+                if (is_acquiring || gives_back) && end.up && serves && end.fresh {
+                    steps.push(Action::Acquire(client, node));
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Config {
             }
             let is_waiting = matches!(
                 caller.phase,
-                Phase::Asking | Phase::Confirming(_) | Phase::Cut
+                Phase::Acquiring | Phase::Confirming(_) | Phase::Cut
             );
             if is_waiting && faults.give_ups > 0 {
                 steps.push(Action::GiveUp(client));
@@ -216,7 +216,7 @@ impl Config {
                 let message = state.columns[node].ends[client].to_client.remove(0);
                 state.handle(self, client, node, message);
             }
-            Action::Ask(client, node) => {
+            Action::Acquire(client, node) => {
                 let owner = state.owner(client);
                 let end = &mut state.columns[node].ends[client];
                 end.fresh = false;
@@ -224,7 +224,7 @@ impl Config {
                     (end.status, end.proof) = (Status::Yielding(token, false), 0);
                     state.settle(self, client);
                 } else {
-                    end.send(owner, Script::Ask(None));
+                    end.send(owner, Script::Acquire(None));
                 }
             }
             Action::Notice(client, node) => self.lose(state, client, node),
@@ -356,7 +356,7 @@ impl Config {
                 }
                 end.old.retain(|command| !command.script.has_deadline());
                 end.proof = end.proof.saturating_sub(1);
-                if end.renewing || matches!(end.status, Status::Asking | Status::Confirming(_)) {
+                if end.renewing || matches!(end.status, Status::Acquiring | Status::Confirming(_)) {
                     end.age = (end.age + 1).min(LEASE);
                 }
             }

@@ -75,9 +75,9 @@ pub struct Command {
 /// The script that a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Script {
-    /// Requests the vote or a place in the queue, and can be repeated. An ask may name a token
+    /// Requests the vote or a place in the queue, and can be repeated. An acquire may name a token
     /// above all that the node knows. If it gets the vote at once, it is confirmed with that token.
-    Ask(Option<Token>),
+    Acquire(Option<Token>),
     /// Yields the vote of this token to a lower ticket.
     Yield(Token),
     /// Holds the lock for the whole lease, with this token.
@@ -92,7 +92,7 @@ pub enum Script {
 
 impl Default for Script {
     fn default() -> Self {
-        Script::Ask(None)
+        Script::Acquire(None)
     }
 }
 
@@ -100,7 +100,7 @@ impl Script {
     /// Returns the token that the script names.
     pub fn token_mut(&mut self) -> Option<&mut Token> {
         match self {
-            Script::Ask(token) | Script::Release(token) => token.as_mut(),
+            Script::Acquire(token) | Script::Release(token) => token.as_mut(),
             Script::Yield(token)
             | Script::Confirm(token)
             | Script::Renew(token)
@@ -110,7 +110,7 @@ impl Script {
 
     /// Returns true if the node refuses the script when it arrives late.
     pub(crate) fn has_deadline(self) -> bool {
-        matches!(self, Script::Ask(_) | Script::Repair(_))
+        matches!(self, Script::Acquire(_) | Script::Repair(_))
     }
 }
 

@@ -1,13 +1,13 @@
-//! The rights that a user of a cluster needs, no more and no less.
+//! The permissions that a user of a cluster needs, no more and no less.
 
 use distlock::Error;
 use distlock_tests::{RedisCluster, RedisServer, within};
 
 use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::kit::{HELD, LONG, acquire_later, connect_patiently, until_queued};
+use crate::support::{HELD, LONG, acquire_later, connect_patiently, until_queued};
 
-/// Rights that are needed in a cluster, and not for a single server.
+/// Permissions that are needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
     "+ssubscribe",
     "+spublish",
@@ -16,19 +16,21 @@ const MORE: &[&str] = &[
     "+asking",
 ];
 
-/// Rights that are needed for a single server, and not in a cluster.
+/// Permissions that are needed for a single server, and not in a cluster.
 const LESS: &[&str] = &["+subscribe", "+publish", "+pubsub|numsub"];
 
-fn rights() -> Vec<&'static str> {
+fn permissions() -> Vec<&'static str> {
     let of_one = [PLACES, NEEDED, USEFUL].concat();
-    let of_one = of_one.into_iter().filter(|right| !LESS.contains(right));
+    let of_one = of_one
+        .into_iter()
+        .filter(|permission| !LESS.contains(permission));
     of_one.chain(MORE.iter().copied()).collect()
 }
 
-/// Gives the user these rights at all nodes. Returns the URL of that user.
-pub(super) fn become_user(cluster: &RedisCluster, rights: &[&str]) -> String {
+/// Gives the user these permissions at all nodes. Returns the URL of that user.
+pub(super) fn become_user(cluster: &RedisCluster, permissions: &[&str]) -> String {
     for node in cluster.nodes() {
-        set_user(&mut node.client(), rights);
+        set_user(&mut node.client(), permissions);
     }
     cluster.url_of(&format!("redis+cluster://{}@", user()))
 }
@@ -39,7 +41,7 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
     let other = |node: &&RedisServer| node.port() != from.port();
-    let to = cluster.masters.iter().find(other).unwrap();
+    let to = cluster.primaries.iter().find(other).unwrap();
     let guard = first.lock(key).lease(HELD).acquire().await?;
     renewed(&guard).await?;
     inspected(&first, key).await?;
@@ -66,14 +68,14 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     guard.release().await
 }
 
-/// Without any one of these rights something is denied, and with all of them nothing is.
+/// Without any one of these permissions something is denied, and with all of them nothing is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_needs_these_rights_no_more_and_no_less() {
+async fn a_user_needs_these_permissions_no_more_and_no_less() {
     let cluster = RedisCluster::start(2);
     let keys = cluster.key_on_each("k");
     for (index, missing) in ["none of them"].iter().chain(MORE).enumerate() {
-        let mut fewer = rights();
-        fewer.retain(|right| right != missing);
+        let mut fewer = permissions();
+        fewer.retain(|permission| permission != missing);
         let url = become_user(&cluster, &fewer);
         // Another key each time, in an unused slot.
         let key = format!("{index}{}", keys[0]);

@@ -8,7 +8,9 @@ use distlock::{Error, FencingToken, LockGuard, LockManager};
 use distlock_tests::{RedisServer, eventually_async, within};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, connect, give_back, ms, until_queued};
+use crate::support::{
+    Acquiring, Exclusion, LONG, acquire_later, connect, give_back, ms, until_queued,
+};
 
 /// A lock that one manager holds, and for which others wait.
 pub(crate) struct Queue {

@@ -10,7 +10,7 @@ use distlock_tests::{RedisCluster, eventually_async, within};
 use crate::cluster::callers::{Crowd, Queue};
 use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
-use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
+use crate::support::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
 /// Connections of one type are killed repeatedly while several clients work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +21,7 @@ async fn killed_connections_are_replaced() {
         let crowd = Crowd::start(&cluster.url(), &keys, 2, LONG, Result::unwrap).await;
         let kills = async {
             while crowd.turns() < 15 {
-                for node in &cluster.masters {
+                for node in &cluster.primaries {
                     node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
                 }
                 tokio::time::sleep(ms(50)).await;
@@ -40,7 +40,7 @@ async fn killed_connections_are_replaced() {
 async fn a_new_connection_subscribes_where_a_call_waits() {
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("listened")[0];
-    let node = &cluster.masters[0];
+    let node = &cluster.primaries[0];
     let mut raw = node.client();
     let queue = Queue::start(&cluster.url(), node, key, LONG, 1).await;
     let before = channels(&cluster, &mut raw, key);
@@ -83,7 +83,7 @@ async fn an_idle_node_is_disconnected_and_reconnected_on_demand() {
         taken_once(&manager, key).await;
     }
     let of_manager = || {
-        let nodes = cluster.masters.iter();
+        let nodes = cluster.primaries.iter();
         let others = nodes.map(|node| connections(&mut node.client()) - 1);
         others.collect::<Vec<_>>()
     };
@@ -91,7 +91,7 @@ async fn an_idle_node_is_disconnected_and_reconnected_on_demand() {
     ahead.store(61_000, Ordering::Relaxed);
     taken_once(&manager, &keys[0]).await;
     // An unserved slot makes the manager ask for the slots, otherwise done every half minute.
-    cluster.abandon(&cluster.masters[0], cluster.slot(&keys[0]));
+    cluster.abandon(&cluster.primaries[0], cluster.slot(&keys[0]));
     let doubting = acquire_later(&manager, &keys[0], LONG, ms(100));
     eventually_async(LONG, async || of_manager() == [2, 0, 0]).await;
     assert!(doubting.await.unwrap().0.is_err());
@@ -123,7 +123,7 @@ async fn a_shutdown_leaves_no_connection_and_no_task() {
     manager.shutdown().await;
     let tasks = || runtime.metrics().num_alive_tasks();
     eventually_async(LONG, async || tasks() == 0).await;
-    for node in &cluster.masters {
+    for node in &cluster.primaries {
         let mut raw = node.client();
         eventually_async(LONG, async || connections(&mut raw) == 1).await;
     }

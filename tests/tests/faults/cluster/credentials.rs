@@ -1,10 +1,10 @@
-//! Credentials from a source, for all servers that a manager uses.
+//! Credentials from a provider, for all servers that a manager uses.
 
 use distlock::{Credentials, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::credentials::{Vault, add_user, users};
-use crate::kit::{LONG, ms, taken_once};
+use crate::support::{LONG, ms, taken_once};
 
 /// Each node gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use distlock_tests::RedisCluster;
 
 use crate::cluster::access::become_user;
 use crate::cluster::callers::served;
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, calls, connect, connect_patiently, ms, taken_once, until_queued,
 };
 
@@ -16,9 +16,9 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let cluster = RedisCluster::start(2);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let [unserved, key] = &cluster.key_on_each("k")[..] else {
-        panic!("there are two masters");
+        panic!("there are two primaries");
     };
-    let (new, old) = (&cluster.masters[0], &cluster.masters[1]);
+    let (new, old) = (&cluster.primaries[0], &cluster.primaries[1]);
     let slot = cluster.slot(key).to_string();
     let name = cluster.name_of(old);
     let (mut raw, mut at_old) = (new.client(), old.client());
@@ -42,9 +42,9 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let other = second.lock(key).lease(LONG).acquire().await.unwrap();
     // A command for an unserved slot makes the waiter ask for the slots. It then waits at the new
     // node, too.
-    let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));
+    let acquiring = acquire_later(&waiter, unserved, LONG, ms(1_000));
     until_queued(&mut new.client(), key, 1).await;
-    asking.abort();
+    acquiring.abort();
     guard.release().await.unwrap();
     // The old node has handed off the lock.
     assert_eq!(calls(&mut at_old, "spublish"), 1);

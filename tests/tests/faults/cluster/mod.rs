@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
 
-use crate::kit::{LONG, lock_key, queue_key, until_clean};
+use crate::support::{LONG, lock_key, queue_key, until_clean};
 
 mod access;
 pub(crate) mod callers;
@@ -20,14 +20,14 @@ mod wrong;
 
 /// Waits until every live node has only fences left.
 async fn until_all_clean(cluster: &RedisCluster) {
-    let masters = cluster.nodes().filter(|node| node.is_running());
-    for node in masters {
+    let primaries = cluster.nodes().filter(|node| node.is_running());
+    for node in primaries {
         until_clean(&mut node.client(), LONG).await;
     }
 }
 
 /// Returns the subscribed channels in a key's slot at a node. They belong to the waiters, and maybe
-/// to a connection that checks its rights there.
+/// to a connection that checks its permissions there.
 fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String> {
     let slot = cluster.slot(key);
     let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);

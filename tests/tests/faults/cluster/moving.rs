@@ -7,17 +7,17 @@ use distlock_tests::{RedisCluster, Resp, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue, served_in_order};
 use crate::cluster::{channels, queued, until_all_clean, until_renewed};
-use crate::kit::{
+use crate::rows::outage_of;
+use crate::support::{
     HELD, LONG, acquire_later, connect, give_back, lock_key, ms, rejected, taken_once, until_queued,
 };
-use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_and_queues_move_with_their_slot() {
     const WAITERS: i64 = 4;
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("along")[0];
-    let (from, to) = (&cluster.masters[0], &cluster.masters[2]);
+    let (from, to) = (&cluster.primaries[0], &cluster.primaries[2]);
     let queue = Queue::start(&cluster.url(), from, key, HELD, WAITERS).await;
     let before = channels(&cluster, &mut from.client(), key);
     assert!(before.len() as i64 >= WAITERS, "{before:?}");
@@ -51,7 +51,7 @@ fn assert_has(raw: &mut Resp, guard: &LockGuard) {
 async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
     let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("time")[0];
-    let (slot, to) = (cluster.slot(key), &cluster.masters[1]);
+    let (slot, to) = (cluster.slot(key), &cluster.primaries[1]);
     let manager = connect(&cluster.url()).await;
     let guard = manager.lock(key).lease(LONG).acquire().await.unwrap();
     let from = cluster.begin_migration(slot, to);
@@ -74,7 +74,7 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
 async fn a_lock_in_a_migrating_slot_stays_held() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("way");
-    let (key, from, to) = (&keys[1], &cluster.masters[1], &cluster.masters[0]);
+    let (key, from, to) = (&keys[1], &cluster.primaries[1], &cluster.primaries[0]);
     let queue = Queue::start(&cluster.url(), from, key, HELD, 2).await;
     let (guard, mut waiting) = (queue.guard, queue.waiting);
     let slot = cluster.slot(key);
@@ -135,7 +135,7 @@ async fn the_end_of_a_subscription_is_no_reply() {
     const ROUNDS: usize = 5;
     const ASKED: usize = 20;
     let cluster = RedisCluster::start(3);
-    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    let (from, to) = (&cluster.primaries[0], &cluster.primaries[1]);
     let id = cluster.name_of(to);
     let is_there = |key: &String| cluster.owner_of(key).port() == from.port();
     let mut keys = (0..)
@@ -157,18 +157,18 @@ async fn the_end_of_a_subscription_is_no_reply() {
         let text = slot.to_string();
         raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", &id])
             .unwrap();
-        let asking = requested_keys.iter().map(|key| {
+        let acquiring = requested_keys.iter().map(|key| {
             let lock = client.lock(key).lease(ms(5_000)).wait(LONG);
             tokio::spawn(async move { lock.acquire().await.unwrap() })
         });
-        let asking: Vec<_> = asking.collect();
+        let acquiring: Vec<_> = acquiring.collect();
         tokio::time::sleep(ms(40)).await;
         from.cont_process();
         let reply = raw.read_reply(LONG).unwrap();
         assert!(!reply.is_error(), "{reply:?}");
         cluster.end_migration(slot, from, to);
-        for asking in asking {
-            let guard = within(LONG, asking).await.unwrap();
+        for acquiring in acquiring {
+            let guard = within(LONG, acquiring).await.unwrap();
             assert_has(&mut raw, &guard);
             guard.release().await.unwrap();
         }
@@ -191,7 +191,7 @@ async fn under_load_no_held_lock_is_granted() {
     let crowd = Crowd::start(&cluster.url(), &keys, 3, HELD, drop).await;
     for round in 0..ROUNDS {
         for (index, key) in moved.iter().enumerate() {
-            let to = &cluster.masters[(index + round + 1) % 3];
+            let to = &cluster.primaries[(index + round + 1) % 3];
             cluster.migrate(cluster.slot(key), to);
         }
     }

@@ -4,7 +4,7 @@ use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::cluster::access::become_user;
 use crate::cluster::{until_all_clean, until_renewed};
-use crate::kit::{
+use crate::support::{
     HELD, LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued,
 };
 
@@ -15,10 +15,10 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
     let other = format!("other{{{key}}}");
-    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    let (from, to) = (&cluster.primaries[0], &cluster.primaries[1]);
     // One manager for each command, because a redirected manager knows the new node.
     let (renews, releases) = (connect(&url).await, connect(&url).await);
-    let (asks, waits) = (connect(&url).await, connect(&url).await);
+    let (acquires, waits) = (connect(&url).await, connect(&url).await);
     let inspects = connect(&url).await;
     let renewed = renews.lock(&key).lease(HELD).acquire().await.unwrap();
     let released = releases.lock(&other).lease(LONG).acquire().await.unwrap();
@@ -31,7 +31,7 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
     assert!(renewed.is_held());
     assert_eq!(inspects.inspect(&key).await.unwrap().queue_length, 1);
     released.release().await.unwrap();
-    let guard = asks.lock(&other).try_acquire().await.unwrap();
+    let guard = acquires.lock(&other).try_acquire().await.unwrap();
     guard.expect("it is free").release().await.unwrap();
     renewed.release().await.unwrap();
     give_back(waiting).await;
@@ -41,18 +41,18 @@ async fn a_moved_slot_is_followed_by_the_redirect_alone() {
 /// A slot moves to another node and back while an acquire is in flight. The lock that it then takes
 /// is released again, after the release at the other node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_applied_after_the_slot_returned_is_undone() {
+async fn an_acquire_applied_after_the_slot_returned_is_released() {
     const ROUNDS: usize = 20;
     let cluster = RedisCluster::start(2);
     // The second node has the stronger claims, so it has its slots again when it wakes up.
-    let (other, owner) = (&cluster.masters[0], &cluster.masters[1]);
+    let (other, owner) = (&cluster.primaries[0], &cluster.primaries[1]);
     for node in cluster.nodes() {
         // No node counts as dead before this time.
         let set = ["CONFIG", "SET", "cluster-node-timeout", "60000"];
         assert!(!node.client().cmd(&set).is_error());
     }
     let [unserved, key] = &cluster.key_on_each("k")[..] else {
-        panic!("there are two masters");
+        panic!("there are two primaries");
     };
     let slot = cluster.slot(key).to_string();
     let names = [other, owner].map(|node| cluster.name_of(node));
@@ -76,7 +76,7 @@ async fn an_acquire_applied_after_the_slot_returned_is_undone() {
         assert!(!raw.exists(&fence));
         owner.stop_process();
         believes(other, &names[0]);
-        let asking = acquire_later(&manager, &key, LONG * 3, LONG);
+        let acquiring = acquire_later(&manager, &key, LONG * 3, LONG);
         // The acquire must be sent by now; otherwise this round shows nothing.
         tokio::time::sleep(ms(30)).await;
         // A command for an unserved slot makes the manager ask for the slots.
@@ -88,7 +88,7 @@ async fn an_acquire_applied_after_the_slot_returned_is_undone() {
         .await;
         tokio::time::sleep(ms(20)).await;
         let released = calls(&mut other_raw, "evalsha");
-        asking.abort();
+        acquiring.abort();
         eventually_async(LONG, async || calls(&mut other_raw, "evalsha") > released).await;
         believes(other, &names[1]);
         owner.cont_process();

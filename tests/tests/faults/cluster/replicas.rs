@@ -4,8 +4,8 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
-use crate::kit::{HELD, LONG, acquire_later, lock_key, ms};
 use crate::rows::outage_of;
+use crate::support::{HELD, LONG, acquire_later, lock_key, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
@@ -15,7 +15,7 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let second = builder.connect(&cluster.url()).await.unwrap();
     let keys = cluster.key_on_each("k");
     // Each lock is acquired, renewed and handed off, and its replica receives every step.
-    let nodes = cluster.masters.iter().zip(&cluster.replicas);
+    let nodes = cluster.primaries.iter().zip(&cluster.replicas);
     for (key, (node, replica)) in keys.iter().zip(nodes) {
         let lock = first.lock(key).lease(HELD).wait(LONG);
         let guard = lock.acquire().await.unwrap();
@@ -35,7 +35,7 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     // The hold is renewed where its key is, also while its slot migrates.
     let lock = first.lock(&keys[1]).lease(HELD);
     let guard = lock.acquire().await.unwrap();
-    let (slot, to) = (cluster.slot(&keys[1]), &cluster.masters[2]);
+    let (slot, to) = (cluster.slot(&keys[1]), &cluster.primaries[2]);
     let from = cluster.begin_migration(slot, to);
     while cluster.migrate_keys(slot, from, to) > 0 {}
     until_renewed(&mut to.client(), &keys[1]).await;

@@ -3,8 +3,8 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
 
-use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::rows::outage_of;
+use crate::support::{LONG, connect_patiently, ms, taken_once};
 
 async fn refused(url: String) -> Error {
     let builder = LockManager::builder().connect_timeout(ms(5_000));
@@ -47,7 +47,7 @@ async fn an_unusable_cluster_is_reported() {
     // One node that replies is enough to find the others.
     let dead = RedisServer::start();
     dead.kill();
-    let [dead, alive] = [&dead, &guarded.masters[1]].map(RedisServer::port);
+    let [dead, alive] = [&dead, &guarded.primaries[1]].map(RedisServer::port);
     let hosts = format!("127.0.0.1:{dead},127.0.0.1:{alive}");
     let right = connect_patiently(format!("redis+cluster://:right@{hosts}"));
     let right = right.await.unwrap();
@@ -59,7 +59,7 @@ async fn an_unusable_cluster_is_reported() {
     assert_message_contains("no node that answers", &error, &[&dead.to_string()]);
 }
 
-/// Without the right to INFO, a redirect reveals the cluster.
+/// Without the permission to INFO, a redirect reveals the cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
     const SAYS: &[&str] = &["write redis+cluster://"];
@@ -67,7 +67,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let words = "ACL SETUSER app on nopass ~* &* +@all -info";
     let words: Vec<_> = words.split(' ').collect();
     let mut failed_calls = Vec::new();
-    for node in &cluster.masters {
+    for node in &cluster.primaries {
         assert_message_contains("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());

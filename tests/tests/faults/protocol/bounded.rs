@@ -73,17 +73,17 @@ fn a_purge_removes_a_hundred_thousand_entries_in_slices() {
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.expire();
     let mut monitor = bench.server.monitor();
-    assert_eq!(bench.try_ask("b:1"), BUSY);
-    assert_eq!(bench.ask("b:2"), QUEUED);
+    assert_eq!(bench.try_acquire("b:1"), BUSY);
+    assert_eq!(bench.acquire("b:2"), QUEUED);
     assert!(bench.release("b:2") || bench.holder().is_none());
-    let mut looks = 0;
+    let mut checks = 0;
     let holder = loop {
-        bench.look("ee:1");
-        looks += 1;
+        bench.check_queue("ee:1");
+        checks += 1;
         if let Some(holder) = bench.holder() {
             break holder;
         }
-        assert!(looks < 1_000, "it never comes to an end");
+        assert!(checks < 1_000, "it never comes to an end");
     };
     assert_eq!(holder, "ee:1");
     let scripts = touched(&monitor.lines(), LIVE);
@@ -92,7 +92,7 @@ fn a_purge_removes_a_hundred_thousand_entries_in_slices() {
         LIVE as i64,
         "only the frozen client's are gone"
     );
-    assert_eq!(scripts.len(), 3 + looks);
+    assert_eq!(scripts.len(), 3 + checks);
     let most = scripts.iter().max();
     assert!(most <= Some(&BOUND), "{most:?} in one script");
 }
@@ -113,7 +113,7 @@ fn dead_waiters_of_many_locks_exceed_one_queue_check() {
         arguments.extend(["1", "ee:1"]);
     }
     let mut monitor = bench.server.monitor();
-    let mut looks = 0;
+    let mut checks = 0;
     let mut first_left = 0;
     // A grant may expire before the other locks have had one.
     let mut granted = [false; LOCKS];
@@ -123,9 +123,9 @@ fn dead_waiters_of_many_locks_exceed_one_queue_check() {
             let value = seen.array()[0].text();
             *granted |= value.is_some_and(|value| value.starts_with("2 ee:1 "));
         }
-        looks += 1;
-        assert!(looks < 1_000, "it never comes to an end");
-        if looks == 1 {
+        checks += 1;
+        assert!(checks < 1_000, "it never comes to an end");
+        if checks == 1 {
             first_left = bench.raw.cmd(&["ZCARD", keys[keys.len() - 3]]).int();
         }
     }
@@ -134,7 +134,7 @@ fn dead_waiters_of_many_locks_exceed_one_queue_check() {
         "the last lock waits for all others"
     );
     let scripts = touched(&monitor.lines(), DEAD);
-    assert_eq!(scripts.len(), looks);
+    assert_eq!(scripts.len(), checks);
     let most = scripts.iter().max();
     assert!(most <= Some(&(2 * BOUND)), "{most:?} in one script");
 }

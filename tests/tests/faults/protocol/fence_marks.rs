@@ -13,7 +13,7 @@ fn the_first_waiter_marks_the_fence_and_an_empty_queue_is_deleted() {
     let mut bench = Bench::queued(&["b"], &[]);
     assert!(!bench.fence().ends_with('+'));
     let left = bench.raw.pttl(FENCE);
-    bench.ask("b:1");
+    bench.acquire("b:1");
     assert!(bench.fence().ends_with('+'));
     assert!(bench.raw.pttl(FENCE) > left - 60_000, "it keeps its TTL");
     bench.release("a:1");
@@ -21,7 +21,7 @@ fn the_first_waiter_marks_the_fence_and_an_empty_queue_is_deleted() {
     assert!(bench.fence().ends_with('+'), "until it confirms");
     bench.confirm("b:1", TTL);
     bench.release("b:1");
-    assert_eq!(bench.ask("a:2"), HELD);
+    assert_eq!(bench.acquire("a:2"), HELD);
     assert!(!bench.fence().ends_with('+'));
 }
 
@@ -30,7 +30,7 @@ fn the_first_waiter_marks_the_fence_and_an_empty_queue_is_deleted() {
 fn a_repeated_acquire_of_the_head_takes_the_free_lock() {
     let mut bench = Bench::queued(&["b"], &["b:1", "b:2"]);
     bench.expire();
-    assert_eq!(bench.ask("b:1"), HELD);
+    assert_eq!(bench.acquire("b:1"), HELD);
     assert_eq!(bench.queue(), ["b:2"]);
     assert_eq!(bench.message("b"), None, "it has its answer");
     bench.release("b:1");
@@ -42,12 +42,12 @@ fn a_repeated_acquire_of_the_head_takes_the_free_lock() {
 fn without_a_fence_no_waiter_is_skipped_or_lost() {
     let mut bench = Bench::queued(&["b", "d"], &["b:1"]);
     bench.raw.cmd(&["DEL", FENCE]);
-    bench.ask("d:1");
+    bench.acquire("d:1");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
     bench.expire();
     bench.raw.cmd(&["DEL", FENCE]);
-    assert_eq!(bench.ask("c:1"), QUEUED);
+    assert_eq!(bench.acquire("c:1"), QUEUED);
     assert_eq!(bench.holder().as_deref(), Some("d:1"));
 }
 
@@ -64,7 +64,7 @@ fn a_foreign_fence_grants_nothing() {
     for theirs in ["theirs", "1 foreign value!", "----------------"] {
         bench.raw.cmd(&["SET", FENCE, theirs]);
         for wait in ["0", "60000"] {
-            let refused = bench.ask_with("c:1", LEASE, wait, WHENEVER);
+            let refused = bench.acquire_with("c:1", LEASE, wait, WHENEVER);
             assert_refused(&refused, "FOREIGN ");
         }
         assert_eq!(bench.holder(), None, "{theirs}");
@@ -79,7 +79,7 @@ fn values_of_other_types_are_neither_taken_nor_removed() {
         let mut bench = Bench::new(&[]);
         bench.raw.cmd(&["RPUSH", key, "theirs"]);
         for wait in ["0", "60000"] {
-            let refused = bench.ask_with("a:1", LEASE, wait, WHENEVER);
+            let refused = bench.acquire_with("a:1", LEASE, wait, WHENEVER);
             assert_refused(&refused, "WRONGTYPE");
         }
         let _ = bench.try_release("a:1");

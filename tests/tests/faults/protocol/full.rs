@@ -9,15 +9,15 @@ impl Bench {
     fn full(live: &[&str], owners: [&str; 3]) -> Self {
         let mut bench = Bench::queued(live, &[]);
         for owner in owners {
-            assert_eq!(bench.ask_for_three(owner), QUEUED, "{owner}");
+            assert_eq!(bench.acquire_limited_to_three(owner), QUEUED, "{owner}");
         }
         bench
     }
 
     /// Returns the verdict of an acquire with a limit of three waiters.
     #[track_caller]
-    fn ask_for_three(&mut self, owner: &str) -> i64 {
-        verdict(&self.ask_limited(owner, "3"))
+    fn acquire_limited_to_three(&mut self, owner: &str) -> i64 {
+        verdict(&self.acquire_limited(owner, "3"))
     }
 }
 
@@ -25,16 +25,16 @@ impl Bench {
 fn dead_waiters_make_room_for_live_ones() {
     let mut bench = Bench::full(&["b", "c"], ["dd:1", "dd:2", "dd:3"]);
     // A try-acquire gets "busy", whatever the queue contains.
-    assert_eq!(bench.try_ask("b:1"), BUSY);
+    assert_eq!(bench.try_acquire("b:1"), BUSY);
     assert_eq!(bench.queue(), ["dd:1", "dd:2", "dd:3"]);
-    assert_eq!(bench.ask_for_three("b:1"), QUEUED);
+    assert_eq!(bench.acquire_limited_to_three("b:1"), QUEUED);
     assert_eq!(bench.queue(), ["b:1"]);
     for owner in ["c:1", "b:2"] {
-        assert_eq!(bench.ask_for_three(owner), QUEUED);
+        assert_eq!(bench.acquire_limited_to_three(owner), QUEUED);
     }
-    assert_eq!(bench.ask_for_three("c:2"), FULL);
+    assert_eq!(bench.acquire_limited_to_three("c:2"), FULL);
     assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
-    let again = bench.ask_for_three("c:1");
+    let again = bench.acquire_limited_to_three("c:1");
     assert_eq!(again, QUEUED, "it is already queued");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
@@ -43,9 +43,9 @@ fn dead_waiters_make_room_for_live_ones() {
 #[test]
 fn overdue_waiters_make_room_for_others() {
     let mut bench = Bench::full(&["b"], ["b:1", "b:2", "b:3"]);
-    assert_eq!(bench.ask_for_three("b:4"), FULL);
+    assert_eq!(bench.acquire_limited_to_three("b:4"), FULL);
     bench.overdue("b:2");
-    assert_eq!(bench.ask_for_three("b:5"), QUEUED);
+    assert_eq!(bench.acquire_limited_to_three("b:5"), QUEUED);
     assert_eq!(bench.queue(), ["b:1", "b:3", "b:5"]);
     let fields = bench.raw.cmd(&["HLEN", ENTRY]).int();
     assert_eq!(fields, 3, "its entry is gone, too");
@@ -55,7 +55,7 @@ fn overdue_waiters_make_room_for_others() {
 #[test]
 fn the_caller_is_not_counted_as_dead() {
     let mut bench = Bench::full(&[], ["b:1", "b:2", "b:3"]);
-    assert_eq!(bench.ask_for_three("b:4"), FULL);
+    assert_eq!(bench.acquire_limited_to_three("b:4"), FULL);
     assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);
 }
 
@@ -67,14 +67,14 @@ fn a_marked_head_stays_although_it_is_dead_and_overdue() {
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.outlast();
     bench.live.remove("f0");
-    distlock_tests::eventually(crate::kit::LONG, || {
+    distlock_tests::eventually(crate::support::LONG, || {
         let count = bench.raw.cmd(&["PUBSUB", "NUMSUB", "t:client:f0"]);
         count.array()[1].int() == 0
     });
     bench.overdue("f0:1");
-    assert_eq!(bench.ask_for_three("b:2"), QUEUED);
+    assert_eq!(bench.acquire_limited_to_three("b:2"), QUEUED);
     assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
-    assert_eq!(bench.ask_for_three("b:3"), FULL);
+    assert_eq!(bench.acquire_limited_to_three("b:3"), FULL);
     assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
     // The head may still confirm.
     assert_eq!(bench.confirm("f0:1", LEASE), 1);
@@ -85,9 +85,9 @@ fn a_marked_head_stays_although_it_is_dead_and_overdue() {
 fn room_is_made_without_memory() {
     let mut bench = Bench::full(&["b"], ["dd:1", "dd:2", "dd:3"]);
     bench.configure("maxmemory", "1");
-    assert_eq!(bench.ask_for_three("b:1"), QUEUED);
+    assert_eq!(bench.acquire_limited_to_three("b:1"), QUEUED);
     assert_eq!(bench.queue(), ["b:1"]);
-    let late = bench.ask_with("b:2", LEASE, "60000", WHENEVER);
+    let late = bench.acquire_with("b:2", LEASE, "60000", WHENEVER);
     assert!(late.is_error(), "there is no memory: {late:?}");
 }
 
@@ -101,7 +101,7 @@ fn a_full_queue_is_searched_in_parts() {
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
     let mut monitor = bench.server.monitor();
     let queued = (1..=1_000).find(|number| {
-        let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
+        let verdict = verdict(&bench.acquire_limited(&format!("b:{number}"), &LIMIT.to_string()));
         assert!([QUEUED, FULL].contains(&verdict), "{verdict}");
         verdict == QUEUED
     });
@@ -133,7 +133,7 @@ fn all_owners_find_room_among_dead_waiters() {
             let copied = bench.raw.cmd(&["COPY", copy, key, "REPLACE"]);
             assert_eq!(copied.int(), 1);
         }
-        let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
+        let verdict = verdict(&bench.acquire_limited(&format!("b:{number}"), &LIMIT.to_string()));
         assert_eq!(verdict, QUEUED, "owner {number}");
     }
 }

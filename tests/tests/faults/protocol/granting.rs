@@ -4,13 +4,13 @@ use super::{
     ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, QUEUE,
     QUEUED, RENEW, TTL, WHENEVER, assert_refused, token_of, verdict,
 };
-use crate::kit::leftovers;
+use crate::support::leftovers;
 
 #[test]
 fn a_newcomer_never_passes_a_queue() {
     let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.expire();
-    assert_eq!(bench.try_ask("c:1"), BUSY, "a try passed the queue");
+    assert_eq!(bench.try_acquire("c:1"), BUSY, "a try passed the queue");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
     let granted = bench
         .message("b")
@@ -20,11 +20,11 @@ fn a_newcomer_never_passes_a_queue() {
         "{granted}"
     );
     bench.expire();
-    let next = bench.ask("c:1");
+    let next = bench.acquire("c:1");
     assert_eq!(next, HELD, "b did not confirm, and no other client waits");
-    assert_eq!(bench.ask("b:2"), QUEUED);
+    assert_eq!(bench.acquire("b:2"), QUEUED);
     bench.expire();
-    assert_eq!(bench.ask("d:1"), QUEUED, "a newcomer passed the queue");
+    assert_eq!(bench.acquire("d:1"), QUEUED, "a newcomer passed the queue");
     assert_eq!(bench.holder().as_deref(), Some("b:2"));
 }
 
@@ -60,20 +60,20 @@ fn a_release_frees_no_other_holders_lock() {
 #[test]
 fn an_acquire_is_idempotent() {
     let mut bench = Bench::new(&["b"]);
-    bench.ask("a:1");
+    bench.acquire("a:1");
     let token = bench.token();
     bench.raw.cmd(&["PEXPIRE", LOCK, "200"]);
-    let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
+    let again = bench.acquire_with("a:1", LEASE, "0", WHENEVER);
     assert_eq!((verdict(&again), token_of(&again)), (HELD, token));
     let left = bench.raw.pttl(LOCK);
     assert!(left > 1_000, "a repeated acquire holds for the whole lease");
     for _ in 0..3 {
-        assert_eq!(bench.ask("b:1"), QUEUED);
+        assert_eq!(bench.acquire("b:1"), QUEUED);
     }
     assert_eq!(bench.queue(), ["b:1"]);
     bench.release("a:1");
     let granted = bench.token();
-    let again = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
+    let again = bench.acquire_with("b:1", LEASE, "60000", WHENEVER);
     assert_eq!((verdict(&again), token_of(&again)), (HELD, granted));
     assert_eq!(bench.queue(), Vec::<String>::new(), "the mark is gone");
 }
@@ -81,13 +81,13 @@ fn an_acquire_is_idempotent() {
 #[test]
 fn a_late_acquire_changes_nothing() {
     let mut bench = Bench::new(&[]);
-    let late = |bench: &mut Bench| bench.ask_with("a:1", LEASE, "60000", "1000000");
+    let late = |bench: &mut Bench| bench.acquire_with("a:1", LEASE, "60000", "1000000");
     let reply = late(&mut bench);
     assert_eq!(verdict(&reply), LATE);
     let now = reply.array()[1].int();
     assert!(now > 1_000_000, "the reply contains the time: {now}");
     assert_eq!(bench.raw.keys("*"), Vec::<String>::new());
-    bench.ask("b:1");
+    bench.acquire("b:1");
     assert_eq!(verdict(&late(&mut bench)), LATE);
     assert_eq!(bench.queue(), Vec::<String>::new());
 }
@@ -97,13 +97,13 @@ fn tokens_and_places_rise_despite_clock_steps() {
     let mut bench = Bench::new(&["b"]);
     let future = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &future.to_string()]);
-    assert_eq!(bench.ask("a:1"), HELD);
+    assert_eq!(bench.acquire("a:1"), HELD);
     assert_eq!(bench.token(), future + 1);
     let left = bench.raw.pttl(FENCE);
     assert!(left > 3_600_000, "kept for as long as it is ahead: {left}");
-    bench.ask("b:1");
+    bench.acquire("b:1");
     bench.raw.cmd(&["ZADD", QUEUE, &future.to_string(), "b:1"]);
-    bench.ask("c:1");
+    bench.acquire("c:1");
     assert_eq!(bench.queue(), ["b:1", "c:1"], "the later one is behind");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
@@ -112,16 +112,16 @@ fn tokens_and_places_rise_despite_clock_steps() {
 
 #[test]
 fn a_refusing_server_publishes_nothing() {
-    for by_look in [false, true] {
+    for by_queue_check in [false, true] {
         let mut bench = Bench::queued(&["b"], &["b:1"]);
-        if by_look {
+        if by_queue_check {
             bench.expire();
         }
         bench.configure("min-replicas-to-write", "1");
-        if by_look {
+        if by_queue_check {
             let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1"];
             bench.run(CHECK_QUEUE, &ALL, &args);
-            bench.ask_limited("c:1", "10");
+            bench.acquire_limited("c:1", "10");
         } else {
             assert_refused(&bench.try_release("a:1"), "NOREPLICAS");
         }
@@ -137,7 +137,7 @@ fn a_refusing_server_publishes_nothing() {
 #[test]
 fn a_renewal_never_makes_a_lock() {
     let mut bench = Bench::new(&[]);
-    bench.ask("a:1");
+    bench.acquire("a:1");
     let token = bench.token().to_string();
     let mine = format!("a:1 {token}");
     let renew = |bench: &mut Bench, owner: &str| bench.run(RENEW, &[LOCK], &[owner, "60000"]);
@@ -156,7 +156,7 @@ fn a_renewal_never_makes_a_lock() {
 fn a_foreign_value_is_never_touched() {
     let mut bench = Bench::new(&[]);
     bench.raw.cmd(&["SET", LOCK, "theirs"]);
-    assert_eq!(bench.ask("a:1"), 5);
+    assert_eq!(bench.acquire("a:1"), 5);
     bench.release("a:1");
     assert_eq!(bench.confirm("a:1", TTL), 0);
     assert_eq!(bench.run(RENEW, &[LOCK], &["a:1 1", TTL]).array().len(), 1);
@@ -168,7 +168,7 @@ fn a_foreign_value_is_never_touched() {
 #[test]
 fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
     let mut bench = Bench::new(&[]);
-    bench.ask("a:1");
+    bench.acquire("a:1");
     let value = bench.raw.get(LOCK).unwrap();
     let fields: Vec<_> = value.split(' ').collect();
     let mine = fields[1..3].join(" ");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock_tests::{RedisServer, Reply, Resp};
 
-use crate::kit::ms;
+use crate::support::ms;
 
 mod bounded;
 mod fence_marks;
@@ -74,7 +74,7 @@ impl Bench {
         let mut bench = Bench::new(live);
         bench.hold("a:1");
         for owner in owners {
-            assert_eq!(bench.ask(owner), QUEUED, "{owner}");
+            assert_eq!(bench.acquire(owner), QUEUED, "{owner}");
         }
         bench
     }
@@ -85,9 +85,9 @@ impl Bench {
     fn behind_the_dead(count: usize) -> Self {
         let mut bench = Bench::queued(&["ee"], &[]);
         for number in 0..count {
-            assert_eq!(bench.ask(&format!("dd:{number}")), QUEUED);
+            assert_eq!(bench.acquire(&format!("dd:{number}")), QUEUED);
         }
-        assert_eq!(bench.ask("ee:1"), QUEUED);
+        assert_eq!(bench.acquire("ee:1"), QUEUED);
         bench
     }
 
@@ -100,17 +100,17 @@ impl Bench {
         self.raw.cmd(&words)
     }
 
-    fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
-        self.ask_for(owner, [lease, TTL], wait, apply_by, "1000000")
+    fn acquire_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
+        self.acquire_for(owner, [lease, TTL], wait, apply_by, "1000000")
     }
 
     /// Acquires with a limit of `max_waiters`.
-    fn ask_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
-        self.ask_for(owner, [LEASE, TTL], "60000", WHENEVER, max_waiters)
+    fn acquire_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
+        self.acquire_for(owner, [LEASE, TTL], "60000", WHENEVER, max_waiters)
     }
 
     /// Acquires for a lease with a TTL.
-    fn ask_for(
+    fn acquire_for(
         &mut self,
         owner: &str,
         [lease, ttl]: [&str; 2],
@@ -127,14 +127,14 @@ impl Bench {
 
     /// Returns the verdict of an acquire that waits for a minute.
     #[track_caller]
-    fn ask(&mut self, owner: &str) -> i64 {
-        verdict(&self.ask_with(owner, LEASE, "60000", WHENEVER))
+    fn acquire(&mut self, owner: &str) -> i64 {
+        verdict(&self.acquire_with(owner, LEASE, "60000", WHENEVER))
     }
 
     /// Acquires the lock for longer than any test takes.
     #[track_caller]
     fn hold(&mut self, owner: &str) {
-        let reply = self.ask_for(owner, [LEASE, "3600000"], "60000", WHENEVER, "1000000");
+        let reply = self.acquire_for(owner, [LEASE, "3600000"], "60000", WHENEVER, "1000000");
         assert_eq!(verdict(&reply), HELD);
     }
 
@@ -143,8 +143,8 @@ impl Bench {
     }
 
     #[track_caller]
-    fn try_ask(&mut self, owner: &str) -> i64 {
-        verdict(&self.ask_with(owner, LEASE, "0", WHENEVER))
+    fn try_acquire(&mut self, owner: &str) -> i64 {
+        verdict(&self.acquire_with(owner, LEASE, "0", WHENEVER))
     }
 
     fn try_release(&mut self, owner: &str) -> Reply {
@@ -172,7 +172,7 @@ impl Bench {
     /// Runs the queue check of a client that waits with one owner. Returns the lock's value, and
     /// true if the owner is missing from the queue.
     #[track_caller]
-    fn look(&mut self, owner: &str) -> (String, bool) {
+    fn check_queue(&mut self, owner: &str) -> (String, bool) {
         let client = owner.split(':').next().unwrap();
         let args = [client, CHANNELS, FENCE_TTL, "1", owner];
         let reply = self.run(CHECK_QUEUE, &ALL, &args);

@@ -9,15 +9,15 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.expire();
-    let (value, missing) = bench.look("ee:1");
+    let (value, missing) = bench.check_queue("ee:1");
     assert!(value.starts_with("2 ee:1 ") && !missing, "{value}");
     assert_eq!(bench.queue(), ["ee:1", "ee:2"]);
     // If the client itself finds its unconfirmed grant, only the marked entry is removed.
     bench.expire();
-    let (value, _) = bench.look("ee:2");
+    let (value, _) = bench.check_queue("ee:2");
     assert!(value.starts_with("2 ee:2 "), "{value}");
     assert_eq!(bench.queue(), ["ee:2"]);
-    let (_, missing) = bench.look("ee:1");
+    let (_, missing) = bench.check_queue("ee:1");
     assert!(missing, "it must acquire again");
 }
 
@@ -38,13 +38,13 @@ fn one_call_removes_a_bounded_number_of_dead_waiters() {
     assert!((351..=352).contains(&left), "{left} left of 451");
     assert_eq!(bench.holder(), None);
     // While dead waiters are removed, a try-acquire is busy and a new caller is queued.
-    assert_eq!(bench.try_ask("b:1"), BUSY);
-    assert_eq!(bench.ask("b:2"), QUEUED);
+    assert_eq!(bench.try_acquire("b:1"), BUSY);
+    assert_eq!(bench.acquire("b:2"), QUEUED);
     assert_eq!(bench.queue().last().map(String::as_str), Some("b:2"));
     let mut calls = 0;
     while bench.holder().is_none() {
         let before = bench.queue().len();
-        bench.look("ee:1");
+        bench.check_queue("ee:1");
         left = before - bench.queue().len();
         assert!(
             (1..=101).contains(&left),
@@ -80,7 +80,7 @@ fn a_queue_without_one_of_its_keys_accepts_acquires_again() {
         let mut bench = Bench::queued(&["b"], &["b:1"]);
         // Evicted, or deleted by hand.
         bench.raw.cmd(&["DEL", lost]);
-        assert_eq!(bench.ask("b:1"), QUEUED);
+        assert_eq!(bench.acquire("b:1"), QUEUED);
         assert_eq!(bench.queue(), ["b:1"], "without {lost}");
         bench.release("a:1");
         assert_eq!(bench.holder().as_deref(), Some("b:1"), "without {lost}");

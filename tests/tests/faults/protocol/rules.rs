@@ -9,7 +9,7 @@ impl Bench {
     /// Queues with a lease of its own; `ttl` is the longest that its grace period allows.
     #[track_caller]
     fn queue_for(&mut self, owner: &str, lease: &str, ttl: &str) {
-        let reply = self.ask_for(owner, [lease, ttl], "60000", WHENEVER, "10");
+        let reply = self.acquire_for(owner, [lease, ttl], "60000", WHENEVER, "10");
         assert_eq!(verdict(&reply), QUEUED);
     }
 
@@ -79,15 +79,15 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
 #[test]
 fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
     for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
-        for by_look in [false, true] {
+        for by_queue_check in [false, true] {
             let mut bench = Bench::new(&[]);
-            bench.ask("a:1");
+            bench.acquire("a:1");
             bench.raw.cmd(lasts);
-            if by_look {
+            if by_queue_check {
                 let reported = bench.remaining_by_queue_check();
                 assert!((1..=1_250).contains(&reported), "{lasts:?}: {reported}");
             } else {
-                assert_eq!(bench.try_ask("b:1"), BUSY);
+                assert_eq!(bench.try_acquire("b:1"), BUSY);
             }
             bench.assert_left(0, 1_250);
         }
@@ -105,7 +105,7 @@ fn a_hand_off_keeps_its_token() {
     // after.
     let hour_ahead = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &hour_ahead.to_string()]);
-    bench.ask("b:2");
+    bench.acquire("b:2");
     bench.release("b:1");
     assert_eq!(bench.token(), hour_ahead + 1);
     assert!(bench.raw.pttl(FENCE) > 7_200_000 + 3_500_000);
@@ -125,7 +125,7 @@ fn a_cancelled_call_is_not_granted_the_lock_freed_by_its_cancel() {
 #[test]
 fn a_queue_outlives_its_longest_wait() {
     let mut bench = Bench::queued(&[], &[]);
-    let reply = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
+    let reply = bench.acquire_with("b:1", LEASE, "60000", WHENEVER);
     let now = reply.array()[1].int();
     let entry = bench.raw.cmd(&["HGET", ENTRY, "b:1"]);
     let deadline = entry.text().unwrap().split(' ').next().unwrap();
@@ -137,12 +137,12 @@ fn a_queue_outlives_its_longest_wait() {
     };
     assert!(outlives(left(&mut bench), 60_000));
     // A waiter with a shorter `wait` does not shorten it.
-    bench.ask_with("c:1", LEASE, "30000", WHENEVER);
+    bench.acquire_with("c:1", LEASE, "30000", WHENEVER);
     assert!(outlives(left(&mut bench), 60_000));
     for key in [QUEUE, ENTRY] {
-        bench.ask("b:1");
+        bench.acquire("b:1");
         bench.raw.cmd(&["PEXPIRE", key, "5000"]);
-        bench.ask_with("c:1", LEASE, "30000", WHENEVER);
+        bench.acquire_with("c:1", LEASE, "30000", WHENEVER);
         assert!(outlives(left(&mut bench), 30_000), "{key}");
     }
 }
@@ -150,17 +150,17 @@ fn a_queue_outlives_its_longest_wait() {
 #[test]
 fn a_holder_without_a_queue_entry_is_not_missing() {
     let mut bench = Bench::new(&[]);
-    bench.ask("a:1");
-    let (value, missing) = bench.look("a:1");
+    bench.acquire("a:1");
+    let (value, missing) = bench.check_queue("a:1");
     assert!(value.starts_with("2 a:1 ") && !missing, "{value}");
-    let (_, missing) = bench.look("a:2");
+    let (_, missing) = bench.check_queue("a:2");
     assert!(missing);
 }
 
 #[test]
 fn a_foreign_key_does_not_stop_queue_checks_of_others() {
     let mut bench = Bench::new(&[]);
-    bench.ask("a:1");
+    bench.acquire("a:1");
     bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
     let foreign = ["t:lock:{x}", "t:queue:{x}", "t:entry:{x}", "t:fence:{x}"];
     let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1", "1", "b:1"];
@@ -189,21 +189,21 @@ fn queue_checks_grant_and_purge_without_memory() {
     super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1_200);
     bench.configure("maxmemory", "1");
     bench.expire();
-    bench.look("ee:1");
+    bench.check_queue("ee:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.expire();
-    let mut looks = 0;
+    let mut checks = 0;
     while bench.holder().is_none() {
-        bench.look("ee:1");
-        looks += 1;
-        assert!(looks < 10, "a purge does not go on");
+        bench.check_queue("ee:1");
+        checks += 1;
+        assert!(checks < 10, "a purge does not go on");
     }
     assert_eq!(bench.holder().as_deref(), Some("ee:1"));
 }
 
 /// A denied PUBLISH or count does not prevent a grant, because a queue check finds it.
 #[test]
-fn rights_to_publish_and_to_count_are_not_needed() {
+fn permissions_to_publish_and_to_count_are_not_needed() {
     let mut bench = Bench::queued(&[], &["b:1"]);
     let user = "ACL SETUSER narrow on >secret ~* &* +@all -publish -pubsub";
     bench.raw.cmd(&user.split(' ').collect::<Vec<_>>());

@@ -7,12 +7,12 @@ use distlock::Error;
 use distlock_tests::{equal, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, served_in_order};
-use crate::kit::{
-    HELD, LONG, acquire_later, give_back, grace, lock_key, ms, queue_key, until_renewed_twice,
-};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
 use crate::quorum::{
     connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
+};
+use crate::support::{
+    HELD, LONG, acquire_later, give_back, grace, lock_key, ms, queue_key, until_renewed_twice,
 };
 
 /// The affected server.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockGuard};
 use distlock_tests::{eventually_async, within};
 
-use crate::kit::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 use crate::quorum::{connect, three, until_clean_at, until_queued_at};
+use crate::support::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 
 /// Faults at two of three servers. A lost lock or a stepped clock at two servers is more than a
 /// quorum tolerates, and not listed. A server that has lost everything knows that it has.
@@ -73,12 +73,12 @@ async fn no_client_is_granted(stage: &Stage) {
 /// A fault at each of these phases of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_during_the_acquire() {
-    for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
+    for phase in [Phase::Acquire, Phase::Votes, Phase::Confirmation] {
         println!("{phase:?}");
         for_each_of(&FAULTS, async |stage| {
-            let asking = stage.acquire(phase, WAIT).await;
+            let acquiring = stage.acquire(phase, WAIT).await;
             let began = Instant::now();
-            let served = within(LONG, stage.serves(asking)).await;
+            let served = within(LONG, stage.serves(acquiring)).await;
             let took = began.elapsed();
             if !stage.has_slipped() {
                 assert_logged(stage.fault, &served.unwrap_err());

@@ -1,8 +1,8 @@
 //! Quorum locks while some servers are down, slow, or have lost everything.
 
 mod degraded;
-pub(crate) mod members;
 mod minority;
+pub(crate) mod nodes;
 mod phases;
 mod restart;
 mod stage;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use distlock::{Error, LockGuard, LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async};
 
-use crate::kit::{
+use crate::support::{
     HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, queue_key,
     until_renewed_twice,
 };

@@ -3,8 +3,8 @@
 
 use distlock_tests::within;
 
-use crate::kit::{HELD, LONG, tried, until_renewed_twice};
 use crate::quorum::stage::{Fault, Phase, Stage, for_each};
+use crate::support::{HELD, LONG, tried, until_renewed_twice};
 
 /// Runs `what` under each fault at one server, and checks that both clients go on.
 async fn survives_each_fault(what: impl AsyncFn(&Stage)) {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use distlock::{Error, LockManager, Outage, Quorum};
 use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once, tried};
 use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, serves, three, until_clean, until_held_at, with_leases_up_to};
 use crate::rows::outage_of;
+use crate::support::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once, tried};
 
 fn field(text: &str, place: usize) -> &str {
     text.split(' ').nth(place).unwrap()

@@ -10,8 +10,8 @@ use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_asy
 use futures::{StreamExt as _, stream};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
+use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 
 /// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);
@@ -65,7 +65,7 @@ impl Fault {
 /// The next step of an acquisition when the fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    Ask,
+    Acquire,
     /// All servers have granted the lock in one round, and the client does not know yet.
     Given,
     /// All servers have voted, and the client does not know yet.
@@ -75,8 +75,12 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    pub(super) const ALL: [Phase; 4] =
-        [Phase::Ask, Phase::Given, Phase::Votes, Phase::Confirmation];
+    pub(super) const ALL: [Phase; 4] = [
+        Phase::Acquire,
+        Phase::Given,
+        Phase::Votes,
+        Phase::Confirmation,
+    ];
 }
 
 /// A fault, with the servers and the clients.
@@ -225,16 +229,16 @@ impl Stage {
 
     /// Starts an acquisition, and strikes when the call has reached `phase`.
     pub(super) async fn acquire(&self, phase: Phase, wait: Duration) -> Acquiring {
-        let asks = || acquire_later(&self.subject, "k", LEASE, wait);
-        if phase == Phase::Ask {
+        let acquire = || acquire_later(&self.subject, "k", LEASE, wait);
+        if phase == Phase::Acquire {
             self.strike();
-            return asks();
+            return acquire();
         }
         if phase != Phase::Given {
             self.have_a_token_ahead();
         }
         self.stop_replies(true);
-        let asking = asks();
+        let acquiring = acquire();
         for place in 0..3 {
             let mut raw = self.quorum.server(place).client();
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
@@ -246,7 +250,7 @@ impl Stage {
             self.strike();
             self.stop_replies(false);
         }
-        asking
+        acquiring
     }
 
     /// Stores a token above any that a client would propose. The servers then vote, and must

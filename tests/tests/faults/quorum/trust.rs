@@ -1,13 +1,13 @@
-//! Credentials and rights at the members, alike at all of them or different at one.
+//! Credentials and permissions at the nodes, alike at all of them or different at one.
 
 use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
 use crate::cluster::credentials::events_reach_all_observers;
-use crate::kit::{HELD, connect_patiently, until_renewed_twice};
-use crate::quorum::members::{is_refused, until_logged};
+use crate::quorum::nodes::{is_refused, until_logged};
 use crate::quorum::{serves, three, until_clean, works};
+use crate::support::{HELD, connect_patiently, until_renewed_twice};
 
 const HOST: &str = "127.0.0.1";
 
@@ -17,7 +17,7 @@ fn url_of(quorum: &RedisQuorum, user: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_take_the_password_of_the_url() {
+async fn all_nodes_take_the_password_of_the_url() {
     let server = || RedisServer::builder().requirepass("hunter2").start();
     let quorum = RedisQuorum::of([server(), server(), server()]);
     quorum.vote("distlock");
@@ -25,7 +25,7 @@ async fn all_members_take_the_password_of_the_url() {
     let first = connect_patiently(&url).await.unwrap();
     let second = connect_patiently(&url).await.unwrap();
     works(&quorum, &first, &second).await;
-    // One member has another password: `connect` fails, names the member, and shows no secret.
+    // One node has another password: `connect` fails, names the node, and shows no secret.
     let odd = quorum.server(2);
     let mut raw = odd.client();
     raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);
@@ -41,12 +41,12 @@ async fn all_members_take_the_password_of_the_url() {
     until_logged(&lazy, &["WRONGPASS", &named]).await;
     raw.cmd(&["CONFIG", "SET", "requirepass", "hunter2"]);
     serves(&lazy).await;
-    // A member that requires no password is rejected, too.
+    // A node that requires no password is rejected, too.
     raw.cmd(&["CONFIG", "SET", "requirepass", ""]);
     is_refused(&url, "requirepass").await;
 }
 
-/// Gives the user at all members the rights that one server needs. Returns the URL of that user.
+/// Gives the user at all nodes the permissions that one server needs. Returns the URL of that user.
 fn become_user(quorum: &RedisQuorum) -> String {
     for server in quorum.servers() {
         set_user(&mut server.client(), &[PLACES, NEEDED, USEFUL].concat());
@@ -54,10 +54,10 @@ fn become_user(quorum: &RedisQuorum) -> String {
     url_of(quorum, &user())
 }
 
-/// A member needs the rights of a single server, and INFO. Without a run id, a script would take
+/// A node needs the permissions of a single server, and INFO. Without a run id, a script would take
 /// its server for a restarted one, which does not vote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_needs_the_same_rights_and_info() {
+async fn a_user_needs_the_same_permissions_and_info() {
     let quorum = three();
     let url = become_user(&quorum);
     let first = connect_patiently(&url).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_user_needs_the_same_rights_and_info() {
     let mut raw = quorum.server(1).client();
     set_user(&mut raw, &[PLACES, NEEDED, USEFUL, &["-info"]].concat());
     is_refused(&url, "the user needs INFO").await;
-    // A member that denies INFO during a hold votes again when it allows it.
+    // A node that denies INFO during a hold votes again when it allows it.
     raw.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "YES"]);
     until_renewed_twice(&guard).await;
     become_user(&quorum);
@@ -76,11 +76,11 @@ async fn a_user_needs_the_same_rights_and_info() {
     guard.release().await.unwrap();
 }
 
-/// Each member gets the credentials when it is connected, and again while its connections live.
+/// Each node gets the credentials when it is connected, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_receive_new_credentials() {
+async fn all_nodes_receive_new_credentials() {
     let quorum = three();
-    let members: Vec<_> = quorum.servers().iter().collect();
-    let _manager = events_reach_all_observers(&quorum.url(), &members, &["k".to_owned()]).await;
+    let nodes: Vec<_> = quorum.servers().iter().collect();
+    let _manager = events_reach_all_observers(&quorum.url(), &nodes, &["k".to_owned()]).await;
     until_clean(&quorum).await;
 }

@@ -6,10 +6,10 @@ use distlock::{Error, LockManager, LossReason, RevokeOutcome};
 use distlock_tests::{Directions, Proxy, RedisQuorum, eventually_async};
 
 use crate::cluster::callers::{Crowd, Queue};
-use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
 use crate::quorum::{
     connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
 };
+use crate::support::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inspect_shows_the_state_of_each_server() {
@@ -52,7 +52,7 @@ async fn under_contention_no_call_starves_and_no_two_share() {
 /// Connects a manager to the third server by this proxy, and to the others directly.
 async fn connect_by(quorum: &RedisQuorum, proxy: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    kit::connect(&RedisQuorum::url_at([one, two, proxy.port()])).await
+    support::connect(&RedisQuorum::url_at([one, two, proxy.port()])).await
 }
 
 /// The second caller may reach a server first, and gets the lock there at once. The holder, which

@@ -5,7 +5,7 @@
 use distlock::Error;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, connect, ms, until_queued};
+use crate::support::{LONG, acquire_later, connect, ms, until_queued};
 
 /// Returns the names under which clients are subscribed.
 fn listening(raw: &mut Resp) -> Vec<String> {

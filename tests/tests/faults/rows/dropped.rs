@@ -2,7 +2,7 @@
 
 use distlock_tests::{RedisServer, eventually_async};
 
-use crate::kit::{LONG, connect, lock_key, ms, until_clean, warm};
+use crate::support::{LONG, connect, lock_key, ms, until_clean, warm};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_dropped_while_the_server_sleeps_leaves_nothing() {

@@ -9,11 +9,11 @@ use distlock::{Error, Lock};
 use distlock_tests::{RedisServer, Worker, this_test_binary, within};
 use tokio::runtime::Runtime;
 
-use crate::kit::{
+use crate::rows::{child, millis, runtime};
+use crate::support::{
     HELD, LONG, SLACK, acquire_later, connect, give_back, grace, lock_key, ms, until_clean,
     until_queued,
 };
-use crate::rows::{child, millis, runtime};
 
 const SIGABRT: i32 = 6;
 const SIGTERM: i32 = 15;

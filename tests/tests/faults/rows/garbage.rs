@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::LockManager;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{Acquiring, LONG, acquire_later, connect, give_back, ms, until_queued};
+use crate::support::{Acquiring, LONG, acquire_later, connect, give_back, ms, until_queued};
 
 const LOCK: &str = "distlock:lock:{k}";
 

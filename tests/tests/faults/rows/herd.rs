@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, connect, give_back, lock_key, ms, until_clean, until_queued, warm,
 };
 
@@ -63,10 +63,10 @@ async fn hand_through(waiters: usize) {
     // Each release, on a slow machine each confirmation, and two queue checks per second and
     // client.
     let commands = count("\"EVALSHA\"") + count("\"EVAL\"");
-    let looks = CLIENTS * (took.as_millis() as usize / 500 + 2);
+    let checks = CLIENTS * (took.as_millis() as usize / 500 + 2);
     assert!(
-        commands <= 3 * waiters + looks,
-        "{commands} commands in {took:?} for {waiters} waiters and {looks} looks"
+        commands <= 3 * waiters + checks,
+        "{commands} commands in {took:?} for {waiters} waiters and {checks} checks"
     );
 }
 
@@ -91,24 +91,24 @@ async fn a_queue_check_of_a_thousand_locks_is_many_short_scripts() {
     eventually_async(LONG, queues).await;
     let mut monitor = server.monitor();
     // Counts the locks of each queue check. Its first argument is a client; an owner has a `:`.
-    let mut looks = Vec::new();
+    let mut checks = Vec::new();
     eventually_async(LONG, async || {
-        looks = (monitor.lines().iter())
+        checks = (monitor.lines().iter())
             .filter_map(|line| {
                 let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
                 let count: usize = match words[..] {
                     ["EVALSHA", _, count, ..] => count.parse().unwrap(),
                     _ => return None,
                 };
-                let is_look = words.get(3 + count).is_some_and(|arg| !arg.contains(':'));
-                is_look.then_some(count / 4)
+                let is_check = words.get(3 + count).is_some_and(|arg| !arg.contains(':'));
+                is_check.then_some(count / 4)
             })
             .collect();
-        looks.iter().sum::<usize>() >= LOCKS
+        checks.iter().sum::<usize>() >= LOCKS
     })
     .await;
     drop(monitor);
-    assert!(looks.iter().all(|locks| *locks <= 50), "{looks:?}");
+    assert!(checks.iter().all(|locks| *locks <= 50), "{checks:?}");
     for task in &waiting {
         assert!(!task.is_finished());
         task.abort();

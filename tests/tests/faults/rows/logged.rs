@@ -8,8 +8,8 @@ use distlock::{Credentials, LockManager};
 use distlock_tests::{After, RedisServer, Reply, Worker, child_args, is_child, this_test_binary};
 
 use crate::credentials::add_user;
-use crate::kit::{LONG, connect, failed, lock_key, ms};
 use crate::rows::runtime;
+use crate::support::{LONG, connect, failed, lock_key, ms};
 
 /// Executes commands from stdin, and logs to stdout.
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use distlock::{Error, distributed_lock, with_manager};
 use distlock_tests::{RedisServer, Resp};
 
-use crate::kit::connect;
+use crate::support::connect;
 
 #[distributed_lock(key = "{tenant:<tenant>}:stock:<sku>", lease = "5s", wait = "0s")]
 async fn reserve(tenant: &str, sku: &str, raw: &mut Resp) -> Result<(String, Vec<String>), Error> {

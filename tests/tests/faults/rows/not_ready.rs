@@ -6,8 +6,8 @@ use std::time::Instant;
 use distlock::{LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, eventually_async, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_clean};
 use crate::rows::outage_of;
+use crate::support::{LONG, SLACK, acquire_later, connect, ms, until_clean};
 
 /// Checks that an acquire fails as not ready, retryable, and no later than its `wait`.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
@@ -80,7 +80,7 @@ async fn calls_wait_for_a_loading_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_wait_for_a_replica_that_lost_its_master() {
+async fn calls_wait_for_a_replica_that_lost_its_primary() {
     let server = RedisServer::builder()
         .arg("--replica-serve-stale-data", "no")
         .start();

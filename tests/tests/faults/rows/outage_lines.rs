@@ -97,7 +97,7 @@ fn read(service: &mut Service) {
     }
 }
 
-/// Changes the configuration of a server, or the rights of its users.
+/// Changes the configuration of a server, or the permissions of its users.
 fn changed(words: &'static [&'static str]) -> impl Fn(&RedisServer) {
     move |server: &RedisServer| {
         let reply = server.client().cmd(words);
@@ -168,7 +168,7 @@ fn a_server_that_forbids() {
     );
     read(&mut service);
     let lost = service.of("WARN", LOST).next().unwrap();
-    let advice = ["check the user's rights", "grant it to the user"];
+    let advice = ["check the user's permissions", "grant it to the user"];
     assert!(advice.iter().any(|part| lost.contains(part)), "{lost}");
     assert!(service.count("WARN", FAILING) >= 1, "{:#?}", service.lines);
 }

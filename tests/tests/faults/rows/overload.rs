@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock_tests::{RedisServer, Worker, eventually, this_test_binary};
 
-use crate::kit::{LONG, connect, grace, leftovers, lock_key, ms};
 use crate::rows::{boot_nanos, child, millis, runtime};
+use crate::support::{LONG, connect, grace, leftovers, lock_key, ms};
 
 /// Time for which the processors are busy.
 const BUSY: Duration = Duration::from_secs(5);

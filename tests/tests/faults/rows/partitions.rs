@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock_tests::{Directions, ProxyHandle, RedisServer, eventually_async, within};
 
-use crate::kit::{
+use crate::support::{
     HELD, LONG, SLACK, acquire_later, believed_until, connect, expiry_after_renewal, ms,
     until_clean,
 };
@@ -21,7 +21,7 @@ async fn partitioned(begin: Cut) {
     let near = connect(&server.url()).await;
     let guard = far.lock("k").lease(HELD).acquire().await.unwrap();
     let rival = acquire_later(&near, "k", HELD, LONG);
-    crate::kit::until_queued(&mut raw, "k", 1).await;
+    crate::support::until_queued(&mut raw, "k", 1).await;
     let expires = expiry_after_renewal(&mut raw, "k").await;
     // The client has received the reply, too.
     eventually_async(LONG, async || guard.remaining() > HELD * 8 / 10).await;
@@ -48,7 +48,7 @@ async fn partitioned(begin: Cut) {
     assert!(acquired > promised && next.is_held(), "two holders at once");
     // The client that was cut off recovers by itself, and its old commands have no late effect.
     let waiting = acquire_later(&far, "k", HELD, LONG);
-    crate::kit::until_queued(&mut raw, "k", 1).await;
+    crate::support::until_queued(&mut raw, "k", 1).await;
     assert!(next.is_held());
     next.release().await.unwrap();
     let last = within(LONG, waiting).await.unwrap().0.unwrap();

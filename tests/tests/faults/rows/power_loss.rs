@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{LONG, SLACK, connect, expiry_after_renewal, lock_key, ms, until_clean};
+use crate::support::{LONG, SLACK, connect, expiry_after_renewal, lock_key, ms, until_clean};
 
 /// Returns the end of the log, which is all of it before Redis 7.0.
 fn log_of(server: &RedisServer) -> PathBuf {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::Error;
 use distlock_tests::{RedisServer, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
+use crate::support::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
 
 /// Distinct from all other numbers in a command.
 const LEASE: Duration = ms(23_456);
@@ -48,7 +48,7 @@ async fn retries_over_a_flapping_connection_are_bounded() {
     let call = format!("\"4\" \"{}\"", lock_key("k"));
     // The third word is the TTL, lease and grace period.
     let ttl = format!("\"{}\"", (LEASE + LEASE / 10).as_micros().div_ceil(1_000));
-    let mut asks: BTreeMap<String, u64> = BTreeMap::new();
+    let mut acquires: BTreeMap<String, u64> = BTreeMap::new();
     let mut owners = Vec::new();
     for line in monitor.lines() {
         if line.contains(&call) && line.contains(&ttl) {
@@ -60,13 +60,16 @@ async fn retries_over_a_flapping_connection_are_bounded() {
             let from = words[2].to_owned();
             let at = words.iter().position(|word| *word == ttl).unwrap();
             owners.push(words[at - 1].to_owned());
-            *asks.entry(from).or_default() += 1;
+            *acquires.entry(from).or_default() += 1;
         }
     }
-    let total: u64 = asks.values().sum();
-    assert!(total >= 2, "the acquire was not retried: {asks:?}");
+    let total: u64 = acquires.values().sum();
+    assert!(total >= 2, "the acquire was not retried: {acquires:?}");
     // One after a reconnect, and perhaps one after a missing reply.
-    assert!(asks.values().all(|asks| *asks <= 2), "a storm: {asks:?}");
+    assert!(
+        acquires.values().all(|count| *count <= 2),
+        "a storm: {acquires:?}"
+    );
     owners.dedup();
     assert_eq!(owners.len(), 1, "one call, one id: {owners:?}");
     proxy.heal();

@@ -8,7 +8,7 @@ use distlock::{Error, LockManager, LossReason};
 use distlock_tests::{After, RedisServer, Resp, within};
 use tokio::task::JoinSet;
 
-use crate::kit::{LONG, connect, expiry_after_renewal, lock_key, ms, until_clean};
+use crate::support::{LONG, connect, expiry_after_renewal, lock_key, ms, until_clean};
 
 const ROUNDS: usize = 6;
 const KEYS: usize = 16;

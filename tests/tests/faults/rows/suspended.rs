@@ -9,8 +9,8 @@ use distlock::{BodyState, Error, Lock, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, Worker, preloadable, this_test_binary, within};
 use tempfile::TempDir;
 
-use crate::kit::{HELD, LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
 use crate::rows::{boot_nanos, child, millis, runtime};
+use crate::support::{HELD, LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
 
 /// A library that hides from a process the time for which it was stopped.
 const FREEZE: &str = include_str!("freeze.c");

@@ -9,7 +9,7 @@ use distlock_tests::{
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use crate::kit::{
+use crate::support::{
     LONG, acquire_later, assert_config, call_often, connections, hand_on, hold, kill, ms, ok,
     outage, taken_once, until_clean, until_queued,
 };

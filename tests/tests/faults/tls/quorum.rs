@@ -3,13 +3,13 @@
 use distlock::LockManager;
 use distlock_tests::{CertificateFiles, RedisQuorum, RedisServer};
 
-use crate::kit::{LONG, assert_config, hold, lock_key};
-use crate::quorum::members::until_logged;
+use crate::quorum::nodes::until_logged;
 use crate::quorum::works;
+use crate::support::{LONG, assert_config, hold, lock_key};
 use crate::tls::{HOST, Trust};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_are_reached_over_tls() {
+async fn all_nodes_are_reached_over_tls() {
     let trust = Trust::new();
     let quorum = RedisQuorum::of([(); 3].map(|()| trust.server().start()));
     quorum.vote("distlock");
@@ -29,7 +29,7 @@ async fn all_members_are_reached_over_tls() {
         builder.clone().connect(&all).await,
     );
     works(&quorum, &first.unwrap(), &second.unwrap()).await;
-    // One member cannot prove its identity, so nothing is sent to it and it has no vote.
+    // One node cannot prove its identity, so nothing is sent to it and it has no vote.
     let with_odd = url([one, two, &odd]);
     let error = builder.clone().connect(&with_odd).await.unwrap_err();
     let named = format!("rediss://{HOST}:{}", odd.tls_port());

@@ -3,7 +3,7 @@
 use distlock::LockManager;
 use distlock_tests::sentinel::Sentinels;
 
-use crate::kit::{LONG, assert_config, lock_key, ms, taken_once};
+use crate::support::{LONG, assert_config, lock_key, ms, taken_once};
 use crate::tls::Trust;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

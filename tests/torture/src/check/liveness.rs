@@ -13,7 +13,7 @@ use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
 use crate::history::Nanos;
 
-const LOOK: Nanos = 500 * MILLI;
+const QUEUE_CHECK_INTERVAL: Nanos = 500 * MILLI;
 const SLACK: Nanos = 500 * MILLI;
 /// The consequences of a fault outlast it a little, for example a reconnect or a retry.
 const AFTERMATH: Nanos = SECOND;
@@ -72,7 +72,8 @@ pub(super) fn check(run: &Run) -> Finding {
             finding.checked += 1;
             longest = longest.max(span.length());
             let others = absent(run, span.widened(run.memory(), 0)).saturating_sub(1);
-            let bound = lease + grace(lease) + one_grant * (1 + others) + LOOK + SLACK;
+            let bound =
+                lease + grace(lease) + one_grant * (1 + others) + QUEUE_CHECK_INTERVAL + SLACK;
             if span.length() > bound {
                 finding.violation(run, starved(run, key, &ops, span, bound));
             }

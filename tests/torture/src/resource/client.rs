@@ -18,7 +18,7 @@ impl Client {
         Ok(Client(BufReader::new(stream)))
     }
 
-    pub(crate) fn ask(&mut self, request: &Request) -> anyhow::Result<Answer> {
+    pub(crate) fn send(&mut self, request: &Request) -> anyhow::Result<Answer> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.0.get_mut().write_all(&line)?;
@@ -44,13 +44,13 @@ impl Pool {
     }
 
     /// Sends a request on an idle connection, or on a new one.
-    pub(crate) fn ask(&self, request: &Request) -> anyhow::Result<Answer> {
+    pub(crate) fn send(&self, request: &Request) -> anyhow::Result<Answer> {
         let idle = self.idle().pop();
         let mut client = match idle {
             Some(client) => client,
             None => Client::connect(self.address)?,
         };
-        let answer = client.ask(request)?;
+        let answer = client.send(request)?;
         self.idle().push(client);
         Ok(answer)
     }

@@ -124,7 +124,7 @@ mod tests {
         (dir, Store::new(log, fence_reads))
     }
 
-    fn ask(store: &mut Store, token: u64, fenced: bool, write: Option<u64>) -> Answer {
+    fn access(store: &mut Store, token: u64, fenced: bool, write: Option<u64>) -> Answer {
         let by = OpId {
             worker: 0,
             generation: 0,
@@ -144,22 +144,22 @@ mod tests {
     fn a_read_by_a_newer_holder_rejects_the_older_one() {
         for (fence_reads, first_write) in [(true, None), (false, Some(1))] {
             let (_dir, mut store) = store(fence_reads);
-            assert_eq!(ask(&mut store, 1, true, None), Some(0));
-            assert_eq!(ask(&mut store, 2, true, None), Some(0));
-            assert_eq!(ask(&mut store, 1, true, Some(1)), first_write);
-            assert_eq!(ask(&mut store, 2, true, Some(1)), Some(1));
-            assert_eq!(ask(&mut store, 1, true, Some(2)), None);
+            assert_eq!(access(&mut store, 1, true, None), Some(0));
+            assert_eq!(access(&mut store, 2, true, None), Some(0));
+            assert_eq!(access(&mut store, 1, true, Some(1)), first_write);
+            assert_eq!(access(&mut store, 2, true, Some(1)), Some(1));
+            assert_eq!(access(&mut store, 1, true, Some(2)), None);
         }
     }
 
     #[test]
     fn the_unfenced_copy_takes_everything_and_all_is_logged_in_order() {
         let (dir, mut store) = store(true);
-        assert_eq!(ask(&mut store, 2, true, Some(9)), Some(9));
-        assert_eq!(ask(&mut store, 1, true, Some(8)), None);
-        assert_eq!(ask(&mut store, 2, false, Some(7)), Some(7));
-        assert_eq!(ask(&mut store, 1, false, Some(3)), Some(3));
-        assert_eq!(ask(&mut store, 2, true, None), Some(9));
+        assert_eq!(access(&mut store, 2, true, Some(9)), Some(9));
+        assert_eq!(access(&mut store, 1, true, Some(8)), None);
+        assert_eq!(access(&mut store, 2, false, Some(7)), Some(7));
+        assert_eq!(access(&mut store, 1, false, Some(3)), Some(3));
+        assert_eq!(access(&mut store, 2, true, None), Some(9));
         let logged = history::stream::<Accessed>(&dir.path().join("resource.jsonl")).unwrap();
         let logged: Vec<_> = logged
             .map(|access| access.unwrap())

@@ -7,7 +7,7 @@ use distlock_tests::{Proxy, RedisQuorum, RedisServer, RedisServerBuilder, Reply}
 
 use super::server::ServerFaults;
 use super::user::{PASSWORD, USER};
-use super::{Needs, Target, ask};
+use super::{Needs, Target, query};
 use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::profile::Profile;
@@ -104,9 +104,9 @@ impl Target for Independent {
 
 /// Returns true if a server has known this run of its process for long enough to vote.
 fn votes(server: &RedisServer) -> anyhow::Result<bool> {
-    let epoch = ask(server, &["GET", &format!("{NAMESPACE}:epoch")])?;
-    let info = ask(server, &["INFO", "server"])?;
-    let time = ask(server, &["TIME"])?;
+    let epoch = query(server, &["GET", &format!("{NAMESPACE}:epoch")])?;
+    let info = query(server, &["INFO", "server"])?;
+    let time = query(server, &["TIME"])?;
     let mut lines = info.text().unwrap_or_default().lines();
     let run = lines.find_map(|line| line.strip_prefix("run_id:"));
     Ok(votes_in(&epoch, &time, run.unwrap_or_default().trim_end()))

@@ -1,7 +1,7 @@
 //! The lock servers of a run: how clients reach them, and how they fail.
 
-mod ask;
 mod independent;
+mod query;
 mod server;
 mod sharded;
 mod single;
@@ -18,9 +18,9 @@ use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::profile::Profile;
 use crate::worker::all_keys;
-use ask::ask;
 use independent::Independent;
 pub(crate) use independent::{terms, votes_in};
+use query::query;
 use sharded::Sharded;
 use single::Single;
 use user::is_workers;
@@ -28,7 +28,7 @@ pub(crate) use user::{PASSWORD, USER};
 use watched::Watched;
 
 /// The interval between two checks whether the servers have reached a state.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Upper limit of the lines shown of a server's log.
 const LAST_LINES: usize = 25;
@@ -99,7 +99,7 @@ impl Topology {
     }
 
     pub(crate) fn start(self, needs: Needs) -> anyhow::Result<Box<dyn Target>> {
-        let lock_server = |rights: &[&str]| {
+        let lock_server = |permissions: &[&str]| {
             let mut builder = RedisServer::builder();
             if needs.clock || needs.apart {
                 builder = builder.own_clock();
@@ -107,7 +107,7 @@ impl Topology {
             if needs.persistence {
                 builder = builder.append_only();
             }
-            user::at_server(builder, rights)
+            user::at_server(builder, permissions)
         };
         let keys = needs.keys;
         Ok(match self {
@@ -212,7 +212,7 @@ pub(crate) fn all_connections(target: &dyn Target) -> anyhow::Result<u32> {
 
 /// Returns how many connections the workers have to one server.
 fn connections(server: &RedisServer) -> anyhow::Result<u32> {
-    let list = ask(server, &["CLIENT", "LIST"])?;
+    let list = query(server, &["CLIENT", "LIST"])?;
     let list = list.text().unwrap_or_default();
     let count = list.lines().filter(|line| is_workers(line)).count();
     Ok(u32::try_from(count)?)

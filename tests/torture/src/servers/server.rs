@@ -5,14 +5,15 @@ use std::time::Duration;
 use anyhow::bail;
 use distlock_tests::{RedisServer, Resp};
 
-use super::ask;
-use super::user::{kill_command, right_command};
+use super::query;
+use super::user::{kill_command, permission_command};
 use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::worker::key;
 
-/// Rights that a fault revokes; locks must survive it. They affect different scripts and commands.
-const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
+/// Permissions that a fault revokes; locks must survive it. They affect different scripts and
+/// commands.
+const PERMISSIONS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
 
 /// A script that computes for 100 ms. After 20 ms, the server answers other clients with BUSY.
 const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
@@ -31,7 +32,7 @@ impl ServerFaults {
     }
 
     pub(super) fn begin(&mut self, server: &RedisServer, fault: &Planned) -> anyhow::Result<()> {
-        let command = |words: &[&str]| ask(server, words).map(drop);
+        let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.stop_process(),
             Kind::RestartLossless | Kind::Rewind => server.kill(),
@@ -61,7 +62,7 @@ impl ServerFaults {
                 busy.send(&["EVAL", BUSY, "0"])?;
                 self.busy = Some(busy);
             }
-            Kind::TakeRight => command(&right_command(&right(fault, '-')))?,
+            Kind::TakePermission => command(&permission_command(&permission(fault, '-')))?,
             Kind::ForeignFence => {
                 let script = "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'foreign')";
                 command(&["EVAL", script, "1", &self.fence(fault)])?;
@@ -72,7 +73,7 @@ impl ServerFaults {
     }
 
     pub(super) fn end(&mut self, server: &RedisServer, fault: &Planned) -> anyhow::Result<()> {
-        let command = |words: &[&str]| ask(server, words).map(drop);
+        let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.cont_process(),
             Kind::RestartLossless | Kind::RestartLossy | Kind::Rewind => server.restart(),
@@ -92,7 +93,7 @@ impl ServerFaults {
                 }
                 command(&["CONFIG", "SET", "lua-time-limit", "5000"])?;
             }
-            Kind::TakeRight => command(&right_command(&right(fault, '+')))?,
+            Kind::TakePermission => command(&permission_command(&permission(fault, '+')))?,
             Kind::ForeignFence => command(&["DEL", &self.fence(fault)])?,
             _ => {}
         }
@@ -105,8 +106,8 @@ impl ServerFaults {
     }
 }
 
-/// Returns the right that a fault chooses, for example `-time`.
-fn right(fault: &Planned, sign: char) -> String {
-    let index = fault.choice % RIGHTS.len() as u64;
-    format!("{sign}{}", RIGHTS[usize::try_from(index).unwrap_or(0)])
+/// Returns the permission that a fault chooses, for example `-time`.
+fn permission(fault: &Planned, sign: char) -> String {
+    let index = fault.choice % PERMISSIONS.len() as u64;
+    format!("{sign}{}", PERMISSIONS[usize::try_from(index).unwrap_or(0)])
 }

@@ -8,7 +8,7 @@ use distlock_tests::{RedisCluster, RedisServer, RedisServerBuilder, Reply};
 
 use super::server::ServerFaults;
 use super::user::{PASSWORD, USER};
-use super::{Target, ask, connections, last_lines};
+use super::{Target, connections, last_lines, query};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
@@ -82,7 +82,7 @@ impl Sharded {
         by_slot.sort_by_key(|(_, (first, _))| *first);
         let shard_of = |slot| {
             let owner = cluster.owner(slot).port();
-            let mut primaries = cluster.masters.iter().map(RedisServer::port);
+            let mut primaries = cluster.primaries.iter().map(RedisServer::port);
             primaries
                 .position(|port| port == owner)
                 .expect("one of ours")
@@ -148,7 +148,7 @@ impl Sharded {
     fn stayed(&self) -> anyhow::Result<()> {
         let mut primaries = (0..self.turned.len()).map(|shard| self.pair(shard).0);
         ensure!(
-            primaries.all(|node| self.cluster.is_master(node)),
+            primaries.all(|node| self.cluster.is_primary(node)),
             "the cluster replaced a primary that had no fault, so the run has no verdict; on a \
              machine that is too loaded it does that:\n{}",
             self.last_words()
@@ -162,8 +162,8 @@ impl Sharded {
         let (from_id, to_id) = (self.cluster.name_of(from), self.cluster.name_of(to));
         for place in self.concerned(fault) {
             let slot = self.slots[place].number.to_string();
-            ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
-            ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id])?;
+            query(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
+            query(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id])?;
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Sharded {
             self.last_words()
         );
         match failover.stage {
-            Stage::Without if self.cluster.is_master(replica) => {
+            Stage::Without if self.cluster.is_primary(replica) => {
                 match fault.kind {
                     Kind::FailoverKill | Kind::FailoverBehind => primary.restart(),
                     Kind::FailoverStop => primary.cont_process(),
@@ -207,11 +207,11 @@ impl Sharded {
                 if fault.kind == Kind::FailoverAgreed && failover.requested_at.elapsed() > ASK_AGAIN
                 {
                     failover.requested_at = Instant::now();
-                    ask(replica, &["CLUSTER", "FAILOVER"])?;
+                    query(replica, &["CLUSTER", "FAILOVER"])?;
                 }
             }
             Stage::Both => {
-                if !self.cluster.is_master(primary) {
+                if !self.cluster.is_primary(primary) {
                     failover.stage = Stage::Followed(Instant::now());
                 }
             }
@@ -288,10 +288,10 @@ impl Target for Sharded {
         match fault.kind {
             Kind::FailoverKill => primary.kill(),
             Kind::FailoverStop => primary.stop_process(),
-            Kind::FailoverAgreed => drop(ask(replica, &["CLUSTER", "FAILOVER"])?),
+            Kind::FailoverAgreed => drop(query(replica, &["CLUSTER", "FAILOVER"])?),
             Kind::FailoverBehind => {
                 replica.stop_process();
-                ask(primary, &["CLIENT", "KILL", "TYPE", "replica"])?;
+                query(primary, &["CLIENT", "KILL", "TYPE", "replica"])?;
             }
             Kind::ReplicaStop => replica.stop_process(),
             Kind::SlotsMove => self.begin_move(fault)?,
@@ -347,7 +347,7 @@ fn pair<'a>(
     turned: &[bool],
     shard: usize,
 ) -> (&'a RedisServer, &'a RedisServer) {
-    let (first, second) = (&cluster.masters[shard], &cluster.replicas[shard]);
+    let (first, second) = (&cluster.primaries[shard], &cluster.replicas[shard]);
     match turned[shard] {
         false => (first, second),
         true => (second, first),
@@ -362,13 +362,13 @@ fn choose(number: u64, of: usize) -> usize {
 /// Moves up to `count` keys of a slot. Returns how many were moved.
 fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> anyhow::Result<usize> {
     let (slot, count) = (slot.to_string(), count.to_string());
-    let keys = ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;
+    let keys = query(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;
     let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
     if !keys.is_empty() {
         let port = to.port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
         words.extend(&keys);
-        ask(from, &words)?;
+        query(from, &words)?;
     }
     Ok(keys.len())
 }

@@ -7,8 +7,8 @@ pub(crate) const PASSWORD: &str = "torture";
 
 const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-/// The rights that docs/internals/storage.md lists.
-const RIGHTS: &[&str] = &[
+/// The permissions that docs/internals/storage.md lists.
+const PERMISSIONS: &[&str] = &[
     "eval",
     "evalsha",
     "subscribe",
@@ -36,7 +36,7 @@ const RIGHTS: &[&str] = &[
     "info",
 ];
 
-/// The rights listed for a cluster but not for a single server.
+/// The permissions listed for a cluster but not for a single server.
 const MORE_IN_CLUSTER: &[&str] = &[
     "ssubscribe",
     "spublish",
@@ -45,32 +45,39 @@ const MORE_IN_CLUSTER: &[&str] = &[
     "asking",
 ];
 
-/// The rights listed for a single server but not for a cluster.
+/// The permissions listed for a single server but not for a cluster.
 const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
 
-/// The rights at sentinels that docs/operations/topologies.md lists.
-const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
+/// The permissions at sentinels that docs/operations/topologies.md lists.
+const SENTINEL_PERMISSIONS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
 
-/// Adds the user to a server, with `more` in addition to the usual rights.
+/// Adds the user to a server, with `more` in addition to the usual permissions.
 pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
-    has_user(server, PLACES, &[RIGHTS, more].concat())
+    has_user(server, PLACES, &[PERMISSIONS, more].concat())
 }
 
 /// Adds the user to a node of a cluster.
 pub(super) fn in_cluster(node: RedisServerBuilder) -> RedisServerBuilder {
-    let mut rights = [RIGHTS, MORE_IN_CLUSTER].concat();
-    rights.retain(|right| !LESS_IN_CLUSTER.contains(right));
-    has_user(node, PLACES, &rights)
+    let mut permissions = [PERMISSIONS, MORE_IN_CLUSTER].concat();
+    permissions.retain(|permission| !LESS_IN_CLUSTER.contains(permission));
+    has_user(node, PLACES, &permissions)
 }
 
 /// Adds the user to a sentinel.
 pub(super) fn at_sentinel(sentinel: RedisServerBuilder) -> RedisServerBuilder {
-    has_user(sentinel, &["&+switch-master"], SENTINEL_RIGHTS)
+    has_user(sentinel, &["&+switch-master"], SENTINEL_PERMISSIONS)
 }
 
-fn has_user(server: RedisServerBuilder, places: &[&str], rights: &[&str]) -> RedisServerBuilder {
+fn has_user(
+    server: RedisServerBuilder,
+    places: &[&str],
+    permissions: &[&str],
+) -> RedisServerBuilder {
     let password = format!(">{PASSWORD}");
-    let rights: Vec<_> = rights.iter().map(|right| format!("+{right}")).collect();
+    let permissions: Vec<_> = permissions
+        .iter()
+        .map(|permission| format!("+{permission}"))
+        .collect();
     let begin = [
         "--user",
         USER,
@@ -83,7 +90,7 @@ fn has_user(server: RedisServerBuilder, places: &[&str], rights: &[&str]) -> Red
         .args(begin)
         .args(places.iter().copied())
         .args(["-@all"])
-        .args(rights.iter().map(String::as_str))
+        .args(permissions.iter().map(String::as_str))
 }
 
 /// Returns true if a line of `CLIENT LIST` belongs to a worker.
@@ -97,7 +104,7 @@ pub(super) fn kill_command(kind: &str) -> [&str; 6] {
     ["CLIENT", "KILL", "TYPE", kind, "USER", USER]
 }
 
-/// Returns `ACL SETUSER` that grants (`+set`) or revokes (`-set`) one right.
-pub(super) fn right_command(right: &str) -> [&str; 4] {
-    ["ACL", "SETUSER", USER, right]
+/// Returns `ACL SETUSER` that grants (`+set`) or revokes (`-set`) one permission.
+pub(super) fn permission_command(permission: &str) -> [&str; 4] {
+    ["ACL", "SETUSER", USER, permission]
 }

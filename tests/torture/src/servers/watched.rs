@@ -8,7 +8,7 @@ use distlock_tests::{RedisServer, RedisServerBuilder};
 
 use super::server::ServerFaults;
 use super::user::{self, PASSWORD, USER};
-use super::{LOOK, Target, ask, connections, last_lines};
+use super::{POLL_INTERVAL, Target, connections, last_lines, query};
 use crate::kind::Kind;
 use crate::plan::Planned;
 
@@ -82,7 +82,7 @@ impl Watched {
             "a server or sentinel has ended by itself:\n{}",
             self.last_words()
         );
-        let named = self.group.master().map(RedisServer::port);
+        let named = self.group.primary().map(RedisServer::port);
         ensure!(
             named.is_none_or(|port| port == self.primary().port()),
             "the sentinels replaced a primary that had no fault, so the run has no verdict; on a \
@@ -166,7 +166,7 @@ impl Watched {
         loop {
             let mut refusals = Vec::new();
             for sentinel in &self.group.sentinels {
-                match ask(sentinel, &["SENTINEL", "FAILOVER", Sentinels::SERVICE]) {
+                match query(sentinel, &["SENTINEL", "FAILOVER", Sentinels::SERVICE]) {
                     Err(refusal) => refusals.push(refusal.to_string()),
                     Ok(_) => return Ok(()),
                 }
@@ -176,7 +176,7 @@ impl Watched {
                 "no sentinel obeys: {}",
                 refusals.join("; ")
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -231,7 +231,7 @@ impl Target for Watched {
             Kind::FailoverCommand => self.command()?,
             Kind::FailoverBehind | Kind::ReplicaCut => {
                 self.replicas().for_each(RedisServer::stop_process);
-                ask(self.primary(), &["CLIENT", "KILL", "TYPE", "replica"])?;
+                query(self.primary(), &["CLIENT", "KILL", "TYPE", "replica"])?;
             }
             Kind::ReplicaKill => self.replicas().for_each(RedisServer::kill),
             Kind::ReplicaStop => self.replicas().for_each(RedisServer::stop_process),
@@ -283,5 +283,5 @@ fn is_own(kind: Kind) -> bool {
 
 fn follow(replica: &RedisServer, primary: &RedisServer) -> anyhow::Result<()> {
     let port = primary.port().to_string();
-    ask(replica, &["REPLICAOF", "127.0.0.1", &port]).map(drop)
+    query(replica, &["REPLICAOF", "127.0.0.1", &port]).map(drop)
 }

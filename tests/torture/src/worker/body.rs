@@ -44,7 +44,7 @@ impl Ticket {
             fenced,
             write,
         };
-        match self.context.resource.ask(&request) {
+        match self.context.resource.send(&request) {
             Ok(answer) => answer,
             // The resource has no faults, so an error ends the run and this process.
             Err(error) => {

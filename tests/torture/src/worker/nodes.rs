@@ -61,14 +61,14 @@ fn agreed(views: &[NodeView], token: u64) -> Option<u64> {
 
 impl Node {
     fn view(&mut self, key: &str) -> NodeView {
-        let view = self.ask(key);
+        let view = self.try_view(key);
         if view.is_none() {
             self.connection = None;
         }
         view.unwrap_or(NodeView::Unknown)
     }
 
-    fn ask(&mut self, key: &str) -> Option<NodeView> {
+    fn try_view(&mut self, key: &str) -> Option<NodeView> {
         if self.connection.is_none() {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);

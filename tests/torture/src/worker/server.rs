@@ -31,7 +31,7 @@ impl Server {
 
     /// Returns the value at `key`, or `None` without an answer from a server that has locks.
     pub(super) fn read(&mut self, key: &str) -> Option<Option<String>> {
-        let value = self.ask(key);
+        let value = self.try_read(key);
         if value.is_none() {
             self.connections.clear();
             self.addresses.rotate_left(1);
@@ -39,7 +39,7 @@ impl Server {
         value
     }
 
-    fn ask(&mut self, key: &str) -> Option<Option<String>> {
+    fn try_read(&mut self, key: &str) -> Option<Option<String>> {
         let several = self.addresses.len() > 1;
         let mut address = *self.addresses.first()?;
         let mut is_asking = false;
@@ -51,7 +51,7 @@ impl Server {
             let reply = connection.try_cmd(&["GET", key]).ok()?;
             match redirect(&reply) {
                 Some(redirect) => (address, is_asking) = redirect,
-                None if reply.is_error() || several && !is_master(connection) => return None,
+                None if reply.is_error() || several && !is_primary(connection) => return None,
                 None => return Some(reply.text().map(str::to_owned)),
             }
         }
@@ -84,7 +84,7 @@ fn redirect(reply: &Reply) -> Option<(SocketAddr, bool)> {
     Some((words.nth(1)?.parse().ok()?, is_asking))
 }
 
-fn is_master(connection: &mut Resp) -> bool {
+fn is_primary(connection: &mut Resp) -> bool {
     match connection.try_cmd(&["ROLE"]) {
         Ok(Reply::Array(role)) => {
             let role = role.first();

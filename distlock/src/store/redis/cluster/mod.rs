@@ -1,8 +1,8 @@
 //! The store in a Redis Cluster. Each lock is on the node that has its slot.
 //!
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
-//! `refresh` updates. `nodes` are the nodes in use; a `member` returns the slots of a node to its
-//! connections. A `route` runs a command on the node that has its slot, and follows each
+//! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
+//! to its connections. A `route` runs a command on the node that has its slot, and follows each
 //! `redirect`. `listing` lists the taken keys. An acquire command without a reply is recorded in
 //! `unanswered_by_node`, because its slot may be on another node at the time of the release.
 
@@ -26,8 +26,8 @@ use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::fan_out;
-use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
@@ -35,7 +35,7 @@ use crate::store::{BoxFuture, LockStore, OpenedStore};
 use crate::util::notify::wait_until;
 
 mod listing;
-mod member;
+mod node_topology;
 mod nodes;
 mod redirect;
 pub(super) mod refresh;
@@ -240,11 +240,12 @@ impl ClusterStore {
     ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
-        let (command_path, deadline) = (node.command_path()?, topology.clock.now() + timeout);
-        let is_subscribed = || command_path.session.is_subscribed(slot);
+        let command_connection = node.choose_command_connection()?;
+        let deadline = topology.clock.now() + timeout;
+        let is_subscribed = || command_connection.session.is_subscribed(slot);
         if request.wait.is_zero() {
             return node
-                .acquire_on(&command_path, request, timeout)
+                .acquire_on(&command_connection, request, timeout)
                 .await
                 .map(Some);
         }
@@ -254,7 +255,7 @@ impl ClusterStore {
                 ..*request
             };
             match node
-                .acquire_on(&command_path, &without_wait, timeout)
+                .acquire_on(&command_connection, &without_wait, timeout)
                 .await?
             {
                 AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
@@ -262,11 +263,11 @@ impl ClusterStore {
             }
         }
         topology.record_wait(slot, request.wait);
-        let path = SendPath {
-            preceding: node.subscribe(&command_path.session, slot),
-            ..SendPath::new(command_path.session.clone())
+        let chosen = ChosenConnection {
+            preceding: node.subscribe(&command_connection.session, slot),
+            ..ChosenConnection::new(command_connection.session.clone())
         };
-        let reply = node.acquire_on(&path, request, timeout).await?;
+        let reply = node.acquire_on(&chosen, request, timeout).await?;
         let lacks_subscription = matches!(reply, AcquireReply::Queued(_)) && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
     }
@@ -307,8 +308,8 @@ impl ClusterStore {
         let (node, mut reply) = released.await?;
         for other in self.unanswered.get(owner) {
             if !Arc::ptr_eq(&other, &node) {
-                reply.again_after = reply
-                    .again_after
+                reply.repeat_after = reply
+                    .repeat_after
                     .max(other.forget_unanswered(owner, timeout));
             }
         }
@@ -401,16 +402,16 @@ impl LockStore for ClusterStore {
         Box::pin(wait_until(&topology.changed, is_known))
     }
 
-    fn outage(&self) -> Option<StoreError> {
+    fn unavailable(&self) -> Option<StoreError> {
         if let Some(error) = self.nodes.topology.discovery_error() {
             return Some(error);
         }
-        // An outage only if no node at all can be used.
-        let mut outage = None;
+        // Unavailable only if no node at all can be used.
+        let mut last_error = None;
         for (_, node) in self.nodes.open_nodes() {
-            outage = Some(node.outage()?);
+            last_error = Some(node.unavailable()?);
         }
-        outage
+        last_error
     }
 
     fn close(&self) {

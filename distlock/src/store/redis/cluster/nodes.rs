@@ -12,7 +12,7 @@ use crate::error::{Error, Outage};
 use crate::observer::event::Event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
-use crate::store::redis::cluster::member::Member;
+use crate::store::redis::cluster::node_topology::NodeTopology;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
@@ -131,12 +131,12 @@ impl Nodes {
     }
 
     fn client_of(&self, address: &Address) -> Client {
-        let member = Member {
+        let topology = NodeTopology {
             topology: self.topology.clone(),
             address: address.clone(),
         };
         Client {
-            group: Group::Cluster(Arc::new(member)),
+            group: Group::Cluster(Arc::new(topology)),
             ..self.client.clone()
         }
     }
@@ -168,7 +168,8 @@ impl Nodes {
         let mut closing = Vec::new();
         if let Some(open) = &mut *lock(&self.open) {
             open.retain(|address, open| {
-                let is_useful = open.node.outage().is_none() || map.any_slot_of(address).is_some();
+                let is_useful =
+                    open.node.unavailable().is_none() || map.any_slot_of(address).is_some();
                 let is_kept = now
                     < open.last_used
                         + if is_useful {

@@ -39,7 +39,7 @@ pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health)
             let Some(nodes) = nodes.upgrade() else {
                 return;
             };
-            // Waiters need not wait for the reply: redirects lead to the new node as well.
+            // Waiters need not wait for the reply: redirects name the new node as well.
             nodes.topology.notify_if_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
@@ -121,7 +121,7 @@ pub(super) async fn discover(
 fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
     let map = nodes.topology.map();
     let open = nodes.open_nodes();
-    let up = open.iter().filter(|(_, node)| node.outage().is_none());
+    let up = open.iter().filter(|(_, node)| node.unavailable().is_none());
     let mut candidates: Vec<Address> = Vec::new();
     for address in up
         .map(|(address, _)| address)

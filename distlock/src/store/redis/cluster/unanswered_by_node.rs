@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::store::redis::node::Node;
 use crate::util::mutex::lock;
 
@@ -14,13 +14,13 @@ const PRUNE_THRESHOLD: usize = 1_024;
 /// The nodes with unanswered acquires of each owner. A release is sent to the node that has the
 /// slot by then, but a command sent to another node may still be applied there.
 #[derive(Debug, Default)]
-pub(super) struct UnansweredByNode(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
+pub(super) struct UnansweredByNode(Mutex<HashMap<OwnerNumber, Vec<Arc<Node>>>>);
 
 impl UnansweredByNode {
     /// Returns a guard for an acquire command at a node.
     pub(super) fn track<'a>(
         &'a self,
-        owner: Owner,
+        owner: OwnerNumber,
         node: &'a Arc<Node>,
     ) -> UnansweredByNodeGuard<'a> {
         UnansweredByNodeGuard {
@@ -31,15 +31,15 @@ impl UnansweredByNode {
     }
 
     /// Returns the nodes with unanswered acquires of an owner.
-    pub(super) fn get(&self, owner: Owner) -> Vec<Arc<Node>> {
+    pub(super) fn get(&self, owner: OwnerNumber) -> Vec<Arc<Node>> {
         lock(&self.0).get(&owner).cloned().unwrap_or_default()
     }
 
-    pub(super) fn forget(&self, owner: Owner) {
+    pub(super) fn forget(&self, owner: OwnerNumber) {
         lock(&self.0).remove(&owner);
     }
 
-    fn remember(&self, owner: Owner, node: &Arc<Node>) {
+    fn remember(&self, owner: OwnerNumber, node: &Arc<Node>) {
         let mut unanswered = lock(&self.0);
         if unanswered.len() >= PRUNE_THRESHOLD && unanswered.len() == unanswered.capacity() {
             unanswered.retain(|owner, nodes| nodes.iter().any(|node| node.has_unanswered(*owner)));
@@ -55,7 +55,7 @@ impl UnansweredByNode {
 /// this guard is dropped first.
 pub(super) struct UnansweredByNodeGuard<'a> {
     unanswered: &'a UnansweredByNode,
-    owner: Owner,
+    owner: OwnerNumber,
     node: &'a Arc<Node>,
 }
 

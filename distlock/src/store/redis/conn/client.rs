@@ -102,14 +102,14 @@ impl Shared {
         }
     }
 
-    /// Records a subscription. From now on, [`Self::start_polling`] keeps the client's id.
+    /// Records a subscription. From now on, [`Self::adopt_polling_id`] keeps the client's id.
     pub(crate) fn mark_subscribed(&self) {
         self.has_subscribed.store(true, Ordering::Release);
     }
 
     /// Gives the client the id of a polling client, unless one of its connections has ever
     /// subscribed. Returns true if the client has such an id.
-    pub(crate) fn start_polling(&self) -> bool {
+    pub(crate) fn adopt_polling_id(&self) -> bool {
         let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
         if !self.has_subscribed.load(Ordering::Acquire) {
             *id = id.polling();

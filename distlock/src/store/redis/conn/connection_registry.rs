@@ -25,9 +25,9 @@ pub(crate) struct RegisteredConnection {
 }
 
 impl ConnectionRegistry {
-    /// Adds a connection, and returns true if this ended others. An address may lead to another
-    /// server by now, so its connections that lead elsewhere are ended, whatever their purpose. If
-    /// a server does not report its run id, only a connection for commands ends others.
+    /// Adds a connection, and returns true if this ended others. An address may reach another
+    /// server by now, so its connections to other servers are ended, whatever their purpose. If a
+    /// server does not report its run id, only a connection for commands ends others.
     ///
     /// With `is_quorum`, a connection is rejected if the run id is not known, because a script
     /// without one treats the server as restarted. A connection for commands is also rejected

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
@@ -31,7 +31,7 @@ use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
 use crate::util::mutex::lock;
 
-/// Pause of a new connection that has ended others, because they lead to another server.
+/// Pause of a new connection that has ended others, because they are connected to another server.
 const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
 
 /// The purpose of a connection.
@@ -53,8 +53,8 @@ pub(crate) struct Dialer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
     credentials: Option<Credentials>,
-    /// The source of the credentials, if they do not come from the URL.
-    source: Option<CredentialSource>,
+    /// The credentials provider, if the credentials are not in the URL.
+    provider: Option<CredentialsProvider>,
     /// The generation of the newest connection. Only its pushes count.
     newest_generation: Arc<AtomicU64>,
 }
@@ -65,14 +65,14 @@ impl Dialer {
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
         credentials: Option<Credentials>,
-        source: Option<CredentialSource>,
+        provider: Option<CredentialsProvider>,
     ) -> Self {
         Dialer {
             transport,
             shared,
             purpose,
             credentials,
-            source,
+            provider,
             newest_generation: Arc::default(),
         }
     }
@@ -133,7 +133,7 @@ impl Dialer {
                 .registry
                 .register(registered, shared.group.is_quorum())?
             {
-                // If the address leads to several servers, they would end each other's connections
+                // If the address reaches several servers, they would end each other's connections
                 // without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
             }
@@ -170,15 +170,15 @@ impl Dialer {
     /// Returns the credentials if they are those of the default user. A server without a password
     /// would accept them as well.
     async fn default_user_credentials(&self) -> Result<Option<Credentials>, StoreError> {
-        let credentials = match &self.source {
-            Some(source) => Some(login::fetch_credentials(source).await?),
+        let credentials = match &self.provider {
+            Some(provider) => Some(login::fetch_credentials(provider).await?),
             None => self.credentials.clone(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
         Ok(credentials.filter(is_default))
     }
 
-    /// Opens a connection to the server that `other` reaches. An address may lead to several
+    /// Opens a connection to the server that `other` reaches. An address may reach several
     /// servers, or to another one by now, and locks acquired on two servers exclude nothing.
     pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
         let session = self.dial(None).await?;
@@ -187,7 +187,7 @@ impl Dialer {
         } else {
             Err(StoreError::new(
                 Outage::Unreachable,
-                "the new connection leads to another server",
+                "the new connection reached another server",
             ))
         }
     }
@@ -205,7 +205,7 @@ impl Dialer {
             Group::Quorum { .. } => {
                 "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"
             }
-            Group::Single if self.purpose == Purpose::Commands && !shared.start_polling() => {
+            Group::Single if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
                 "the server no longer sends pushes, as it did when this client connected; connect a new manager if \
                  there is a proxy now"
             }

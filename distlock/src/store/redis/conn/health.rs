@@ -21,7 +21,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) enum Cause {
     /// There is no connection of this kind.
     Disconnected(Connection),
-    /// The server replies, and refuses: no memory, no rights, no writes.
+    /// The server replies, and refuses: no memory, no permissions, no writes.
     Rejecting,
 }
 

@@ -17,15 +17,15 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let path = self.command_path()?;
+        let chosen = self.choose_command_connection()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if path.session.client.is_polling() && !request.durability.is_none() {
+        if chosen.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).unsent());
         }
-        let reply = self.acquire_on(&path, request, timeout).await?;
+        let reply = self.acquire_on(&chosen, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
     }
 
@@ -36,20 +36,20 @@ impl Node {
         requests: &[Acquire<'_>],
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let path = self.command_path()?;
-        if path.session.client.is_polling() {
+        let chosen = self.choose_command_connection()?;
+        if chosen.session.client.is_polling() {
             return Ok(None);
         }
         // Each owner is remembered on its own, because each is released on its own.
         let mut unanswered: Vec<_> = (requests.iter())
-            .map(|request| self.unanswered.track(request.owner, path.carrier()))
+            .map(|request| self.unanswered.track(request.owner, chosen.sent_on()))
             .collect();
         let apply_by = (self.shared.server_time).apply_by(self.shared.clock.now(), timeout);
         unanswered
             .iter()
             .for_each(|acquire| acquire.mark_sent(apply_by));
         let script = AcquireAll { requests, apply_by };
-        let reply = self.run_on(&path, &script, timeout).await;
+        let reply = self.run_on(&chosen, &script, timeout).await;
         if reply.is_ok() {
             unanswered
                 .iter_mut()

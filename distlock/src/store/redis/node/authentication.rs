@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::session::Session;
@@ -21,26 +21,26 @@ use crate::store::{Note, StoreEvent};
 const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts re-authenticating a node's connections at intervals until the node is closed. Does
-/// nothing unless the credentials come from a source.
+/// nothing unless the credentials come from a provider.
 pub(crate) fn spawn(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
-    if let Some(source) = &config.credentials {
-        let task = run(Arc::downgrade(node), source.clone());
+    if let Some(provider) = &config.credentials {
+        let task = run(Arc::downgrade(node), provider.clone());
         transport.spawn(node.while_open(Box::pin(task)));
     }
 }
 
-async fn run(node: Weak<Node>, source: CredentialSource) {
-    let mut pause = source.interval;
+async fn run(node: Weak<Node>, provider: CredentialsProvider) {
+    let mut pause = provider.interval;
     let mut is_reported = false;
     loop {
         tokio::time::sleep(pause).await;
         let Some(node) = node.upgrade() else {
             return;
         };
-        pause = match reauthenticate(&node, &source).await {
+        pause = match reauthenticate(&node, &provider).await {
             Ok(()) => {
                 is_reported = false;
-                source.interval
+                provider.interval
             }
             Err(error) => {
                 if !is_reported {
@@ -48,14 +48,14 @@ async fn run(node: Weak<Node>, source: CredentialSource) {
                     (node.shared.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
                 }
                 is_reported = true;
-                source.interval.min(RETRY_AUTH_INTERVAL)
+                provider.interval.min(RETRY_AUTH_INTERVAL)
             }
         };
     }
 }
 
-async fn reauthenticate(node: &Node, source: &CredentialSource) -> Result<(), StoreError> {
-    let credentials = login::fetch_credentials(source).await?;
+async fn reauthenticate(node: &Node, provider: &CredentialsProvider) -> Result<(), StoreError> {
+    let credentials = login::fetch_credentials(provider).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
         authenticate(&session, &credentials).await?;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::key::LockKey;
-use crate::protocol::messages::{CheckQueue, Owner};
+use crate::protocol::messages::{CheckQueue, OwnerNumber};
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
@@ -22,7 +22,7 @@ const MAX_OWNERS: usize = 500;
 /// The calls that a polling client checks.
 #[derive(Debug, Default)]
 pub(crate) struct CheckSchedule {
-    by_owner: Mutex<HashMap<Owner, ScheduledCheck>>,
+    by_owner: Mutex<HashMap<OwnerNumber, ScheduledCheck>>,
     pub(crate) added: Notify,
 }
 
@@ -34,7 +34,7 @@ struct ScheduledCheck {
 }
 
 impl CheckSchedule {
-    pub(crate) fn add(&self, key: &LockKey, owner: Owner) {
+    pub(crate) fn add(&self, key: &LockKey, owner: OwnerNumber) {
         let mut backoff = BACKOFF;
         let check = ScheduledCheck {
             key: key.clone(),
@@ -46,7 +46,7 @@ impl CheckSchedule {
     }
 
     /// Stops checking a call. Returns true if it was checked.
-    pub(crate) fn remove(&self, owner: Owner) -> bool {
+    pub(crate) fn remove(&self, owner: OwnerNumber) -> bool {
         lock(&self.by_owner).remove(&owner).is_some()
     }
 
@@ -59,7 +59,7 @@ impl CheckSchedule {
 
     /// Returns the due calls by lock. Doubles the delay of each, up to the limit of `BACKOFF`.
     pub(crate) fn take_due(&self, now: Instant) -> Vec<CheckQueue> {
-        let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
+        let mut due: HashMap<LockKey, Vec<OwnerNumber>> = HashMap::new();
         for (owner, check) in &mut *lock(&self.by_owner) {
             if check.due_at <= now {
                 check.due_at = now + check.backoff.next_delay();
@@ -68,7 +68,7 @@ impl CheckSchedule {
         }
         let mut checks = Vec::with_capacity(due.len());
         for (key, owners) in due {
-            let parts = owners.chunks(MAX_OWNERS).map(<[Owner]>::to_vec);
+            let parts = owners.chunks(MAX_OWNERS).map(<[OwnerNumber]>::to_vec);
             checks.extend(parts.map(|owners| CheckQueue {
                 key: key.clone(),
                 owners,

@@ -6,7 +6,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
@@ -15,8 +15,8 @@ use crate::store::redis::conn::reconnecting_connection::{
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::acks::WriteResult;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
-use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
 use crate::store::redis::wire::errors;
@@ -37,22 +37,22 @@ impl Node {
                 .run_with_acks(preceding, script, durability, timeout)
                 .await;
         }
-        let path = SendPath {
+        let chosen = ChosenConnection {
             preceding,
-            ..SendPath::new(self.connection_for::<S>().session()?)
+            ..ChosenConnection::new(self.connection_for::<S>().session()?)
         };
-        self.run_on(&path, script, timeout).await
+        self.run_on(&chosen, script, timeout).await
     }
 
-    /// Runs a script over `path`, and records the server time in its reply. An acquire without a
-    /// reply is remembered.
+    /// Runs a script on a connection, and records the server time in its reply. An acquire without
+    /// a reply is remembered.
     pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
         &self,
-        path: &SendPath,
+        chosen: &ChosenConnection,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
-        let (shared, session) = (&*self.shared, &*path.session);
+        let (shared, session) = (&*self.shared, &*chosen.session);
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let scope = Scope {
@@ -60,7 +60,8 @@ impl Node {
             ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
         };
         let owner = script.owner().filter(|_| script.is_acquire());
-        let mut unanswered_guard = owner.map(|owner| self.unanswered.track(owner, path.carrier()));
+        let mut unanswered_guard =
+            owner.map(|owner| self.unanswered.track(owner, chosen.sent_on()));
         let command = |by| {
             let apply_by = match &unanswered_guard {
                 Some(unanswered_guard) => {
@@ -72,34 +73,36 @@ impl Node {
             };
             script.encode(&Scope { apply_by, ..scope }, by)
         };
-        let result = match (&path.runtime_connection, script.owner()) {
+        let result = match (&chosen.runtime_connection, script.owner()) {
             (Some(runtime_connection), Some(owner)) => {
                 self.call_on_runtime_connection(runtime_connection, owner, timeout, &command)
                     .await
             }
             _ => {
                 let connection = self.connection_for::<S>();
-                let preceding = path.preceding.as_slice();
+                let preceding = chosen.preceding.as_slice();
                 self.call(connection, session, preceding, timeout, &command)
                     .await
             }
         };
         let id = shared.id();
         let scope = shared.scope(&id);
-        let foreign = match &result {
-            Err(error) if error.code == Code::KeyConflict => script.foreign(&scope, &error.detail),
+        let conflict_reply = match &result {
+            Err(error) if error.code == Code::KeyConflict => {
+                script.conflict_reply(&scope, &error.detail)
+            }
             _ => None,
         };
         let is_answered = match &result {
             Ok(_) => true,
-            Err(error) => foreign.is_some() || errors::is_redirect(error),
+            Err(error) => conflict_reply.is_some() || errors::is_redirect(error),
         };
         if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
             unanswered_guard.mark_answered();
         }
-        let (sent, response) = match (result, foreign) {
+        let (sent, response) = match (result, conflict_reply) {
             (Ok(result), _) => result,
-            (Err(_), Some(foreign)) => return Ok(foreign),
+            (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
         let Dated { at, reply } = script.decode(&scope, sent, response)?;
@@ -152,7 +155,7 @@ impl Node {
     fn call_on_runtime_connection<'a>(
         &'a self,
         runtime_connection: &'a RuntimeConnection,
-        owner: Owner,
+        owner: OwnerNumber,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {

@@ -42,13 +42,13 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
             Ok::<_, StoreError>(connection)
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(QUERY_INTERVAL, subscribing).await {
-            while let Ok(Ok(Some(master))) =
+            while let Ok(Ok(Some(primary))) =
                 tokio::time::timeout(QUERY_INTERVAL, sentinels.query_primary(&connection)).await
             {
                 backoff.reset();
-                follow_primary(node, sentinels, &master).await;
+                follow_primary(node, sentinels, &primary).await;
                 // The sentinel publishes a change. A connection that was being opened meanwhile
-                // leads to the old primary if that server was frozen and has resumed.
+                // reaches the old primary if that server was frozen and has resumed.
                 let changes = async {
                     tokio::select! {
                         () = wake_up.notified() => {}
@@ -62,15 +62,15 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     }
 }
 
-/// Ends every session that leads elsewhere, if the sentinels agree that `master` is the primary.
-async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
-    let name = sentinels.address_of(master);
-    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
+/// Ends every session to another server, if the sentinels agree on `primary`.
+async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host) {
+    let name = sentinels.address_of(primary);
+    let is_known = |node: Arc<Node>| node.is_connected_only_to(&name);
     if node.upgrade().is_none_or(is_known) {
         return;
     }
     if let Ok(agreed) = sentinels.primary().await
-        && agreed == *master
+        && agreed == *primary
         && let Some(node) = node.upgrade()
     {
         node.end_sessions_except(&name);

@@ -5,6 +5,7 @@ pub(crate) mod acks;
 pub(crate) mod acquire;
 pub(crate) mod authentication;
 pub(crate) mod check_schedule;
+pub(crate) mod chosen_connection;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;
@@ -13,7 +14,6 @@ pub(crate) mod polling;
 pub(crate) mod release;
 pub(crate) mod runtime_connection;
 pub(crate) mod runtime_connections;
-pub(crate) mod send_path;
 pub(crate) mod unanswered;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,8 @@ use crate::store::redis::conn::reconnecting_connection::{
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
-use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::node::unanswered::UnansweredAcquires;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -181,40 +181,40 @@ impl Node {
         }
     }
 
-    /// Returns the path over the current runtime's own connection, if there is one.
-    pub(crate) fn runtime_path(&self) -> Option<SendPath> {
+    /// Returns the connection of the current runtime, if there is one.
+    pub(crate) fn choose_runtime_connection(&self) -> Option<ChosenConnection> {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
-        // Behind a proxy, every connection may lead to a different server.
+        // Behind a proxy, every connection may reach a different server.
         if session.client.is_polling() {
             return None;
         }
         let runtime_connection = self.runtime_connections.for_current_runtime(&session);
-        Some(SendPath {
+        Some(ChosenConnection {
             runtime_connection: Some(runtime_connection?),
-            ..SendPath::new(session)
+            ..ChosenConnection::new(session)
         })
     }
 
-    /// Returns the path over the command connection.
-    pub(crate) fn command_path(&self) -> Result<SendPath, StoreError> {
-        self.commands.session().map(SendPath::new)
+    /// Returns the command connection.
+    pub(crate) fn choose_command_connection(&self) -> Result<ChosenConnection, StoreError> {
+        self.commands.session().map(ChosenConnection::new)
     }
 
     pub(crate) async fn acquire_on(
         &self,
-        path: &SendPath,
+        chosen: &ChosenConnection,
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let reply = self.run_on(path, request, timeout).await;
+        let reply = self.run_on(chosen, request, timeout).await;
         let reply = reply.inspect_err(|error| {
             // Reports a server that replies but refuses.
             if error.outage.is_rejection() && !errors::is_redirect(error) {
                 self.health.report(Cause::Rejecting, error);
             }
         })?;
-        if path.session.client.is_polling() {
+        if chosen.session.client.is_polling() {
             if let AcquireReply::Queued(_) = reply {
                 self.check_schedule.add(request.key, request.owner);
             } else {
@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// Returns why no command can be sent at the moment, or `None` if one can.
-    pub(crate) fn outage(&self) -> Option<StoreError> {
+    pub(crate) fn unavailable(&self) -> Option<StoreError> {
         let error = self.commands.session().err()?;
         Some(error.at(&self.address))
     }
@@ -261,13 +261,13 @@ impl Node {
         (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
     }
 
-    /// Returns true if every session of [`Node::sessions`] leads to `peer`.
-    pub(crate) fn leads_only_to(&self, peer: &str) -> bool {
+    /// Returns true if every session of [`Node::sessions`] is connected to `peer`.
+    pub(crate) fn is_connected_only_to(&self, peer: &str) -> bool {
         let mut up = self.sessions();
         up.all(|session| session.connection.peer() == Some(peer))
     }
 
-    /// Ends every session that does not lead to `peer`, which is now the primary.
+    /// Ends every session that is not connected to `peer`, which is now the primary.
     pub(crate) fn end_sessions_except(&self, peer: &str) {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Release;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
-use crate::store::redis::node::send_path::SendPath;
 use crate::store::redis::node::unanswered::Unanswered;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::commands::ReleaseEffect;
@@ -20,28 +20,28 @@ impl Node {
     /// one unanswered, it also sends the release there, or kills that connection (R2).
     pub(crate) async fn release(
         &self,
-        owner: Owner,
+        owner: OwnerNumber,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let command_path = self.command_path()?;
+        let command_connection = self.choose_command_connection()?;
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
         if !self.shared.rules.release_in_order {
             unanswered.runtime_connections.clear();
         }
         let mut was_held = false;
         let mut may_be_applied = unanswered.generation.is_some_and(|generation| {
-            generation != command_path.session.generation
-                && command_path.session.predecessor_may_be_alive
+            generation != command_connection.session.generation
+                && command_connection.session.predecessor_may_be_alive
         });
         for id in &unanswered.runtime_connections {
             let mut is_released = false;
             if let Some(runtime_connection) = self.runtime_connections.find(id.number) {
-                let path = SendPath {
+                let chosen = ChosenConnection {
                     runtime_connection: Some(runtime_connection),
-                    ..SendPath::new(command_path.session.clone())
+                    ..ChosenConnection::new(command_connection.session.clone())
                 };
-                match self.send_release(&path, release, timeout).await {
+                match self.send_release(&chosen, release, timeout).await {
                     Ok(held) => {
                         was_held |= held;
                         is_released = true;
@@ -52,16 +52,18 @@ impl Node {
             }
             if !is_released {
                 self.runtime_connections.retire(id.number);
-                may_be_applied |= !self.kill(id, &command_path.session, timeout).await?;
+                may_be_applied |= !self.kill(id, &command_connection.session, timeout).await?;
             }
         }
-        was_held |= self.send_release(&command_path, release, timeout).await?;
+        was_held |= self
+            .send_release(&command_connection, release, timeout)
+            .await?;
         self.unanswered.forget(owner);
         self.check_schedule.remove(owner);
-        let again_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
+        let repeat_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
         Ok(ReleaseReply {
             was_held,
-            again_after,
+            repeat_after,
         })
     }
 
@@ -72,13 +74,17 @@ impl Node {
     }
 
     /// Returns true if an acquire of this owner never got a reply.
-    pub(crate) fn has_unanswered(&self, owner: Owner) -> bool {
+    pub(crate) fn has_unanswered(&self, owner: OwnerNumber) -> bool {
         self.unanswered.get(owner).is_some()
     }
 
     /// Forgets an acquire that never got a reply here, and is released on another node. Returns
     /// the delay before the next release, because the acquire may still be applied.
-    pub(crate) fn forget_unanswered(&self, owner: Owner, timeout: Duration) -> Option<Duration> {
+    pub(crate) fn forget_unanswered(
+        &self,
+        owner: OwnerNumber,
+        timeout: Duration,
+    ) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;
         self.unanswered.forget(owner);
         Some(self.time_until_rejected(&unanswered, timeout))
@@ -88,17 +94,17 @@ impl Node {
     /// I/O thread then has to release it.
     pub(crate) async fn release_if_answered(
         &self,
-        path: &SendPath,
+        chosen: &ChosenConnection,
         release: &Release<'_>,
         timeout: Duration,
     ) -> Option<Result<ReleaseReply, StoreError>> {
         if self.unanswered.get(release.owner).is_some() {
             return None;
         }
-        let released = self.send_release(path, release, timeout).await;
+        let released = self.send_release(chosen, release, timeout).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
-            again_after: None,
+            repeat_after: None,
         }))
     }
 
@@ -121,14 +127,14 @@ impl Node {
     /// Sends a release, and returns true if the owner had the lock.
     async fn send_release(
         &self,
-        path: &SendPath,
+        chosen: &ChosenConnection,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
     ) -> Result<bool, StoreError> {
         let give_up_at = self.shared.clock.now() + timeout;
         let mut was_held = false;
         loop {
-            let removed = match self.run_on(path, release, timeout).await {
+            let removed = match self.run_on(chosen, release, timeout).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
                 Err(error) if was_held && errors::is_redirect(&error) => return Ok(true),
                 removed => removed?,

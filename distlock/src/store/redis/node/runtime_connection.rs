@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell};
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake;
 use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session};
@@ -61,7 +61,7 @@ struct CommandsInFlight {
 /// A command in flight.
 #[derive(Debug)]
 struct CommandInFlight {
-    owner: Owner,
+    owner: OwnerNumber,
     sent: BootInstant,
     timeout: Duration,
     /// Instant since which the command counts as late.
@@ -115,7 +115,7 @@ impl RuntimeConnection {
     /// Waits for a reply on this connection. Returns `None` if it does not arrive in time.
     pub(crate) async fn wait_for_reply<T>(
         &self,
-        owner: Owner,
+        owner: OwnerNumber,
         sent: BootInstant,
         timeout: Duration,
         reply: impl Future<Output = T>,
@@ -129,7 +129,7 @@ impl RuntimeConnection {
         .await
     }
 
-    fn start(&self, owner: Owner, sent: BootInstant, timeout: Duration) -> InFlightGuard<'_> {
+    fn start(&self, owner: OwnerNumber, sent: BootInstant, timeout: Duration) -> InFlightGuard<'_> {
         let number = lock(&self.in_flight).start(owner, sent, timeout);
         self.waker.wake();
         InFlightGuard {
@@ -173,7 +173,7 @@ impl RuntimeConnection {
     }
 
     /// Returns the owners of stalled commands, once for every command.
-    pub(crate) fn take_stalled(&self, now: BootInstant) -> Vec<Owner> {
+    pub(crate) fn take_stalled(&self, now: BootInstant) -> Vec<OwnerNumber> {
         let mut in_flight = lock(&self.in_flight);
         let commands = in_flight.commands.values_mut();
         let stalled = commands.filter(|command| !command.is_reported && command.is_stalled(now));
@@ -197,7 +197,7 @@ impl CommandsInFlight {
     }
 
     /// Records a command that is sent, and returns its number.
-    fn start(&mut self, owner: Owner, sent: BootInstant, timeout: Duration) -> u64 {
+    fn start(&mut self, owner: OwnerNumber, sent: BootInstant, timeout: Duration) -> u64 {
         self.sent += 1;
         self.last_used = sent;
         let command = CommandInFlight {

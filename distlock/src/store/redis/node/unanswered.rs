@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::store::redis::conn::server_time::as_micros;
 use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;
@@ -17,24 +17,24 @@ const RETENTION: Duration = Duration::from_secs(60);
 
 /// The acquires that never got a reply, by owner.
 #[derive(Debug, Default)]
-pub(crate) struct UnansweredAcquires(Mutex<HashMap<Owner, Unanswered>>);
+pub(crate) struct UnansweredAcquires(Mutex<HashMap<OwnerNumber, Unanswered>>);
 
-/// The acquires of one owner without a reply. If a connection that carried one is lost and cannot
+/// The acquires of one owner without a reply. If a connection on which one was sent is lost and cannot
 /// be killed in the server, the acquire may still be applied until `apply_by`. Its release is then
 /// sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// Generation of the oldest command connection that carried one.
+    /// Generation of the oldest command connection on which one was sent.
     pub(crate) generation: Option<u64>,
-    /// The runtime connections that carried one.
+    /// The runtime connections on which one was sent.
     pub(crate) runtime_connections: Vec<Arc<RuntimeConnectionId>>,
     /// Server time, µs.
     pub(crate) apply_by: u64,
 }
 
-/// The connection that carries an acquire.
+/// The connection on which an acquire was sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Carrier {
+pub(crate) enum SentOn {
     /// The command connection of this generation.
     Commands(u64),
     Runtime(Arc<RuntimeConnectionId>),
@@ -42,26 +42,26 @@ pub(crate) enum Carrier {
 
 impl UnansweredAcquires {
     /// Returns the record of an acquire that is about to be sent.
-    pub(crate) fn track(&self, owner: Owner, carrier: Carrier) -> UnansweredGuard<'_> {
+    pub(crate) fn track(&self, owner: OwnerNumber, sent_on: SentOn) -> UnansweredGuard<'_> {
         UnansweredGuard {
             acquires: self,
             owner,
-            carrier,
+            sent_on,
             apply_by: AtomicU64::new(0),
         }
     }
 
     /// Returns the unanswered acquires of an owner.
-    pub(crate) fn get(&self, owner: Owner) -> Option<Unanswered> {
+    pub(crate) fn get(&self, owner: OwnerNumber) -> Option<Unanswered> {
         lock(&self.0).get(&owner).cloned()
     }
 
     /// Forgets an owner that was released.
-    pub(crate) fn forget(&self, owner: Owner) {
+    pub(crate) fn forget(&self, owner: OwnerNumber) {
         lock(&self.0).remove(&owner);
     }
 
-    fn remember(&self, owner: Owner, carrier: &Carrier, apply_by: u64) {
+    fn remember(&self, owner: OwnerNumber, sent_on: &SentOn, apply_by: u64) {
         let mut acquires = lock(&self.0);
         // Only before the table grows, not on every insert.
         if acquires.len() >= PRUNE_THRESHOLD && acquires.len() == acquires.capacity() {
@@ -71,10 +71,10 @@ impl UnansweredAcquires {
         }
         let entry = acquires.entry(owner).or_default();
         entry.apply_by = entry.apply_by.max(apply_by);
-        match carrier {
+        match sent_on {
             // An acquire that an older connection left unanswered remains unanswered.
-            Carrier::Commands(generation) => drop(entry.generation.get_or_insert(*generation)),
-            Carrier::Runtime(id) => {
+            SentOn::Commands(generation) => drop(entry.generation.get_or_insert(*generation)),
+            SentOn::Runtime(id) => {
                 if !entry
                     .runtime_connections
                     .iter()
@@ -91,8 +91,8 @@ impl UnansweredAcquires {
 /// also remembered while in flight, because its caller may never drop it.
 pub(crate) struct UnansweredGuard<'a> {
     acquires: &'a UnansweredAcquires,
-    owner: Owner,
-    carrier: Carrier,
+    owner: OwnerNumber,
+    sent_on: SentOn,
     /// Zero if the acquire was not sent, or got a reply.
     apply_by: AtomicU64,
 }
@@ -100,15 +100,15 @@ pub(crate) struct UnansweredGuard<'a> {
 impl UnansweredGuard<'_> {
     pub(crate) fn mark_sent(&self, apply_by: u64) {
         self.apply_by.store(apply_by, Ordering::Relaxed);
-        if matches!(self.carrier, Carrier::Runtime(_)) {
-            self.acquires.remember(self.owner, &self.carrier, apply_by);
+        if matches!(self.sent_on, SentOn::Runtime(_)) {
+            self.acquires.remember(self.owner, &self.sent_on, apply_by);
         }
     }
 
     pub(crate) fn mark_answered(&mut self) {
         let previous = std::mem::take(self.apply_by.get_mut());
         if previous > 0
-            && let Carrier::Runtime(id) = &self.carrier
+            && let SentOn::Runtime(id) = &self.sent_on
         {
             let mut acquires = lock(&self.acquires.0);
             if let Some(entry) = acquires.get_mut(&self.owner) {
@@ -126,8 +126,8 @@ impl UnansweredGuard<'_> {
 impl Drop for UnansweredGuard<'_> {
     fn drop(&mut self) {
         let apply_by = *self.apply_by.get_mut();
-        if apply_by > 0 && matches!(self.carrier, Carrier::Commands(_)) {
-            self.acquires.remember(self.owner, &self.carrier, apply_by);
+        if apply_by > 0 && matches!(self.sent_on, SentOn::Commands(_)) {
+            self.acquires.remember(self.owner, &self.sent_on, apply_by);
         }
     }
 }
@@ -136,10 +136,10 @@ impl Drop for UnansweredGuard<'_> {
 mod tests {
     use super::*;
 
-    const OWNER: Owner = 1;
+    const OWNER: OwnerNumber = 1;
 
-    fn sent(acquires: &UnansweredAcquires, carrier: Carrier, apply_by: u64) -> UnansweredGuard<'_> {
-        let guard = acquires.track(OWNER, carrier);
+    fn sent(acquires: &UnansweredAcquires, sent_on: SentOn, apply_by: u64) -> UnansweredGuard<'_> {
+        let guard = acquires.track(OWNER, sent_on);
         guard.mark_sent(apply_by);
         guard
     }
@@ -149,7 +149,7 @@ mod tests {
         let acquires = UnansweredAcquires::default();
         let runtime_connections =
             [1, 2].map(|number| Arc::new(RuntimeConnectionId::new(number, None)));
-        let [first, second] = runtime_connections.clone().map(Carrier::Runtime);
+        let [first, second] = runtime_connections.clone().map(SentOn::Runtime);
         let entry = || {
             let entry = acquires.get(OWNER)?;
             let runtime_connections: Vec<_> = entry
@@ -159,8 +159,8 @@ mod tests {
                 .collect();
             Some((entry.generation, runtime_connections, entry.apply_by))
         };
-        sent(&acquires, Carrier::Commands(7), 10).mark_answered();
-        drop(acquires.track(OWNER, Carrier::Commands(7)));
+        sent(&acquires, SentOn::Commands(7), 10).mark_answered();
+        drop(acquires.track(OWNER, SentOn::Commands(7)));
         drop(acquires.track(OWNER, first.clone()));
         assert_eq!(entry(), None, "answered, or never sent");
         let mut on_first = sent(&acquires, first.clone(), 20);
@@ -168,14 +168,14 @@ mod tests {
         on_first.mark_answered();
         assert_eq!(entry(), None);
         // The oldest command connection counts, and the latest time.
-        drop(sent(&acquires, Carrier::Commands(3), 60));
-        drop(sent(&acquires, Carrier::Commands(4), 30));
+        drop(sent(&acquires, SentOn::Commands(3), 60));
+        drop(sent(&acquires, SentOn::Commands(4), 30));
         let mut on_first = sent(&acquires, first, 40);
         let mut on_second = sent(&acquires, second, 50);
         on_first.mark_answered();
         assert_eq!(entry(), Some((Some(3), vec![2], 60)));
         on_second.mark_answered();
-        sent(&acquires, Carrier::Commands(5), 70).mark_answered();
+        sent(&acquires, SentOn::Commands(5), 70).mark_answered();
         assert_eq!(entry(), Some((Some(3), Vec::new(), 60)));
         acquires.forget(OWNER);
         assert_eq!(entry(), None);

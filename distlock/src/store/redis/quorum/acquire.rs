@@ -23,8 +23,8 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
         let context = &self.context;
-        let Some(newest) = context.members.newest_time() else {
-            return Err(context.members.unavailable_error(timeout));
+        let Some(newest) = context.nodes.newest_time() else {
+            return Err(context.nodes.unavailable_error(timeout));
         };
         let wait_until = context.clock.now() + acquire.wait;
         let acquisition = {
@@ -104,7 +104,7 @@ impl Quorum {
         acquire: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let (context, quorum_size) = (&self.context, self.context.members.quorum_size);
+        let (context, quorum_size) = (&self.context, self.context.nodes.quorum_size);
         // Covers the votes and their confirmation.
         let total_timeout = timeout * 2;
         let deadline = tokio::time::sleep(if acquire.wait.is_zero() {
@@ -123,11 +123,11 @@ impl Quorum {
                 return self.ensure_full_lease(acquisition, hold, timeout).await;
             }
             if let Progress::NoQuorum = progress {
-                return Err(context.members.unavailable_error(timeout));
+                return Err(context.nodes.unavailable_error(timeout));
             }
-            if let Some(obstacle) = acquisition.obstacle(quorum_size) {
+            if let Some(view) = acquisition.blocking_view(quorum_size) {
                 let (holder, _) = acquisition.occupancy(quorum_size);
-                return match obstacle {
+                return match view {
                     LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),
                     LockView::Full => Ok(AcquireReply::Full(holder)),
                     LockView::NotVoting(remaining) => Err(StoreError::new(

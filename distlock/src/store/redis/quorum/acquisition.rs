@@ -8,14 +8,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::fencing::FencingToken;
-use crate::protocol::messages::{Grant, HolderView, Owner, ReleaseReply};
+use crate::protocol::messages::{Grant, HolderView, OwnerNumber, ReleaseReply};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::config::QuorumConfig;
-use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::node_commands::{
     LockView, ReleaseVote, VoteCommand, VoteReply, VoteRequest,
 };
+use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::quorum::vote_state::{
     NodeCommand, NodeEvent, QuorumHold, Token, VoteState,
 };
@@ -30,7 +30,7 @@ const TOKEN_LEAD_MICROS: u64 = 100_000;
 
 /// The state shared by all acquisitions of a client.
 pub(super) struct QuorumContext {
-    pub(super) members: Members,
+    pub(super) nodes: QuorumNodes,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) quorum_config: QuorumConfig,
     pub(super) rules: Rules,
@@ -42,7 +42,7 @@ pub(super) struct QuorumContext {
 impl QuorumContext {
     /// Returns a token that all nodes can accept at once.
     pub(super) fn next_token(&self) -> Token {
-        self.members.newest_time().unwrap_or(0) + TOKEN_LEAD_MICROS
+        self.nodes.newest_time().unwrap_or(0) + TOKEN_LEAD_MICROS
     }
 
     /// Spawns work on the runtime that sends commands, boxed like the executor's work.
@@ -56,7 +56,7 @@ impl QuorumContext {
 #[derive(Debug)]
 pub(super) struct QuorumAcquisition {
     /// The owner id of the caller. The nodes know the acquisition by `request.owner`.
-    pub(super) caller: Owner,
+    pub(super) caller: OwnerNumber,
     pub(super) request: VoteRequest,
     state: Mutex<State>,
     pub(super) changed: Notify,
@@ -88,11 +88,11 @@ pub(super) enum Progress {
 impl QuorumAcquisition {
     pub(super) fn new(
         context: &QuorumContext,
-        caller: Owner,
+        caller: OwnerNumber,
         request: VoteRequest,
         wait_until: BootInstant,
     ) -> Arc<Self> {
-        let (nodes, quorum_size) = (context.members.nodes.len(), context.members.quorum_size);
+        let (nodes, quorum_size) = (context.nodes.all.len(), context.nodes.quorum_size);
         let votes = VoteState::new(nodes, quorum_size, request.timing.lease, context.rules);
         Arc::new(QuorumAcquisition {
             caller,
@@ -163,9 +163,9 @@ impl QuorumAcquisition {
         (Some(holder.clone()), held_by(holder) >= quorum_size)
     }
 
-    /// Returns why a quorum cannot be reached, or `None` if enough usable nodes may still vote. An
-    /// obstacle that passes by itself carries the time until enough nodes vote.
-    pub(super) fn obstacle(&self, quorum_size: usize) -> Option<LockView> {
+    /// Returns why a quorum cannot be reached, or `None` if enough usable nodes may still vote. A
+    /// reason that ends by itself carries the time until enough nodes vote.
+    pub(super) fn blocking_view(&self, quorum_size: usize) -> Option<LockView> {
         let state = lock(&self.state);
         let (mut voting, mut durations, mut other) = (0, Vec::new(), None);
         for (node, view) in state.views.iter().enumerate() {
@@ -216,8 +216,8 @@ impl QuorumAcquisition {
         let hold = {
             let mut state = lock(&self.state);
             state.votes.set_min_token(context.next_token());
-            for (node, member) in context.members.nodes.iter().enumerate() {
-                let is_usable = member.outage().is_none();
+            for (node, server) in context.nodes.all.iter().enumerate() {
+                let is_usable = server.unavailable().is_none();
                 state.votes.set_usable(node, is_usable);
                 if let Some(command) = state.votes.next_command(node, now) {
                     commands.push((node, command, state.wait_until.since(now)));
@@ -251,7 +251,7 @@ impl QuorumAcquisition {
         command: NodeCommand,
         wait: Duration,
     ) {
-        let member = &context.members.nodes[node];
+        let server = &context.nodes.all[node];
         let vote = VoteCommand {
             request: &self.request,
             command,
@@ -259,7 +259,7 @@ impl QuorumAcquisition {
             quorum_config: &context.quorum_config,
         };
         let timeout = self.request.timing.command_timeout();
-        let reply = member.run(None, &vote, timeout).await;
+        let reply = server.run(None, &vote, timeout).await;
         {
             let mut state = lock(&self.state);
             let event = match reply {
@@ -270,7 +270,7 @@ impl QuorumAcquisition {
                     event
                 }
                 Err(error) => {
-                    state.last_error = Some(error.at(member.address()));
+                    state.last_error = Some(error.at(server.address()));
                     NodeEvent::NoReply
                 }
             };
@@ -308,7 +308,7 @@ impl QuorumAcquisition {
         self: Arc<Self>,
         context: Arc<QuorumContext>,
         node: usize,
-        keep: Duration,
+        keep_for: Duration,
         next_token: Option<Token>,
         timeout: Duration,
     ) -> Option<Result<ReleaseReply, StoreError>> {
@@ -318,12 +318,12 @@ impl QuorumAcquisition {
         }
         let release = ReleaseVote {
             request: &self.request,
-            keep,
+            keep_for,
             next_token,
             quorum_config: &context.quorum_config,
         };
-        let member = &context.members.nodes[node];
-        Some(member.release(self.request.owner, &release, timeout).await)
+        let server = &context.nodes.all[node];
+        Some(server.release(self.request.owner, &release, timeout).await)
     }
 
     /// Marks a node for release in the background. Returns false if it already was.

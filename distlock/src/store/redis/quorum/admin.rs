@@ -19,9 +19,9 @@ impl Quorum {
         inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let members = &self.context.members;
-        let quorum_size = members.quorum_size;
-        let servers = join_all(members.nodes.iter().map(|node| {
+        let nodes = &self.context.nodes;
+        let quorum_size = nodes.quorum_size;
+        let servers = join_all(nodes.all.iter().map(|node| {
             let inspecting = async move {
                 let inspection = node.run(None, inspect, timeout).await;
                 let address = node.address().to_owned();
@@ -69,7 +69,7 @@ impl Quorum {
             .map(|first| remaining[first]);
         // Each node has its own queue, in the order of the same tickets.
         let longest = inspections().max_by_key(|inspection| inspection.waiting.len());
-        let foreign = inspections().any(|inspection| inspection.foreign.is_some());
+        let key_conflict = inspections().any(|inspection| inspection.key_conflict.is_some());
         Ok(Inspection {
             holder,
             expires_in: expires_in.flatten(),
@@ -81,7 +81,7 @@ impl Quorum {
             last_token: inspections()
                 .filter_map(|inspection| inspection.last_token)
                 .max(),
-            foreign: foreign.then(|| errors::FOREIGN_VALUE.to_owned()),
+            key_conflict: key_conflict.then(|| errors::CONFLICT.to_owned()),
             servers,
         })
     }
@@ -96,7 +96,7 @@ impl Quorum {
             .run_on_each(|node| node.list(list, timeout).boxed())
             .await;
         match last {
-            Some(error) if listed.len() < self.context.members.quorum_size => Err(error),
+            Some(error) if listed.len() < self.context.nodes.quorum_size => Err(error),
             _ => Ok(listed.concat()),
         }
     }
@@ -107,10 +107,7 @@ impl Quorum {
         revoke: &Revoke<'_>,
         timeout: Duration,
     ) -> Result<RevokeReply, StoreError> {
-        let (nodes, quorum_size) = (
-            self.context.members.nodes.len(),
-            self.context.members.quorum_size,
-        );
+        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
         let (revoked, last) = self
             .run_on_each(|node| node.run(None, revoke, timeout).boxed())
             .await;
@@ -138,7 +135,7 @@ impl Quorum {
         &'a self,
         work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> (Vec<T>, Option<StoreError>) {
-        let nodes = &self.context.members.nodes;
+        let nodes = &self.context.nodes.all;
         let (mut replies, mut last) = (Vec::new(), None);
         let all = join_all(nodes.iter().map(|node| work(node))).await;
         for (node, reply) in nodes.iter().zip(all) {

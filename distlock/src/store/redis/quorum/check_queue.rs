@@ -17,7 +17,7 @@ impl Quorum {
         check: &CheckQueue,
         timeout: Duration,
     ) -> CheckQueueReply {
-        let quorum_size = self.context.members.quorum_size;
+        let quorum_size = self.context.nodes.quorum_size;
         let (mut missing, mut acquisitions) = (Vec::new(), Vec::new());
         for owner in &check.owners {
             match self.acquisition(*owner) {
@@ -46,7 +46,7 @@ impl Quorum {
                 self.remove(acquisition);
                 missing.push(*owner);
             }
-            if let Some(LockView::KeyConflict(detail)) = acquisition.obstacle(quorum_size) {
+            if let Some(LockView::KeyConflict(detail)) = acquisition.blocking_view(quorum_size) {
                 return CheckQueueReply::KeyConflict(detail);
             }
             holder = holder.or_else(|| acquisition.occupancy(quorum_size).0);

@@ -25,7 +25,7 @@ impl QuorumConfig {
 
     /// Returns the server's run id, or `-` if servers are configured to keep their data.
     pub(super) fn run_id<'a>(&self, scope: &Scope<'a>) -> &'a str {
-        if self.0.nodes_remember {
+        if self.0.servers_are_durable {
             "-"
         } else {
             scope.run_id

@@ -1,7 +1,7 @@
 //! A store over independent servers: an owner holds a lock once a quorum of servers has voted for
 //! it and confirmed the vote.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
+//! `nodes` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
 //! connections ensures that no server votes twice. A `vote_state` tracks the votes for one owner,
 //! without I/O. Its `acquisition` sends the commands in `node_commands` to the nodes. `acquire`,
 //! `renew`, `release` and `check_queue` combine the commands to all nodes, and `admin` serves
@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
@@ -24,8 +24,8 @@ use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::group::{Group, Push};
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::config::QuorumConfig;
-use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::node_commands::VoteRequest;
+use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::quorum::vote_push::VotePush;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
@@ -38,8 +38,8 @@ mod acquisition;
 mod admin;
 mod check_queue;
 mod config;
-mod members;
 mod node_commands;
+mod nodes;
 mod release;
 mod renew;
 mod vote_push;
@@ -57,9 +57,9 @@ pub(super) struct Quorum {
 /// The acquisitions of a client, from the first request to the release.
 #[derive(Debug, Default)]
 struct Acquisitions {
-    by_caller: HashMap<Owner, Arc<QuorumAcquisition>>,
+    by_caller: HashMap<OwnerNumber, Arc<QuorumAcquisition>>,
     /// The keys of `by_caller`, by the owner ids that the nodes know.
-    callers: HashMap<Owner, Owner>,
+    callers: HashMap<OwnerNumber, OwnerNumber>,
     /// Tickets of one client always rise, even if its estimate of the nodes' clocks does not.
     last_ticket: u64,
 }
@@ -67,7 +67,7 @@ struct Acquisitions {
 impl std::fmt::Debug for Quorum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Quorum")
-            .field("members", &self.context.members)
+            .field("nodes", &self.context.nodes)
             .finish_non_exhaustive()
     }
 }
@@ -82,7 +82,7 @@ impl Quorum {
     ) -> Result<OpenedStore, Error> {
         let clock = client.clock.clone();
         let quorum = Self::open(config, hosts, client);
-        let connected = quorum.context.members.wait_connected(config, &*clock).await;
+        let connected = quorum.context.nodes.wait_connected(config, &*clock).await;
         if connected.is_err() {
             quorum.close();
         }
@@ -113,7 +113,7 @@ impl Quorum {
             let quorum_config = QuorumConfig(config.quorum.clone());
             let size = quorum_config.quorum_size(hosts.len(), client.rules);
             let registry: Arc<ConnectionRegistry> = Arc::default();
-            let members = Members::open(config, size, hosts, &client, |node, client| {
+            let nodes = QuorumNodes::open(config, size, hosts, &client, |node, client| {
                 let (weak_quorum, events) = (quorum.clone(), client.events.clone());
                 let quorum = quorum.clone();
                 Client {
@@ -135,7 +135,7 @@ impl Quorum {
                 }
             });
             let context = QuorumContext {
-                members,
+                nodes,
                 clock: client.clock.clone(),
                 quorum_config,
                 rules: client.rules,
@@ -161,15 +161,15 @@ impl Quorum {
             acquisition.handle_push(&self.context, node, vote_push.event);
             return;
         }
-        let member = self.context.members.nodes[node].clone();
+        let server = self.context.nodes.all[node].clone();
         self.context.spawn(async move {
             // The result does not matter, because the vote is short and expires by itself.
             let release = Release {
                 key: &vote_push.key,
                 owner: vote_push.owner,
-                keep: Duration::ZERO,
+                keep_for: Duration::ZERO,
             };
-            let _ = member
+            let _ = server
                 .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
                 .await;
         });
@@ -177,7 +177,7 @@ impl Quorum {
 
     /// Handles an event of one of the servers.
     fn handle_event(self: &Arc<Self>, event: StoreEvent) {
-        self.context.members.changed.notify_waiters();
+        self.context.nodes.changed.notify_waiters();
         match event {
             StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
                 let all: Vec<_> = lock(&self.acquisitions)
@@ -207,18 +207,18 @@ impl Quorum {
         }
     }
 
-    fn acquisition(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+    fn acquisition(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
         lock(&self.acquisitions).by_caller.get(&owner).cloned()
     }
 
     /// Returns the acquisition with an owner id that the nodes know.
-    fn acquisition_of_node_owner(&self, owner: Owner) -> Option<Arc<QuorumAcquisition>> {
+    fn acquisition_of_node_owner(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
         let acquisitions = lock(&self.acquisitions);
         let caller = acquisitions.callers.get(&owner)?;
         acquisitions.by_caller.get(caller).cloned()
     }
 
-    fn find_hold(&self, owner: Owner) -> Option<(VoteRequest, u64)> {
+    fn find_hold(&self, owner: OwnerNumber) -> Option<(VoteRequest, u64)> {
         let acquisition = self.acquisition(owner)?;
         match acquisition.progress() {
             Progress::Held(hold) => Some((acquisition.request.clone(), hold.token)),
@@ -250,8 +250,10 @@ impl LockStore for Arc<Quorum> {
                 Command::Renew(batch) => {
                     Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
                 }
-                Command::Release(Release { owner, keep, .. }) => {
-                    let released = quorum.release(owner, keep, timeout).await;
+                Command::Release(Release {
+                    owner, keep_for, ..
+                }) => {
+                    let released = quorum.release(owner, keep_for, timeout).await;
                     released.map(CommandReply::Released)
                 }
                 Command::CheckQueue(checks) => {
@@ -280,14 +282,14 @@ impl LockStore for Arc<Quorum> {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.context.members.ready())
+        Box::pin(self.context.nodes.ready())
     }
 
-    fn outage(&self) -> Option<StoreError> {
-        self.context.members.outage()
+    fn unavailable(&self) -> Option<StoreError> {
+        self.context.nodes.unavailable()
     }
 
     fn close(&self) {
-        self.context.members.close();
+        self.context.nodes.close();
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::key::LockKey;
-use crate::protocol::messages::{HolderView, Owner};
+use crate::protocol::messages::{HolderView, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
@@ -25,7 +25,7 @@ use crate::util::clock::BootInstant;
 pub(super) struct VoteRequest {
     pub(super) key: LockKey,
     /// The owner id that the nodes know. Once released, it is never requested again.
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
     pub(super) ticket: u64,
     pub(super) timing: Timing,
 }
@@ -91,7 +91,7 @@ pub(super) struct VoteCommand<'a> {
 impl ScriptCall for VoteCommand<'_> {
     type Reply = VoteReply;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 
@@ -178,7 +178,7 @@ impl ScriptCall for VoteCommand<'_> {
         Dated::at(at, event.into())
     }
 
-    fn foreign(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
+    fn conflict_reply(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
         let view = LockView::KeyConflict(error_text.to_owned());
         self.is_acquire().then(|| VoteReply::not_voting(view))
     }
@@ -188,7 +188,7 @@ impl ScriptCall for VoteCommand<'_> {
 /// at once with that token, unless the node may have lost data.
 pub(super) struct ReleaseVote<'a> {
     pub(super) request: &'a VoteRequest,
-    pub(super) keep: Duration,
+    pub(super) keep_for: Duration,
     pub(super) next_token: Option<Token>,
     pub(super) quorum_config: &'a QuorumConfig,
 }
@@ -198,7 +198,7 @@ impl ReleaseVote<'_> {
         Release {
             key: &self.request.key,
             owner: self.request.owner,
-            keep: self.keep,
+            keep_for: self.keep_for,
         }
     }
 }
@@ -206,7 +206,7 @@ impl ReleaseVote<'_> {
 impl ScriptCall for ReleaseVote<'_> {
     type Reply = ReleaseEffect;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 
@@ -225,7 +225,8 @@ impl ScriptCall for ReleaseVote<'_> {
             millis(quorum_config.quarantine()),
             quorum_config.run_id(scope),
         );
-        cmd.arg(scope.owner(request.owner)).arg(millis(self.keep));
+        cmd.arg(scope.owner(request.owner))
+            .arg(millis(self.keep_for));
         scope.append_client(&mut cmd, &request.key);
         cmd.arg(format!(
             "{next_token} {} {quarantine} {run}",
@@ -304,7 +305,7 @@ pub(super) struct RepairVote<'a> {
 impl ScriptCall for RepairVote<'_> {
     type Reply = ();
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.request.owner)
     }
 
@@ -370,7 +371,7 @@ fn read_vote(
         4 => NodeEvent::NoReply,
         5 => {
             return Ok(VoteReply::not_voting(LockView::KeyConflict(
-                errors::FOREIGN_VALUE.to_owned(),
+                errors::CONFLICT.to_owned(),
             )));
         }
         6 => return Ok(VoteReply::not_voting(LockView::Full)),

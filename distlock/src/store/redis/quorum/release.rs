@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::protocol::messages::{Owner, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
 use crate::store::redis::quorum::{Quorum, RETRY_RELEASE_INTERVAL};
@@ -16,24 +16,25 @@ const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
 impl Quorum {
     pub(super) async fn release(
         self: &Arc<Self>,
-        owner: Owner,
-        keep: Duration,
+        owner: OwnerNumber,
+        keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let Some(acquisition) = self.acquisition(owner) else {
             return Ok(ReleaseReply {
                 was_held: false,
-                again_after: None,
+                repeat_after: None,
             });
         };
-        self.release_acquisition(&acquisition, keep, timeout).await
+        self.release_acquisition(&acquisition, keep_for, timeout)
+            .await
     }
 
     /// Releases what an acquisition has on any node.
     pub(super) async fn release_acquisition(
         self: &Arc<Self>,
         acquisition: &Arc<QuorumAcquisition>,
-        keep: Duration,
+        keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         // Only a holder hands off the lock. The new token is above the holder's own, whatever the
@@ -43,21 +44,18 @@ impl Quorum {
             _ => None,
         };
         acquisition.stop();
-        let (nodes, quorum_size) = (
-            self.context.members.nodes.len(),
-            self.context.members.quorum_size,
-        );
+        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
         let mut releasing = JoinSet::new();
         for node in 0..nodes {
             let (context, acquisition) = (self.context.clone(), acquisition.clone());
             releasing.spawn_on(
                 async move {
                     let released = (acquisition.clone())
-                        .release_on(context.clone(), node, keep, next_token, timeout)
+                        .release_on(context.clone(), node, keep_for, next_token, timeout)
                         .await;
                     let is_pending = match &released {
                         None => false,
-                        Some(Ok(reply)) => reply.again_after.is_some(),
+                        Some(Ok(reply)) => reply.repeat_after.is_some(),
                         Some(Err(_)) => true,
                     };
                     if is_pending && acquisition.mark_background_release(node) {
@@ -103,7 +101,7 @@ impl Quorum {
                 self.remove(acquisition);
                 Ok(ReleaseReply {
                     was_held: not_held <= nodes - quorum_size,
-                    again_after: None,
+                    repeat_after: None,
                 })
             }
         }
@@ -118,12 +116,12 @@ async fn release_later(
     timeout: Duration,
 ) {
     let expires_at = acquisition.expires_at(context.clock.now());
-    while context.clock.now() < expires_at && !context.members.is_closed() {
+    while context.clock.now() < expires_at && !context.nodes.is_closed() {
         tokio::time::sleep(RETRY_RELEASE_INTERVAL).await;
         let released =
             (acquisition.clone()).release_on(context.clone(), node, Duration::ZERO, None, timeout);
         if let Some(Ok(reply)) = released.await
-            && reply.again_after.is_none()
+            && reply.repeat_after.is_none()
         {
             return;
         }

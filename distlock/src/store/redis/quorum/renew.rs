@@ -46,24 +46,21 @@ impl Quorum {
         with_repair: bool,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum_size) = (
-            self.context.members.nodes.len(),
-            self.context.members.quorum_size,
-        );
+        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
         let holds = Arc::new(holds);
         let mut renewing = JoinSet::new();
         for node in 0..nodes {
             let (store, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let member = &store.context.members.nodes[node];
+                    let server = &store.context.nodes.all[node];
                     let renew = RenewVotes {
                         holds: &holds,
                         quorum_config: &store.context.quorum_config,
                     };
-                    let results = member.run(None, &renew, timeout).await;
+                    let results = server.run(None, &renew, timeout).await;
                     let results = results.unwrap_or_else(|error| {
-                        vec![NodeRenewal::Error(error.at(member.address())); holds.len()]
+                        vec![NodeRenewal::Error(error.at(server.address())); holds.len()]
                     });
                     for (hold, result) in holds.iter().zip(&results) {
                         if with_repair && matches!(result, NodeRenewal::Free) {
@@ -130,9 +127,7 @@ impl Quorum {
                 quorum_config: &context.quorum_config,
             };
             // On failure, the next renewal retries the repair.
-            let _ = context.members.nodes[node]
-                .run(None, &repair, timeout)
-                .await;
+            let _ = context.nodes.all[node].run(None, &repair, timeout).await;
             acquisition.finish_repair(&context, node);
         });
     }

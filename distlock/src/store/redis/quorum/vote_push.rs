@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::parse_number;
 use crate::store::redis::conn::group::Push;
@@ -14,7 +14,7 @@ use crate::store::redis::quorum::vote_state::{NodeEvent, NodeProof};
 pub(super) struct VotePush {
     pub(super) key: LockKey,
     /// The owner id that the nodes know.
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerNumber,
     pub(super) event: NodeEvent,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, RedisConnectionInfo};
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) struct RedisConfig {
     /// Set for servers that are reached over TLS.
     pub(crate) tls: Option<Tls>,
     /// Source of user and password, in place of those of the URL.
-    pub(crate) credentials: Option<CredentialSource>,
+    pub(crate) credentials: Option<CredentialsProvider>,
     /// User and password for the sentinels.
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) namespace: String,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use crate::config::credentials::{CredentialSource, Credentials};
+use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 
-/// Timeout of a credentials source, and of a server that receives credentials.
+/// Timeout of a credentials provider, and of a server that receives credentials.
 pub(crate) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Adds credentials to the settings of a connection.
@@ -24,14 +24,14 @@ pub(crate) fn with_credentials(
 
 /// Returns the current credentials.
 pub(crate) async fn fetch_credentials(
-    source: &CredentialSource,
+    provider: &CredentialsProvider,
 ) -> Result<Credentials, StoreError> {
     let failed = |reason: String| {
         let detail =
-            format!("the credentials source failed ({reason}); check the `credentials_provider`");
+            format!("the credentials provider failed ({reason}); check the `credentials_provider`");
         StoreError::new(Outage::Unreachable, detail)
     };
-    match tokio::time::timeout(CREDENTIALS_TIMEOUT, source.fetch()).await {
+    match tokio::time::timeout(CREDENTIALS_TIMEOUT, provider.fetch()).await {
         Ok(fetched) => fetched.map_err(|error| failed(error.to_string())),
         Err(_) => Err(failed(format!("no answer for {CREDENTIALS_TIMEOUT:?}"))),
     }

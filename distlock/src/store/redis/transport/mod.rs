@@ -66,7 +66,7 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
     /// Returns a count that grows whenever the server sends something.
     fn activity(&self) -> u64;
 
-    /// Returns the server that it leads to, if that may differ between connections.
+    /// Returns the server that it is connected to, if that may differ between connections.
     fn peer(&self) -> Option<&str> {
         None
     }

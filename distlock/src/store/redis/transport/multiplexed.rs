@@ -32,7 +32,7 @@ const WRITE_BUFFER_SIZE: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     connection: MultiplexedConnection,
-    /// The server it leads to, unless the URL names it.
+    /// The server that it is connected to, unless the URL names it.
     peer: Option<String>,
     has_pushes: bool,
     activity: Activity,
@@ -42,7 +42,7 @@ pub(crate) struct Multiplexed {
 }
 
 impl Multiplexed {
-    /// Sets the server that the connection leads to.
+    /// Sets the server that the connection reached.
     pub(crate) fn with_peer(self, peer: String) -> Self {
         Multiplexed {
             peer: Some(peer),
@@ -110,7 +110,7 @@ impl Multiplexed {
             Some(_) => {}
             None => {
                 let detail = "the server's reply was to another request, so the connection was closed; check that the \
-                    URL leads to a Redis server, not to a proxy that rewrites replies";
+                    URL points to a Redis server, not to a proxy that rewrites replies";
                 // An earlier fault is kept.
                 let _ = fault.set(StoreError::new(Outage::Unreachable, detail));
                 self.gate.report_end();

@@ -16,7 +16,7 @@ const MAX_REPLY_SIZE: u64 = 8 << 20;
 /// Minimum size of a nested value, in addition to its text.
 const VALUE_SIZE: u64 = 16;
 
-pub(crate) const TOO_LARGE_MESSAGE: &str = "a reply was larger than 8 MiB, so the connection was closed; check that the URL leads to a Redis server";
+pub(crate) const TOO_LARGE_MESSAGE: &str = "a reply was larger than 8 MiB, so the connection was closed; check that the URL points to a Redis server";
 
 /// A reply exceeds the limit, or announces that it will.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
-use crate::config::credentials::CredentialSource;
+use crate::config::credentials::CredentialsProvider;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
@@ -22,7 +22,7 @@ use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transpo
 pub(crate) struct SocketTransport {
     target: Target,
     settings: RedisConnectionInfo,
-    credentials: Option<CredentialSource>,
+    credentials: Option<CredentialsProvider>,
     connector: SocketConnector,
 }
 
@@ -141,8 +141,8 @@ impl SocketTransport {
         let settings = self.settings.clone();
         Ok(match &self.credentials {
             None => settings,
-            Some(source) => {
-                login::with_credentials(settings, &login::fetch_credentials(source).await?)
+            Some(provider) => {
+                login::with_credentials(settings, &login::fetch_credentials(provider).await?)
             }
         })
     }

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
-use crate::protocol::messages::Owner;
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -23,7 +23,7 @@ pub(crate) trait ScriptCall: Sync {
     const RENEWS: bool = false;
 
     /// Returns the owner, if the command is about one.
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         None
     }
 
@@ -42,8 +42,8 @@ pub(crate) trait ScriptCall: Sync {
     /// Reads the reply to a command that was sent at `sent`.
     fn decode(&self, scope: &Scope<'_>, sent: BootInstant, reply: Value) -> Decoded<Self::Reply>;
 
-    /// Returns the reply if one of the keys has a foreign value, or `None` if that is an error.
-    fn foreign(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
+    /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
+    fn conflict_reply(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
         None
     }
 
@@ -76,7 +76,7 @@ impl<T> Dated<T> {
 }
 
 /// An owner as written to the store.
-pub(crate) struct OwnerName<'a>(&'a ClientId, Owner);
+pub(crate) struct OwnerName<'a>(&'a ClientId, OwnerNumber);
 
 impl Display for OwnerName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +104,7 @@ impl Scope<'_> {
     }
 
     /// Returns the argument that names an owner.
-    pub(crate) fn owner(&self, owner: Owner) -> DisplayArg<OwnerName<'_>> {
+    pub(crate) fn owner(&self, owner: OwnerNumber) -> DisplayArg<OwnerName<'_>> {
         DisplayArg(OwnerName(self.client, owner))
     }
 
@@ -120,8 +120,8 @@ impl Scope<'_> {
         (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
-    /// Describes a foreign value, and where to find it.
-    pub(crate) fn foreign(&self, key: &LockKey, error_text: &str) -> String {
+    /// Describes a conflicting value, and where to find it.
+    pub(crate) fn describe_conflict(&self, key: &LockKey, error_text: &str) -> String {
         let [lock, queue, entry, fence] = self.names.keys(key);
         format!("{error_text} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, Owner, Proof, RenewReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof, RenewReply,
     Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::{Code, StoreError};
@@ -17,7 +17,7 @@ use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
 use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
-use crate::store::redis::wire::errors::{self, FOREIGN_VALUE};
+use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::BootInstant;
@@ -25,7 +25,7 @@ use crate::util::clock::BootInstant;
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.owner)
     }
 
@@ -65,12 +65,12 @@ impl ScriptCall for Acquire<'_> {
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
-        let foreign = || AcquireReply::KeyConflict(scope.foreign(self.key, FOREIGN_VALUE));
+        let conflict = || AcquireReply::KeyConflict(scope.describe_conflict(self.key, CONFLICT));
         let occupied = match status {
             2 => AcquireReply::Queued,
             3 => AcquireReply::Busy,
             4 => return Dated::at(at, AcquireReply::Late),
-            5 => return Dated::at(at, foreign()),
+            5 => return Dated::at(at, conflict()),
             6 => AcquireReply::Full,
             other => return Err(reply::unknown_status(other, "an acquire")),
         };
@@ -78,14 +78,14 @@ impl ScriptCall for Acquire<'_> {
         let holder = scope.decode_holder(&value, kept_until(at, &mut reply)?);
         // The script's pattern accepts more than distlock writes.
         if holder.is_none() && !value.is_empty() {
-            return Dated::at(at, foreign());
+            return Dated::at(at, conflict());
         }
         Dated::at(at, occupied(holder))
     }
 
-    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<AcquireReply> {
+    fn conflict_reply(&self, scope: &Scope<'_>, error_text: &str) -> Option<AcquireReply> {
         Some(AcquireReply::KeyConflict(
-            scope.foreign(self.key, error_text),
+            scope.describe_conflict(self.key, error_text),
         ))
     }
 }
@@ -227,14 +227,14 @@ pub(crate) struct ReleaseEffect {
 impl ScriptCall for Release<'_> {
     type Reply = ReleaseEffect;
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<OwnerNumber> {
         Some(self.owner)
     }
 
     fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = scope.script(ScriptId::Release, script_ref);
         scope.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep));
+        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep_for));
         scope.append_client(&mut cmd, self.key);
         cmd
     }
@@ -311,12 +311,13 @@ fn decode_queue_check(
     at: u64,
     entry: Value,
 ) -> Result<CheckQueueReply, StoreError> {
-    let foreign =
-        |error_text: &str| CheckQueueReply::KeyConflict(scope.foreign(&check.key, error_text));
+    let conflict = |error_text: &str| {
+        CheckQueueReply::KeyConflict(scope.describe_conflict(&check.key, error_text))
+    };
     if !reply::is_list(&entry) {
         let error = errors::classify_text(&reply::text(entry)?);
         return Ok(match error.code {
-            Code::KeyConflict => foreign(&error.detail),
+            Code::KeyConflict => conflict(&error.detail),
             _ => CheckQueueReply::Failed(error),
         });
     }
@@ -324,7 +325,7 @@ fn decode_queue_check(
     let value = fields.text()?;
     let holder = scope.decode_holder(&value, ends_at(at, fields.signed()?));
     if holder.is_none() && !value.is_empty() {
-        return Ok(foreign(FOREIGN_VALUE));
+        return Ok(conflict(CONFLICT));
     }
     let mut indices = ReplyReader::from_list(fields.next().unwrap_or(Value::Nil))?;
     let mut missing = Vec::new();
@@ -361,11 +362,11 @@ impl ScriptCall for Inspect<'_> {
         } else {
             scope.decode_holder(&value, ends_at).map(Some)
         };
-        let is_foreign = exists && known.is_none();
-        let foreign = is_foreign.then(|| scope.foreign(self.key, FOREIGN_VALUE));
-        if is_foreign && !votes {
+        let is_conflict = exists && known.is_none();
+        let key_conflict = is_conflict.then(|| scope.describe_conflict(self.key, CONFLICT));
+        if is_conflict && !votes {
             let inspection = Inspection {
-                foreign,
+                key_conflict,
                 ..Inspection::default()
             };
             return Dated::at(at, inspection);
@@ -377,15 +378,15 @@ impl ScriptCall for Inspect<'_> {
             waiters,
             waiting: decode_waiters(scope.client, &mut reply)?,
             last_token: last_token.parse().ok().map(FencingToken::new),
-            foreign,
+            key_conflict,
             servers: Vec::new(),
         };
         Dated::at(at, inspection)
     }
 
-    fn foreign(&self, scope: &Scope<'_>, error_text: &str) -> Option<Inspection> {
+    fn conflict_reply(&self, scope: &Scope<'_>, error_text: &str) -> Option<Inspection> {
         Some(Inspection {
-            foreign: Some(scope.foreign(self.key, error_text)),
+            key_conflict: Some(scope.describe_conflict(self.key, error_text)),
             ..Inspection::default()
         })
     }

@@ -16,7 +16,7 @@ use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::util::clock::BootInstant;
 
-/// The number of the layout, at the start of a lock's value. A value of another layout is foreign.
+/// The number of the layout, at the start of a lock's value. A value of another layout conflicts.
 const LAYOUT: &str = "2 ";
 
 impl Scope<'_> {
@@ -76,7 +76,8 @@ impl Scope<'_> {
         Ok((keys, (cursor != "0").then_some(cursor)))
     }
 
-    /// Reads the value of a lock that ends at `ends_at`. An empty or a foreign one gives `None`.
+    /// Reads the value of a lock that ends at `ends_at`. Returns `None` for an empty or conflicting
+    /// one.
     pub(crate) fn decode_holder(&self, value: &str, ends_at: Option<u64>) -> Option<HolderView> {
         let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError, one_line};
 
-pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write is stored at its keys";
+pub(crate) const CONFLICT: &str = "a value that distlock did not write is stored at its keys";
 
 pub(crate) fn classify(error: &RedisError) -> StoreError {
     let outage = match error.kind() {

@@ -86,7 +86,7 @@ pub(crate) fn malformed(what: &str) -> StoreError {
     StoreError::new(
         Outage::Other,
         format!(
-            "the server replied with {what}; check that the URL leads to a Redis server, not to a proxy that rewrites \
+            "the server replied with {what}; check that the URL points to a Redis server, not to a proxy that rewrites \
              replies"
         ),
     )

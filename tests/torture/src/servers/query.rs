@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Every command uses a new connection, because a restarted server does not know earlier ones. The
 /// command is retried if its connection is closed: a sentinel that demotes a server closes all
 /// connections. Fails if the server does not run or replies with an error.
-pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> anyhow::Result<Reply> {
+pub(crate) fn query(server: &RedisServer, words: &[&str]) -> anyhow::Result<Reply> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let reply = server

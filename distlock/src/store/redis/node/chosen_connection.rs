@@ -1,4 +1,4 @@
-//! The path of a script to the server.
+//! The connection for a script.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use redis::Cmd;
 
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
-use crate::store::redis::node::unanswered::Carrier;
+use crate::store::redis::node::unanswered::SentOn;
 
-/// The path of a script to the server.
+/// The connection on which a script is sent.
 #[derive(Debug)]
-pub(crate) struct SendPath {
+pub(crate) struct ChosenConnection {
     /// The session to send on. A command session is subscribed with the client's id.
     pub(crate) session: Arc<Session>,
     /// The runtime connection to use instead.
@@ -19,20 +19,20 @@ pub(crate) struct SendPath {
     pub(crate) preceding: Option<Cmd>,
 }
 
-impl SendPath {
+impl ChosenConnection {
     pub(crate) fn new(session: Arc<Session>) -> Self {
-        SendPath {
+        ChosenConnection {
             session,
             runtime_connection: None,
             preceding: None,
         }
     }
 
-    /// Returns the connection under which an acquire is remembered.
-    pub(crate) fn carrier(&self) -> Carrier {
+    /// Returns the connection to remember for an acquire.
+    pub(crate) fn sent_on(&self) -> SentOn {
         match &self.runtime_connection {
-            None => Carrier::Commands(self.session.generation),
-            Some(connection) => Carrier::Runtime(connection.id.clone()),
+            None => SentOn::Commands(self.session.generation),
+            Some(connection) => SentOn::Runtime(connection.id.clone()),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Rights that are missing in the middle of a script, and credentials that change while a lock is
-//! held.
+//! Permissions that are missing in the middle of a script, and credentials that change while a lock
+//! is held.
 
 use std::time::Instant;
 
 use distlock::Outage;
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{
+use crate::rows::outage_of;
+use crate::support::{
     HELD, LONG, SLACK, connect_patiently, leftovers, until_clean, until_renewed_twice, warm,
 };
-use crate::rows::outage_of;
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
@@ -41,7 +41,10 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
             Ok(guard) => assert!(guard.as_ref().is_some_and(|guard| guard.is_held())),
             Err(error) => {
                 assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-                assert!(error.to_string().contains("rights"), "{denied}: {error}");
+                assert!(
+                    error.to_string().contains("permissions"),
+                    "{denied}: {error}"
+                );
                 let left = leftovers(&mut raw);
                 assert_eq!(left, Vec::<String>::new(), "without {denied}");
             }

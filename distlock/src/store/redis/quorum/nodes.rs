@@ -1,4 +1,4 @@
-//! The servers of a quorum.
+//! The nodes of a quorum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,17 +20,17 @@ use crate::util::clock::Clock;
 /// The pause between two checks of connections that are being opened.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The servers of a quorum.
+/// The nodes of a quorum.
 #[derive(Debug)]
-pub(super) struct Members {
-    pub(super) nodes: Vec<Arc<Node>>,
+pub(super) struct QuorumNodes {
+    pub(super) all: Vec<Arc<Node>>,
     pub(super) quorum_size: usize,
     /// Notified when a server becomes usable or unusable.
     pub(super) changed: Notify,
     closed: AtomicBool,
 }
 
-impl Members {
+impl QuorumNodes {
     /// Opens the connections in the background, on the current runtime. `client_of` adapts the
     /// client for each server, given its index.
     pub(super) fn open(
@@ -61,8 +61,8 @@ impl Members {
             authentication::spawn(&node, &config, &*transport);
             node
         });
-        Members {
-            nodes: nodes.collect(),
+        QuorumNodes {
+            all: nodes.collect(),
             quorum_size,
             changed: Notify::new(),
             closed: AtomicBool::new(false),
@@ -78,16 +78,16 @@ impl Members {
         let (started, limit) = (clock.now(), config.connect_timeout);
         loop {
             let waited = clock.now().since(started);
-            let outages: Vec<_> = self.nodes.iter().map(|node| node.outage()).collect();
-            let permanent = outages
+            let errors: Vec<_> = self.all.iter().map(|node| node.unavailable()).collect();
+            let permanent = errors
                 .iter()
                 .flatten()
                 .find(|error| !error.outage.is_transient());
             if let Some(error) = permanent {
                 return Err(config.connect_error(error.clone(), waited));
             }
-            let up = outages.iter().filter(|outage| outage.is_none()).count();
-            if up == self.nodes.len() || up >= self.quorum_size && waited >= limit / 4 {
+            let up = errors.iter().filter(|error| error.is_none()).count();
+            if up == self.all.len() || up >= self.quorum_size && waited >= limit / 4 {
                 return Ok(());
             }
             if waited >= limit {
@@ -98,19 +98,23 @@ impl Members {
     }
 
     /// Returns why no lock can be acquired now, or `None` if a quorum is usable.
-    pub(super) fn outage(&self) -> Option<StoreError> {
-        let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
-        let up = self.nodes.len() - outages.len();
+    pub(super) fn unavailable(&self) -> Option<StoreError> {
+        let errors: Vec<_> = self
+            .all
+            .iter()
+            .filter_map(|node| node.unavailable())
+            .collect();
+        let up = self.all.len() - errors.len();
         if up >= self.quorum_size {
             return None;
         }
-        let listed: Vec<_> = outages.iter().map(StoreError::to_string).collect();
+        let listed: Vec<_> = errors.iter().map(StoreError::to_string).collect();
         Some(StoreError::new(
             Outage::Unreachable,
             format!(
                 "{} of {} servers usable, {} required: {}",
                 up,
-                self.nodes.len(),
+                self.all.len(),
                 self.quorum_size,
                 listed.join("; ")
             ),
@@ -119,13 +123,13 @@ impl Members {
 
     /// Returns the error of a command to which too few nodes replied in time.
     pub(super) fn unavailable_error(&self, timeout: Duration) -> StoreError {
-        self.outage()
+        self.unavailable()
             .unwrap_or_else(|| StoreError::timed_out(timeout))
     }
 
     /// Waits until a quorum is usable.
     pub(super) async fn ready(&self) {
-        while self.outage().is_some() {
+        while self.unavailable().is_some() {
             // Proceeds on a change or after the timeout, whichever comes first.
             let _ = tokio::time::timeout(CHECK_INTERVAL * 10, self.changed.notified()).await;
         }
@@ -133,7 +137,7 @@ impl Members {
 
     /// Returns the newest time that a node has reached, as far as is known (µs).
     pub(super) fn newest_time(&self) -> Option<u64> {
-        let times = self.nodes.iter().filter_map(|node| {
+        let times = self.all.iter().filter_map(|node| {
             let shared = &*node.shared;
             shared.server_time.lower_bound(shared.clock.now())
         });
@@ -146,7 +150,7 @@ impl Members {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        for node in &self.nodes {
+        for node in &self.all {
             node.close();
         }
     }

@@ -1,13 +1,13 @@
-//! Servers allowed as members: one per name, and no replica.
+//! Servers allowed as nodes: one per name, and no replica.
 
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
-use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::quorum::{serves, three, until_clean, until_clean_at};
-use crate::replicas::{master, replica_of};
+use crate::replicas::{primary, replica_of};
+use crate::support::{LONG, connect_patiently, ms, taken_once};
 
-/// Panics unless `connect` rejects these members at once.
+/// Panics unless `connect` rejects these nodes at once.
 pub(super) async fn is_refused(url: &str, part: &str) {
     let error = within(LONG, connect_patiently(url)).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
@@ -15,7 +15,7 @@ pub(super) async fn is_refused(url: &str, part: &str) {
     assert!(message.contains(part), "{message}");
 }
 
-/// Waits until acquires fail because two members cannot be used, and the error contains all
+/// Waits until acquires fail because two nodes cannot be used, and the error contains all
 /// `parts`.
 pub(crate) async fn until_logged(manager: &LockManager, parts: &[&str]) {
     eventually_async(LONG, async || {
@@ -41,9 +41,9 @@ async fn two_names_of_one_server_are_refused() {
     until_clean_at(&quorum, 0).await;
 }
 
-/// The same is detected later if one member was down at connect, or if its name has moved.
+/// The same is detected later if one node was down at connect, or if its name has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
+async fn a_name_that_later_resolves_to_another_node_has_no_vote() {
     for was_down in [false, true] {
         let quorum = three();
         let [first, second, third] = [0, 1, 2].map(|place| quorum.server(place));
@@ -63,7 +63,7 @@ async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
         }
         second.kill();
         until_logged(&manager, &["the same server as redis://", "refused"]).await;
-        // The name gets a vote again once it leads to a server of its own.
+        // The name gets a vote again once it reaches a server of its own.
         proxy.move_to(third.addr());
         serves(&manager).await;
         until_clean(&quorum).await;
@@ -72,7 +72,7 @@ async fn a_name_that_later_resolves_to_another_member_has_no_vote() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_refused() {
-    let (first, second) = (master(), RedisServer::start());
+    let (first, second) = (primary(), RedisServer::start());
     for writable in [false, true] {
         let replica = replica_of(&first).await;
         if writable {
@@ -95,9 +95,9 @@ async fn a_replica_is_refused() {
     }
 }
 
-/// A member that becomes a replica while in use has no vote from then on.
+/// A node that becomes a replica while in use has no vote from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_becomes_a_replica_has_no_vote() {
+async fn a_node_that_becomes_a_replica_has_no_vote() {
     let quorum = three();
     let manager = connect_patiently(quorum.url()).await.unwrap();
     taken_once(&manager, "k").await;

@@ -8,12 +8,12 @@ use crate::store::redis::conn::group::ClusterNode;
 use crate::store::redis::wire::slots::Slot;
 
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(super) struct NodeTopology {
     pub(super) topology: Arc<Topology>,
     pub(super) address: Address,
 }
 
-impl ClusterNode for Member {
+impl ClusterNode for NodeTopology {
     fn probe_slot(&self) -> Option<Slot> {
         self.topology.map().any_slot_of(&self.address)
     }
