@@ -197,6 +197,35 @@ for_each_store! {
 }
 
 for_redis! {
+    /// The script gives all of them the server's time as their token.
+    async fn free_keys_are_acquired_with_one_command(fixture) {
+        let manager = fixture.manager().await;
+        for keys in [&["a", "b", "c"][..], &["d", "{e}"]] {
+            let guard = manager.lock_all(keys.iter().copied()).acquire().await.unwrap();
+            let tokens: Vec<_> = keys.iter().map(|key| guard.fencing_token(key).unwrap()).collect();
+            assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+            guard.release().await.unwrap();
+        }
+    }
+
+    /// A lock whose holder has vanished is free, but belongs to its first waiter.
+    async fn a_free_key_with_a_waiter_is_not_taken(fixture) {
+        let manager = fixture.manager().await;
+        for round in 0..5 {
+            let key = format!("b{round}");
+            fixture.hold_elsewhere(&key, "vanished", ms(300));
+            let waiter = fixture.waiter(&key).await;
+            let lock = manager.lock_all(["a", &key]);
+            while !waiter.0.is_finished() {
+                if let Ok(Some(guard)) = lock.try_acquire().await {
+                    assert!(waiter.0.is_finished(), "the waiter was passed");
+                    drop(guard);
+                }
+            }
+            drop(waiter.guard().await);
+        }
+    }
+
     /// The body stops, and the other keys are free at once.
     async fn the_loss_of_one_key_loses_all(fixture) {
         let lock = fixture.manager().await.lock_all(["a", "b", "c"]).lease(HELD);
