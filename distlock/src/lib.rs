@@ -35,6 +35,7 @@
 //! |---|---|---|
 //! | a function with calls that must exclude each other | [`distributed_lock`] | the body is stopped |
 //! | a block, or a key that is computed at run time | [`Lock::run`] | the body is stopped |
+//! | work on several keys at once | `keys = [...]`, or [`LockManager::lock_all`] | as for one key |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
 //! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |
 //! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |

@@ -53,8 +53,8 @@ pub(crate) struct Options {
     /// True if the caller set `wait`.
     pub(crate) is_wait_set: bool,
     pub(crate) max_hold: Option<Duration>,
-    /// True if `max_hold` counts from the start of the body instead of from the acquisition, because
-    /// the call waits for further keys in between.
+    /// True if `max_hold` counts from the start of the body instead of from the acquisition, as the
+    /// call waits for further keys in between.
     pub(crate) max_hold_from_start: bool,
     pub(crate) min_hold: Option<Duration>,
     /// `None` for the manager's default.

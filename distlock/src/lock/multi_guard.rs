@@ -51,7 +51,7 @@ impl MultiLockGuard {
         self.guards.held(&self.keys)
     }
 
-    /// Returns the fencing token of a key, or `None` if the guard does not hold `key`. Every key has
+    /// Returns the fencing token of `key`, or `None` if it is no key of this guard. Every key has
     /// its own token, see [`HeldLock::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {

@@ -192,8 +192,8 @@ pub fn current_for(key: &str) -> HeldLock {
     }
 }
 
-/// Returns the innermost hold of `key` in the running code, or `None` if it does not hold `key`; see
-/// [`current_for`].
+/// Returns the innermost hold of `key` in the running code, or `None` if it does not hold `key`.
+/// See [`current_for`].
 #[must_use]
 pub fn try_current_for(key: &str) -> Option<HeldLock> {
     let key = LockKey::new(key).ok()?;

@@ -39,8 +39,8 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
 
-    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise, and
-    /// in a store without such a step, returns `None` and holds nothing.
+    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
+    /// and in a store without such a step, returns `None` and holds nothing.
     fn acquire_all<'a>(
         &'a self,
         _requests: &'a [Acquire<'a>],

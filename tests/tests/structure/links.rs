@@ -34,18 +34,20 @@ fn links_to_the_project_begin_with_its_repository() {
     let repository = repository();
     let paths = ["Cargo.toml", "README.md", "BENCHMARKS.md", "SECURITY.md"];
     let mut files = paths.map(|path| (path.to_owned(), document(path))).to_vec();
-    for folder in [
-        "distlock",
-        "distlock-macros",
-        "distlock-cli",
-        "docs",
-        "examples",
+    for (extension, folders) in [
+        ("md", &["distlock", "distlock-cli", "docs", "examples"][..]),
+        (
+            "toml",
+            &["distlock", "distlock-macros", "distlock-cli", "docs"],
+        ),
+        ("rs", &["distlock/src", "distlock-macros/src"]),
+        ("yml", &["docs"]),
+        ("py", &["tests/book"]),
     ] {
-        for extension in ["toml", "md", "rs", "yml"] {
+        for folder in folders {
             files.extend(files_below(folder, extension));
         }
     }
-    files.extend(files_below("tests/book", "py"));
     for (path, text) in files {
         assert_eq!(other_links(&text, &repository), [""; 0], "{path}");
     }
