@@ -38,7 +38,8 @@ mod template;
 ///
 /// | argument | values | consequences |
 /// |---|---|---|
-/// | `key` | a string in [the grammar](#key-templates) below; required | calls with the same key exclude each other, including calls of different functions |
+/// | `key` | a string in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
+/// | `keys` | 1 to 64 such strings in `[...]`; not with `key` or `min_hold` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
 /// | `lease` | 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
 /// | `wait` | 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
 /// | `max_hold` | more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
@@ -110,7 +111,7 @@ mod template;
 /// | `#[tokio::main]`, `#[tokio::test]` | `#[distributed_lock]` above, because they remove the `async` |
 /// | `#[tracing::instrument]` | either; if it is below, its span also covers the waiting |
 /// | `#[async_trait]` | `#[distributed_lock]` on the methods of the impl, or on default methods; parameters that appear in the key need a name instead of a pattern |
-/// | a second `#[distributed_lock]` | the lower one is acquired first and released last; every function must nest its locks in the same order |
+/// | a second `#[distributed_lock]` | the lower one is acquired first and released last; every function must nest its locks in the same order. Prefer `keys` |
 ///
 /// In a trait, write the attribute on methods with a body. The body need not be `Send`.
 ///

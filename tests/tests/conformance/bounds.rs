@@ -6,8 +6,8 @@ use std::future::IntoFuture;
 use distlock::testing::{AcquireRecord, InjectedLoss, TestLocks};
 use distlock::{
     BodyState, Credentials, Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager,
-    LockManagerBuilder, LockState, LossReason, Outage, Quorum, Revocation, Revoke, RevokeOutcome,
-    ServerState, Tls, Waiter, observer,
+    LockManagerBuilder, LockState, LossReason, MultiLock, MultiLockGuard, Outage, Quorum,
+    Revocation, Revoke, RevokeOutcome, ServerState, Tls, Waiter, observer,
 };
 
 /// The auto traits of every public type, as tokio's counterparts have them.
@@ -20,12 +20,13 @@ fn send<T: Send>(future: T) -> T {
 #[tokio::test]
 async fn bounds() {
     shared::<LockGuard>();
+    shared::<MultiLockGuard>();
     value::<LockManager>();
     value::<LockManagerBuilder>();
     value::<Credentials>();
     value::<Tls>();
     value::<Quorum>();
-    value::<Lock>();
+    value::<(Lock, MultiLock)>();
     value::<HeldLock>();
     value::<Revoke>();
     value::<(Revocation, RevokeOutcome)>();
@@ -52,7 +53,22 @@ async fn bounds() {
         lock.run(async |held| Ok::<_, Error>(held.fencing_token())),
     ));
 
-    let guard = send(lock.acquire()).await.unwrap();
+    let both = manager.lock_all(["k", "l"]);
+    drop(send(both.try_acquire()));
+    drop(send(both.run(async |_| Ok::<_, Error>(()))));
+    let guard = send(both.acquire()).await.unwrap();
+    drop(send(guard.confirmed()));
+    drop(send(guard.lost()));
+    drop(send(guard.scope(async {})));
+    drop(send(guard.release()));
+
+    let guard = send(
+        lock.clone()
+            .wait(std::time::Duration::from_secs(20))
+            .acquire(),
+    )
+    .await
+    .unwrap();
     drop(send(guard.lost()));
     drop(send(guard.scope(async {})));
     let held = guard.scope(async { distlock::current() }).await;
