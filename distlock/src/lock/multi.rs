@@ -62,8 +62,8 @@ impl LockManager {
     /// Creates the description of 1 to 64 locks that are held together. Performs no validation and
     /// no I/O until they are acquired.
     ///
-    /// The order of the keys has no effect on who is served first. Equal keys are one lock, and so
-    /// are `{a}` and `a`.
+    /// The order of the keys has no effect on the order in which callers are served. Equal keys are
+    /// one lock, and so are `{a}` and `a`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
