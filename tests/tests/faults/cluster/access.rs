@@ -103,11 +103,7 @@ async fn a_user_needs_these_permissions_no_more_and_no_less() {
 #[test]
 fn the_documented_acl_line_is_the_tested_one() {
     let page = include_str!("../../../../docs/internals/storage.md");
-    let line = format!(
-        "{}\n    {}",
-        LESS.join(" ").replace('+', "-"),
-        MORE.join(" ")
-    );
+    let line = format!("{} {}", LESS.join(" ").replace('+', "-"), MORE.join(" "));
     assert!(
         page.contains(&line),
         "docs/internals/storage.md lacks:\n{line}"
