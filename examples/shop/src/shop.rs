@@ -120,7 +120,7 @@ impl Shop {
         // Other steps, such as a payment, belong here, where no row is locked. They repeat if the
         // order is rejected below and sent again. So use an idempotency key (item and order
         // number), and refund if it is sold out by then. Or write an outbox row with the order, and
-        // pay from there. Before a call of a second or more, await
+        // pay from there. Before a call of a second or more that cannot be stopped, await
         // `distlock::current().confirmed()`.
 
         let mut transaction = self.database.begin().await?;
