@@ -12,15 +12,15 @@ use crate::error::Error;
 /// client may repeat the request. An error describes only its own lock, so the table applies to
 /// handlers that make one locked call:
 ///
-/// | error | status | `code` | `Retry-After` | |
+/// | error | status | `code` | `Retry-After` | what was done |
 /// |---|---|---|---|---|
 /// | [`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull) | 423 Locked | `lock-busy` | 1 | other calls hold the lock or wait for it; this lock was not acquired |
 /// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless the outage cannot end by itself ([`is_retryable`](Error::is_retryable)) | this lock was not acquired |
 /// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not acquired |
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | the work was done, in whole or in part: check its effects before you repeat it |
 /// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
-/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
 /// | [`Released`](Error::Released) | 500 Internal Server Error | `lock-released` | none | the service used a hold after its release |
+/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
 ///
 /// A handler may make a second locked call, after the first one or within it. If the second call
 /// fails with [`Busy`](Error::Busy), half of the work may be done. The status is nevertheless 423,

@@ -9,11 +9,13 @@
 //! ```
 //! use distlock::{LockManager, distributed_lock};
 //!
-//! #[distributed_lock(key = "stock:<item>", lease = "15s", wait = "5s")]
+//! #[distributed_lock(key = "stock:<item>", wait = "5s")]
 //! async fn take(item: u64, amount: u32) -> Result<i64, distlock::Error> {
 //!     let token = distlock::current().fencing_token().as_i64();
-//!     // With $1 = amount, $2 = token, $3 = item. A stale holder changes no row:
-//!     // UPDATE stock SET amount = amount - $1, fence = $2 WHERE item = $3 AND fence <= $2
+//!     // UPDATE stock SET fence = $1 WHERE item = $2 AND fence <= $1 RETURNING amount
+//!     // Then a call of another service, and with $3 = amount:
+//!     // UPDATE stock SET amount = amount - $3 WHERE item = $2 AND amount >= $3 AND fence <= $1
+//!     // A stale holder changes no row.
 //!     Ok(token)
 //! }
 //!
@@ -29,6 +31,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! `wait` limits the waiting (default 10 s), and `max_hold` the work (default: no limit). The lease
+//! limits neither, because it is renewed: see [options].
+//!
 //! # Choose your path
 //!
 //! | you have | use | when the lock is lost |
@@ -38,6 +43,7 @@
 //! | work on several keys at once | `keys = [...]`, or [`LockManager::lock_all`] | as for one key |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
 //! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |
+//! | a job that every replica starts | `wait = "0s"` and `min_hold`: see the [cron recipe] | the body is stopped |
 //! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |
 //! | tests of your service | [`LockManager::in_memory`], and [`testing`] for busy, unavailable and lost locks | you decide |
 //! | an operator's tool | [`LockManager::list`], [`inspect`](LockManager::inspect), [`revoke`](LockManager::revoke), or the [command line] | |
@@ -96,6 +102,8 @@
 //! have a section of their own.
 //!
 //! [cancellation]: https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md
+//! [cron recipe]: https://github.com/distlock/distlock/blob/main/docs/recipes/cron.md
+//! [options]: https://github.com/distlock/distlock/blob/main/docs/guide/options.md
 //! [command line]: https://github.com/distlock/distlock/blob/main/docs/operations/command-line.md
 //! [Safety]: https://github.com/distlock/distlock/blob/main/docs/safety.md
 //! [SAFETY.md]: https://github.com/distlock/distlock/blob/main/SAFETY.md

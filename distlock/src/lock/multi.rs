@@ -27,9 +27,11 @@ const MAX_KEYS: usize = 64;
 /// A description of several locks that are acquired, held and released together.
 /// [`LockManager::lock_all`] creates it.
 ///
-/// The locks are acquired one after the other, in one order for all callers, so two calls that name
-/// the same keys in different orders never wait for each other. A call waits in the queue of each
-/// key, and keeps the locks it already has while it waits for the next.
+/// If all locks are free on one server, one command takes them. Otherwise they are acquired one
+/// after the other, in one order for all callers. So two calls that name the same keys in different
+/// orders never wait for each other. A call waits in the queue of each key, and keeps the locks it
+/// already has while it waits for the next. In a cluster, in a quorum, behind a proxy that reads
+/// commands, with `min_replicas` or `fsync`, and on re-entry, it is always one after the other.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};

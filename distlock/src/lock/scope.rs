@@ -160,6 +160,10 @@ pub fn try_current() -> Option<HeldLock> {
 /// Returns the innermost hold of `key` in the running code: this call, or a call that awaits it.
 /// Use it where a body holds several keys, because [`current`] returns only one of them.
 ///
+/// `key` is the complete key. The attribute escapes the values that it inserts, so pass them
+/// through [`escape`](crate::escape), and begin the text after each value with `:`. Numbers need no
+/// escaping.
+///
 /// ```
 /// # use distlock::{LockManager, Error};
 /// # #[tokio::main(flavor = "current_thread")]

@@ -11,6 +11,7 @@
 //!         error if error.is_busy() => 423,
 //!         error if error.is_lost() => 409,
 //!         error if error.is_unavailable() => 503,
+//!         Error::ShutDown { .. } => 503,
 //!         _ => 500,
 //!     }
 //! }
@@ -169,7 +170,7 @@ pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
 /// Returns [`Error::KeyConflict`]: the lock's key holds a value that distlock did not write.
 ///
 /// ```
-/// let error = distlock::testing::error::key_conflict("report", "a hash stands at distlock:lock:{report}");
+/// let error = distlock::testing::error::key_conflict("report", "a hash is stored at distlock:lock:{report}");
 /// assert_eq!(error.key(), Some("report"));
 /// ```
 #[must_use]

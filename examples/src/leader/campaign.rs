@@ -28,8 +28,8 @@ pub(crate) async fn campaign(
     while !*stop.borrow() {
         let leads = Cell::new(false);
         let led = lock.run(async |held| {
-            // A hand-off grants the lock for a second only. A term is longer, so it begins once the
-            // store has confirmed the full lease.
+            // A hand-off grants the lock for at most a second. A term could begin at once, because
+            // it can be stopped; it waits so that none begins that cannot be confirmed.
             held.confirmed().await?;
             leads.set(true);
             tracing::info!(token = %held.fencing_token(), "leads");

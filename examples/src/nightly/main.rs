@@ -177,8 +177,8 @@ async fn current_period(
 )]
 async fn report(job: &Job, period: u64, mut record: Record) -> Result<()> {
     let held = distlock::current();
-    // A hand-off grants the lock for a second only. A report takes longer, so an attempt begins
-    // once the store has confirmed the full lease.
+    // A hand-off grants the lock for at most a second. An attempt could begin at once, because it
+    // can be stopped; it waits so that none is recorded that cannot be confirmed.
     held.confirmed().await?;
     let token = held.fencing_token();
     let Some(attempt) = record.begin(token, &job.replica).await? else {

@@ -13,15 +13,19 @@ use clap::Parser;
 use distlock::{Error, LockManager, distributed_lock};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+
+/// Time for the work in progress to end, before the shutdown stops it.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Works under locks until it receives SIGTERM or SIGINT.
 // Not Debug: the URL may contain a password.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// The store of the locks; a password belongs into DISTLOCK_PASSWORD.
+    /// The store of the locks; a password belongs in DISTLOCK_PASSWORD.
     #[arg(
         long,
         env = "DISTLOCK_URL",
@@ -42,6 +46,8 @@ struct Options {
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
+    // Before the first lock, because an unhandled SIGTERM ends the process and leaves its locks.
+    let mut terminate = signal(SignalKind::terminate())?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
@@ -57,34 +63,45 @@ async fn main() -> Result<()> {
     distlock::install(locks.connect(&options.url).await?)?;
     println!("ready: http://{}/metrics", options.listen);
 
+    let (stop, stopped) = watch::channel(false);
+    let ms = Duration::from_millis;
     let mut work = JoinSet::new();
     for _ in 0..options.tasks {
-        work.spawn(repeat(Duration::from_millis(20), |n| sell(n % 3)));
+        work.spawn(repeat(ms(20), stopped.clone(), |n| sell(n % 3)));
     }
-    work.spawn(repeat(Duration::from_millis(200), |_| report("daily")));
-    work.spawn(repeat(Duration::from_millis(150), |_| report("daily")));
-    work.spawn(repeat(Duration::from_millis(500), settle));
-    work.spawn(repeat(Duration::from_secs(1), |_| import()));
+    work.spawn(repeat(ms(200), stopped.clone(), |_| report("daily")));
+    work.spawn(repeat(ms(150), stopped.clone(), |_| report("daily")));
+    work.spawn(repeat(ms(500), stopped.clone(), settle));
+    work.spawn(repeat(ms(1_000), stopped, |_| import()));
 
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
-    // Stops the bodies and releases the locks, so that no other process waits for their leases.
+    stop.send_replace(true);
+    // The work ends first, under its locks. The import never ends by itself.
+    let drained = async { while work.join_next().await.is_some() {} };
+    let _ = timeout(DRAIN_TIMEOUT, drained).await;
+    // Stops the remaining bodies, and releases the locks, so that no other process waits for their
+    // leases.
     distlock::shutdown().await;
     work.shutdown().await;
     Ok(())
 }
 
-/// Repeats a job with a pause, until the locks are shut down.
-async fn repeat<F: Future<Output = Result<(), Error>>>(pause: Duration, job: impl Fn(u64) -> F) {
+/// Repeats a job with a pause, until `stopped` becomes true.
+async fn repeat<F: Future<Output = Result<(), Error>>>(
+    pause: Duration,
+    stopped: watch::Receiver<bool>,
+    job: impl Fn(u64) -> F,
+) {
     for n in 0.. {
-        match job(n).await {
-            Err(Error::ShutDown { .. }) => return,
-            // Other errors are in the log and in the metrics.
-            Ok(()) | Err(_) => sleep(pause).await,
+        if *stopped.borrow() {
+            return;
         }
+        // Errors are in the log and in the metrics.
+        let _ = job(n).await;
+        sleep(pause).await;
     }
 }
 
@@ -115,10 +132,7 @@ async fn settle(n: u64) -> Result<(), Error> {
 /// Runs until its lock ends: by an outage, or by an operator with `distlock unlock import`.
 #[distributed_lock(key = "import", lease = "2s", wait = "30s")]
 async fn import() -> Result<(), Error> {
-    let held = distlock::current();
-    // A hand-off grants the lock for a second only, and an import takes longer.
-    held.confirmed().await?;
-    println!("import begins: {}", held.fencing_token());
+    println!("import begins: {}", distlock::current().fencing_token());
     loop {
         sleep(Duration::from_millis(50)).await;
     }
