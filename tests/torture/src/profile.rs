@@ -50,7 +50,7 @@ pub(crate) struct Load {
     pub(crate) think: (u64, u64),
     pub(crate) bodies: Bodies,
     /// Weights of attribute, run, guard and try.
-    pub(crate) calls: [u32; 4],
+    pub(crate) calls: [u32; 5],
     /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
     /// Waits in ms, by weight, for calls that can choose their wait.
