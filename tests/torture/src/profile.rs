@@ -49,7 +49,7 @@ pub(crate) struct Load {
     /// Milliseconds between two calls of a task.
     pub(crate) think: (u64, u64),
     pub(crate) bodies: Bodies,
-    /// Weights of attribute, run, guard and try.
+    /// Weights of attribute, run, guard, try, and several keys.
     pub(crate) calls: [u32; 5],
     /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
