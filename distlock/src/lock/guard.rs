@@ -351,7 +351,7 @@ impl LockGuard {
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
             ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotHeld)),
-            ReleaseResult::Released => None,
+            ReleaseResult::NoLossFound => None,
         }
     }
 

@@ -164,7 +164,7 @@ impl Dialer {
                 &[Acquire, Confirm, Renew, Release, CheckQueue, Inspect]
             }
         };
-        used.iter().map(|id| all.get(*id).load()).collect()
+        used.iter().map(|id| all.get(*id).load_command()).collect()
     }
 
     /// Returns the credentials if they are those of the default user. A server without a password
@@ -294,7 +294,7 @@ impl Dialer {
         // may move away. Valkey has its own name for this field.
         let mode = reported("redis_mode").or_else(|| reported("server_mode"));
         if shared.group.cluster().is_none() && mode == Some("cluster") {
-            return Err(errors::node_of_cluster());
+            return Err(errors::unexpected_cluster_node_error());
         }
         // A replica repeats what its primary does, so it has no vote of its own, even if writable.
         if shared.group.is_quorum() && reported("role") == Some("slave") {

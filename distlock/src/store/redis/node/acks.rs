@@ -190,7 +190,7 @@ impl AckConnection {
             };
             self.writes.send(write).map_err(|_| closed_error())?;
             match time::timeout_at(deadline, response).await {
-                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().sent())),
+                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().mark_sent())),
                 Err(_) if self.is_acknowledging() => {
                     Err(too_few_acks_error(self.durability, timeout))
                 }
@@ -334,7 +334,7 @@ impl Writer {
 }
 
 fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connection was closed").unsent()
+    StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent()
 }
 
 fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> StoreError) {

@@ -23,7 +23,7 @@ impl Node {
         if chosen.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
-            return Err(StoreError::new(Outage::Unsupported, detail).unsent());
+            return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
         }
         let reply = self.acquire_on(&chosen, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
@@ -82,7 +82,7 @@ impl Node {
                 "the lock was gone before its replicas acknowledged it",
             )),
             // The acquire was sent.
-            Err(error) => Err(error.sent()),
+            Err(error) => Err(error.mark_sent()),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::store::redis::node::acks::WriteResult;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
+use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptRef};
 use crate::util::clock::BootInstant;
@@ -55,9 +55,9 @@ impl Node {
         let (shared, session) = (&*self.shared, &*chosen.session);
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
-        let scope = Scope {
+        let context = ScriptContext {
             run_id: session.run_id.as_deref().unwrap_or_default(),
-            ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
+            ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
         let owner = script.owner().filter(|_| script.is_acquire());
         let mut unanswered_guard =
@@ -71,7 +71,13 @@ impl Node {
                 }
                 None => 0,
             };
-            script.encode(&Scope { apply_by, ..scope }, by)
+            script.encode(
+                &ScriptContext {
+                    apply_by,
+                    ..context
+                },
+                by,
+            )
         };
         let result = match (&chosen.runtime_connection, script.owner()) {
             (Some(runtime_connection), Some(owner)) => {
@@ -86,10 +92,10 @@ impl Node {
             }
         };
         let id = shared.id();
-        let scope = shared.scope(&id);
+        let context = shared.script_context(&id);
         let conflict_reply = match &result {
             Err(error) if error.code == Code::KeyConflict => {
-                script.conflict_reply(&scope, &error.detail)
+                script.conflict_reply(&context, &error.detail)
             }
             _ => None,
         };
@@ -105,7 +111,7 @@ impl Node {
             (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
-        let Dated { at, reply } = script.decode(&scope, sent, response)?;
+        let Dated { at, reply } = script.decode(&context, sent, response)?;
         if let Some(at) = at {
             self.record_server_time(sent, at);
         }
@@ -124,13 +130,13 @@ impl Node {
         Box::pin(async move {
             // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
-            let scope = self.shared.scope(&id);
-            let command = script.encode(&scope, ScriptRef::Hash);
+            let context = self.shared.script_context(&id);
+            let command = script.encode(&context, ScriptRef::Hash);
             let acks = self.acks.for_durability(durability)?;
             let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
             let (sent, response) =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
-            let reply = script.decode(&scope, sent, response)?.reply;
+            let reply = script.decode(&context, sent, response)?.reply;
             self.handle_failures::<S>(&session, &reply);
             Ok(reply)
         })

@@ -1,4 +1,4 @@
-//! One server: the connections to it, and the state that a client keeps of it. A store on several
+//! One server: the connections to it, and the state that a client keeps about it. A store on several
 //! servers has one node for each.
 
 pub(crate) mod acks;
@@ -150,9 +150,9 @@ impl Node {
         let acks = AckConnections::new(acks, connect_timeout, health.clone(), acks_reconnected);
         // This client has no holds or waiters at a cluster node that it uses for the first time.
         let is_first = shared.group.cluster().is_some() && first.is_none();
-        let reconnected = skip_first_call(is_first, notify(StoreEvent::Reconnected));
+        let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
-            skip_first_call(is_first, notify(StoreEvent::RenewalsReconnected));
+            skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
         Node {
             commands: ReconnectingConnection::spawn(
                 commands,
@@ -255,7 +255,7 @@ impl Node {
     }
 
     /// Returns the command that subscribes a connection in a slot, or `None` if it is subscribed.
-    pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
+    pub(crate) fn subscribe_command(&self, session: &Session, slot: Slot) -> Option<Cmd> {
         let names = &self.shared.names;
         let is_subscribed = session.is_subscribed(slot);
         (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
@@ -343,14 +343,11 @@ impl Drop for Node {
     }
 }
 
-/// Returns a callback that calls `callback` every time, or from the second time on if `is_first`.
-fn skip_first_call(
-    is_first: bool,
-    callback: impl Fn() + Send + Sync + 'static,
-) -> Arc<OnConnected> {
-    let is_first = AtomicBool::new(is_first);
+/// Returns a callback that calls `callback`, except for the first time if `skip` is set.
+fn skip_first_call_if(skip: bool, callback: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
+    let skip = AtomicBool::new(skip);
     Arc::new(move || {
-        if !is_first.swap(false, Ordering::AcqRel) {
+        if !skip.swap(false, Ordering::AcqRel) {
             callback();
         }
     })

@@ -174,10 +174,10 @@ pub(crate) fn is_redirect(error: &StoreError) -> bool {
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
 pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
     let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
-    is_of_a_cluster.then(node_of_cluster)
+    is_of_a_cluster.then(unexpected_cluster_node_error)
 }
 
-pub(crate) fn node_of_cluster() -> StoreError {
+pub(crate) fn unexpected_cluster_node_error() -> StoreError {
     let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
 }
