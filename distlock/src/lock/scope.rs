@@ -60,8 +60,8 @@ pub(crate) fn sync_scoped<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T 
 }
 
 /// Calls `drop_it` with a frame on the re-entry stack, unless that thread-local has already been
-/// destroyed; then without it. A runtime stored in a `thread_local!` drops its tasks when the thread
-/// ends, possibly after that.
+/// destroyed. A runtime stored in a `thread_local!` drops its tasks when the thread ends, possibly
+/// after that.
 pub(crate) fn drop_scoped(frame: Arc<Frame>, drop_it: impl FnOnce()) {
     // A scoped future is dropped inside its scope if that is possible, and otherwise without it;
     // `sync_scope` would panic.

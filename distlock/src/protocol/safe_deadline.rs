@@ -15,8 +15,12 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Returns the time from which the proof in a reply counts: the send of its command, because the
 /// server may have applied the command at once (R10).
-pub(crate) fn proven_from(rules: Rules, sent: BootInstant, now: BootInstant) -> BootInstant {
-    if rules.deadline_from_send { sent } else { now }
+pub(crate) fn proven_from(rules: Rules, sent_at: BootInstant, now: BootInstant) -> BootInstant {
+    if rules.deadline_from_send {
+        sent_at
+    } else {
+        now
+    }
 }
 
 /// Returns the safe deadline of a hold that is proven from `from` on.

@@ -285,16 +285,16 @@ impl Acquisition {
         }
     }
 
-    /// Handles the reply to a renewal that was sent at `sent`.
+    /// Handles the reply to a renewal that was sent at `sent_at`.
     pub(crate) fn handle_renewal(
         &mut self,
         reply: Result<(), RenewalFailure>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         now: BootInstant,
     ) {
         self.handle_time(now);
         if let Stage::Held(held) = &mut self.stage {
-            let status = held.handle_renewal(&self.request, self.rules, reply, sent, now);
+            let status = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
             self.apply_status(status, now);
         }
     }

@@ -38,9 +38,9 @@ fn sent() -> Acquisition {
     acquisition
 }
 
-fn proof(sent: u64, token: u64) -> Proof {
+fn proof(sent_at: u64, token: u64) -> Proof {
     Proof {
-        sent: at(sent),
+        sent_at: at(sent_at),
         token: FencingToken::new(token),
     }
 }

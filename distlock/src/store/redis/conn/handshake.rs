@@ -282,7 +282,7 @@ impl Dialer {
             }
             commands.push(info);
         }
-        let sent = shared.clock.now();
+        let sent_at = shared.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
         let info = requests_info.then(|| replies.pop()).flatten();
@@ -308,7 +308,7 @@ impl Dialer {
                 Ok(value) => {
                     let (at, write_error) = decode::probe(value)?;
                     let now = shared.clock.now();
-                    shared.server_time.update(sent, at, now);
+                    shared.server_time.update(sent_at, at, now);
                     if let Some(error) = write_error {
                         check_writable(error)?;
                     }

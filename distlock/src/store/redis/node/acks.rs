@@ -256,7 +256,7 @@ impl Writer {
         let remaining = last_deadline.saturating_duration_since(Instant::now());
         // Sent together, so that `WAIT` covers no other writes, and last, so that it covers these.
         commands.push(encode::wait(self.durability, remaining));
-        let sent = (self.now)();
+        let sent_at = (self.now)();
         let (replies, wait) = match self.send_batch(&session, &commands, remaining).await {
             Ok(replies) => replies,
             Err(error) => {
@@ -276,7 +276,7 @@ impl Writer {
                     continue;
                 }
                 (Err(error), _) => Err(errors::classify(&error)),
-                (Ok(response), Ok(true)) => Ok((sent, response)),
+                (Ok(response), Ok(true)) => Ok((sent_at, response)),
                 (Ok(_), Ok(false)) => Err(too_few_acks_error(self.durability, write.timeout)),
                 (Ok(_), Err(error)) => Err(error.clone()),
             };

@@ -106,14 +106,14 @@ impl Node {
         if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
             unanswered_guard.mark_answered();
         }
-        let (sent, response) = match (result, conflict_reply) {
+        let (sent_at, response) = match (result, conflict_reply) {
             (Ok(result), _) => result,
             (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
-        let Dated { at, reply } = script.decode(&context, sent, response)?;
+        let Dated { at, reply } = script.decode(&context, sent_at, response)?;
         if let Some(at) = at {
-            self.record_server_time(sent, at);
+            self.record_server_time(sent_at, at);
         }
         self.handle_failures::<S>(session, &reply);
         Ok(reply)
@@ -134,9 +134,9 @@ impl Node {
             let command = script.encode(&context, ScriptRef::Hash);
             let acks = self.acks.for_durability(durability)?;
             let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
-            let (sent, response) =
+            let (sent_at, response) =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
-            let reply = script.decode(&context, sent, response)?.reply;
+            let reply = script.decode(&context, sent_at, response)?.reply;
             self.handle_failures::<S>(&session, &reply);
             Ok(reply)
         })
@@ -172,13 +172,13 @@ impl Node {
             let attempt = |by| {
                 let command = command(by);
                 async move {
-                    let sent = self.shared.clock.now();
+                    let sent_at = self.shared.clock.now();
                     let response = session.connection.send(command);
                     match runtime_connection
-                        .wait_for_reply(owner, sent, timeout, response)
+                        .wait_for_reply(owner, sent_at, timeout, response)
                         .await
                     {
-                        Some(Ok(value)) => Ok((sent, value)),
+                        Some(Ok(value)) => Ok((sent_at, value)),
                         Some(Err(error)) => Err(Failure::Error(error)),
                         None => Err(Failure::TimedOut),
                     }
@@ -259,7 +259,7 @@ impl Node {
         preceding: &[Cmd],
         command: Cmd,
     ) -> Result<(BootInstant, Value), Failure> {
-        let sent = self.shared.clock.now();
+        let sent_at = self.shared.clock.now();
         let mut query = send(&*session.connection, preceding, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
         let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
@@ -271,7 +271,7 @@ impl Node {
             }
         }
         match result {
-            Ok(Ok(value)) => Ok((sent, value)),
+            Ok(Ok(value)) => Ok((sent_at, value)),
             Ok(Err(error)) => Err(Failure::Error(error)),
             Err(_) => Err(Failure::TimedOut),
         }

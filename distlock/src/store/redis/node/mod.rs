@@ -1,5 +1,5 @@
-//! One server: the connections to it, and the state that a client keeps about it. A store on several
-//! servers has one node for each.
+//! One server: the connections to it, and the state that a client keeps about it. A store on
+//! several servers has one node for each.
 
 pub(crate) mod acks;
 pub(crate) mod acquire;
@@ -313,15 +313,18 @@ impl Node {
     }
 
     /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn record_server_time(&self, sent: BootInstant, server_micros: u64) {
+    pub(crate) fn record_server_time(&self, sent_at: BootInstant, server_micros: u64) {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
             let now = shared.clock.now();
-            shared.server_time.update(sent, server_micros, now);
+            shared.server_time.update(sent_at, server_micros, now);
             return;
         }
-        shared.server_time.update_upper(sent, server_micros);
-        let Some(observation) = self.clock_watch.check(sent, server_micros, &*shared.clock) else {
+        shared.server_time.update_upper(sent_at, server_micros);
+        let Some(observation) = self
+            .clock_watch
+            .check(sent_at, server_micros, &*shared.clock)
+        else {
             return;
         };
         let address: Arc<str> = self.address.as_str().into();

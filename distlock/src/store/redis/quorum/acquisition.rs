@@ -237,7 +237,7 @@ impl QuorumAcquisition {
                 key: self.request.key.clone(),
                 owner: self.caller,
                 token: FencingToken::new(hold.token),
-                granted_at: Some(hold.sent),
+                granted_at: Some(hold.sent_at),
                 lease: hold.lease,
             }));
         }

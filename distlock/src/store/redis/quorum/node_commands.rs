@@ -159,7 +159,7 @@ impl ScriptCall for VoteCommand<'_> {
     fn decode(
         &self,
         context: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
@@ -168,12 +168,12 @@ impl ScriptCall for VoteCommand<'_> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if let NodeCommand::RequestVote(_) = self.command {
-            return Dated::at(at, read_vote(context, sent, at, status, &mut reply)?);
+            return Dated::at(at, read_vote(context, sent_at, at, status, &mut reply)?);
         }
         let event = match status {
             1 => {
                 let token = reply.token()?.get();
-                NodeEvent::Confirmed { token, sent }
+                NodeEvent::Confirmed { token, sent_at }
             }
             2 => NodeEvent::Newer {
                 token: reply.token()?.get(),
@@ -243,10 +243,10 @@ impl ScriptCall for ReleaseVote<'_> {
     fn decode(
         &self,
         context: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<ReleaseEffect> {
-        self.release().decode(context, sent, raw_reply)
+        self.release().decode(context, sent_at, raw_reply)
     }
 }
 
@@ -351,7 +351,7 @@ impl ScriptCall for RepairVote<'_> {
 /// Reads the rest of a reply to a vote request, after the status.
 fn read_vote(
     context: &ScriptContext<'_>,
-    sent: BootInstant,
+    sent_at: BootInstant,
     at: u64,
     status: u64,
     reply: &mut ReplyReader,
@@ -360,7 +360,7 @@ fn read_vote(
         1 => {
             let token = reply.token()?.get();
             match reply.int()? {
-                1 => NodeEvent::Confirmed { token, sent },
+                1 => NodeEvent::Confirmed { token, sent_at },
                 _ => NodeEvent::Granted { token, at },
             }
         }

@@ -39,11 +39,11 @@ pub(crate) trait ScriptCall: Sync {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd;
 
-    /// Reads the reply to a command that was sent at `sent`.
+    /// Reads the reply to a command that was sent at `sent_at`.
     fn decode(
         &self,
         context: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         reply: Value,
     ) -> Decoded<Self::Reply>;
 

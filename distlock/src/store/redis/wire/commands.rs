@@ -56,12 +56,12 @@ impl ScriptCall for Acquire<'_> {
     fn decode(
         &self,
         context: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<AcquireReply> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, AcquireReply::Held(Proof { sent, token }));
+            return Dated::at(at, AcquireReply::Held(Proof { sent_at, token }));
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
@@ -131,12 +131,12 @@ impl ScriptCall for AcquireAll<'_> {
     fn decode(
         &self,
         _: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<Option<Proof>> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, Some(Proof { sent, token }));
+            return Dated::at(at, Some(Proof { sent_at, token }));
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         match (reply.int()?, reply.int()?) {
@@ -164,7 +164,7 @@ impl ScriptCall for Confirm<'_> {
     fn decode(
         &self,
         _: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<Option<Proof>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
@@ -173,7 +173,7 @@ impl ScriptCall for Confirm<'_> {
             return Dated::at(at, None);
         }
         let token = reply.token()?;
-        Dated::at(at, Some(Proof { sent, token }))
+        Dated::at(at, Some(Proof { sent_at, token }))
     }
 }
 
@@ -204,7 +204,7 @@ impl ScriptCall for [Renewal] {
     fn decode(
         &self,
         _: &ScriptContext<'_>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<RenewReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
@@ -212,8 +212,8 @@ impl ScriptCall for [Renewal] {
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let index = failure.index()?;
-            // Rejects duplicate and unordered indices: the script reports each hold at most once, in
-            // order.
+            // Rejects duplicate and unordered indices: the script reports each hold at most once,
+            // in order.
             let rises = failures.last().is_none_or(|(last, _)| *last < index);
             if index >= self.len() || !rises {
                 return Err(reply::malformed(
@@ -227,7 +227,7 @@ impl ScriptCall for [Renewal] {
             };
             failures.push((index, failure));
         }
-        Dated::undated(RenewReply { sent, failures })
+        Dated::undated(RenewReply { sent_at, failures })
     }
 
     fn failures(reply: &RenewReply) -> Vec<&StoreError> {
