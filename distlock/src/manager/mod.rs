@@ -129,7 +129,7 @@ impl LockManager {
         let _ = finished.await;
     }
 
-    /// Returns true if the manager was shut down, so that its locks can no longer be acquired.
+    /// Returns true if the manager was shut down. Its locks can then no longer be acquired.
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -13,7 +13,7 @@ pub(crate) struct StoreError {
     pub(crate) outage: Outage,
     pub(crate) code: Code,
     pub(crate) detail: String,
-    /// Set if no connection received the command, so that there is nothing to cancel.
+    /// Set if no connection received the command, so there is nothing to cancel.
     pub(crate) unsent: bool,
     cause: Option<Cause>,
 }

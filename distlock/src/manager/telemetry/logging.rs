@@ -63,8 +63,8 @@ pub(crate) fn long_wait(
         "still waiting for the lock: the lock store is unavailable, and the call fails after `wait_ms` unless the \
          store is back; see `detail`"
     } else {
-        "still waiting for the lock: the call is one of `waiters` here, and fails as busy after `wait_ms` unless it \
-         acquires the lock; inspect the key"
+        "still waiting for the lock, as one of `waiters` calls of this client: the call fails as busy after `wait_ms` \
+         unless it acquires the lock; inspect the key"
     };
     let holder = holder.filter(|_| error.is_none());
     tracing::info!(
@@ -188,8 +188,8 @@ pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: u
         key,
         store,
         releases,
-        "gave up releasing locks after no response (`key` is one of them): they expire with their lease; check the \
-         store and the network"
+        "gave up on releasing locks (`key` is one of them): the store did not confirm the releases, so the locks \
+         expire with their lease; check the store and the network"
     );
 }
 

@@ -361,13 +361,13 @@ impl Acquisition {
         }
     }
 
-    /// Returns true if the acquisition ended without a hold, so that the call must release it.
+    /// Returns true if the acquisition ended without a hold and the call must therefore release it.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
     }
 
     /// Releases the acquisition if its call has a command in flight. Called when the call is
-    /// stalled, so that it does not receive the reply in time.
+    /// stalled and so will not receive the reply in time.
     pub(crate) fn handle_stall(&mut self, now: BootInstant) {
         if self.is_in_flight() && self.rules.release_unused {
             self.release_stalled(now);

@@ -21,8 +21,8 @@ impl Node {
             let session = self.commands.session()?;
             if session.client.is_polling() {
                 // Some proxies close the connection on unknown commands.
-                let detail = "the connection leads through a proxy, which does not list keys; list at the server \
-                    itself";
+                let detail = "the connection goes through a proxy, which cannot list keys; connect to the server \
+                    directly to list them";
                 return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
             }
             let scan = |_| encode::scan(context.names, &cursor);
