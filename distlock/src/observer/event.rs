@@ -262,7 +262,7 @@ pub enum AcquirePath {
 /// ```
 /// use distlock::observer::AcquireFailure;
 ///
-/// // Contention is no outage: it needs no alert.
+/// // Contention is not an outage: it needs no alert.
 /// let alerts = |why| !matches!(why, AcquireFailure::Busy | AcquireFailure::Cancelled);
 /// assert!(alerts(AcquireFailure::Unavailable) && !alerts(AcquireFailure::Busy));
 /// ```
@@ -290,7 +290,7 @@ pub enum AcquireFailure {
 /// ```
 /// use distlock::observer::HoldOutcome;
 ///
-/// // A worker that is asked to stop drops its work: that is no failure.
+/// // A worker that is asked to stop drops its work: that is not a failure.
 /// let failed = |outcome| !matches!(outcome, HoldOutcome::Released | HoldOutcome::Cancelled);
 /// assert!(failed(HoldOutcome::Lost) && !failed(HoldOutcome::Released));
 /// ```
@@ -314,7 +314,7 @@ pub enum HoldOutcome {
 /// ```
 /// use distlock::observer::LossKind;
 ///
-/// // An operator's revocation, or a shutdown of this process, is no surprise.
+/// // An operator's revocation, or a shutdown of this process, is not a surprise.
 /// let surprising = |loss| matches!(loss, LossKind::NotRenewed | LossKind::Gone);
 /// assert!(surprising(LossKind::Gone) && !surprising(LossKind::Revoked));
 /// ```

@@ -1,4 +1,5 @@
-//! Misconfigurations: connecting fails at once, with an error that is no outage and names a remedy.
+//! Misconfigurations: connecting fails at once, with an error that is not an outage and
+//! names a remedy.
 
 use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};

@@ -480,10 +480,10 @@ impl Assembly {
     /// Starts an I/O thread for a manager.
     pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
         let core_slot: Arc<OnceCell<Arc<Core>>> = Arc::default();
-        let slot_of_thread = core_slot.clone();
+        let thread_core_slot = core_slot.clone();
         let (io_thread, executor) =
             IoThread::start(parts.background_runtime.clone(), async move {
-                if let Some(core) = slot_of_thread.get() {
+                if let Some(core) = thread_core_slot.get() {
                     shutdown::drain(core.clone()).await;
                 }
             })?;

@@ -58,8 +58,9 @@ impl Node {
         reply
     }
 
-    /// Returns the reply to an acquire. If required, a granted lock is confirmed by acknowledgments
-    /// and held by that confirmation. Until then, the owner has the lock in the store only.
+    /// If the request requires acknowledgments, confirms a granted lock on an ack connection and
+    /// returns that proof. Until then only the store counts the lock as held. Otherwise, returns
+    /// `reply`.
     pub(crate) async fn await_acks(
         &self,
         request: &Acquire<'_>,

@@ -297,8 +297,8 @@ impl RuntimeConnectionId {
         }
     }
 
-    /// Kills the connection over another one, so that nothing more of it is applied. Returns
-    /// `false` if it may live on.
+    /// Kills the connection over another one, so that no further command from it is applied.
+    /// Returns `false` if it may still be alive.
     pub(crate) async fn kill(&self, session: &Session) -> Result<bool, StoreError> {
         let kill = || handshake::kill(&*session.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()

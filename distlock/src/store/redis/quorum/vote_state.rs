@@ -99,7 +99,7 @@ struct NodeState {
     /// A request, or an unanswered command, may be sent: once until the next queue check.
     may_request: bool,
     is_usable: bool,
-    /// The node may store something of this owner.
+    /// The node may store state for this owner.
     may_store: bool,
     /// A lower ticket waits there, since this time of the node.
     lower_since: Option<u64>,
@@ -245,7 +245,7 @@ impl VoteState {
         self.nodes[node].in_flight = false;
     }
 
-    /// Returns true if a node may store something of this owner.
+    /// Returns true if a node may store state for this owner.
     pub(super) fn may_store(&self, node: usize) -> bool {
         self.nodes[node].may_store
     }
