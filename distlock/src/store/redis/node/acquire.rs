@@ -59,8 +59,8 @@ impl Node {
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and
-    /// returns that proof. Until then only the store counts the lock as held. Otherwise, returns
-    /// `reply`.
+    /// returns that proof. Until then only the store counts the lock as held. Returns any other
+    /// `reply` unchanged.
     pub(crate) async fn await_acks(
         &self,
         request: &Acquire<'_>,

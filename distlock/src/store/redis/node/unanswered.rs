@@ -11,7 +11,8 @@ use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;
 
 /// Once this many owners are recorded, those whose `apply_by` is more than `RETENTION` ago are
-/// pruned before the table grows. Below that, an owner is removed only on release.
+/// pruned before the table grows. Below that, an owner is removed only on release or on a
+/// reply.
 const PRUNE_THRESHOLD: usize = 1_024;
 const RETENTION: Duration = Duration::from_secs(60);
 
