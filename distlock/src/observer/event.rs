@@ -378,8 +378,8 @@ pub enum RenewalOutcome {
 /// use distlock::observer::Operation;
 ///
 /// // An uncontended call sends these two.
-/// let of_a_call = [Operation::Acquire, Operation::Release].map(Operation::as_str);
-/// assert_eq!(of_a_call.join("+"), "acquire+release");
+/// let call_operations = [Operation::Acquire, Operation::Release].map(Operation::as_str);
+/// assert_eq!(call_operations.join("+"), "acquire+release");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -122,7 +122,7 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8, or if a user is
-    /// set without its password. Further, the errors of [`connect`](LockManagerBuilder::connect).
+    /// set without its password. Also, the errors of [`connect`](LockManagerBuilder::connect).
     ///
     /// # Cancel safety
     ///

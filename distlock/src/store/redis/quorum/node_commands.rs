@@ -293,7 +293,8 @@ impl ScriptCall for RenewVotes<'_> {
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
-            let result = result.ok_or_else(|| reply::malformed("a hold that was not renewed"))?;
+            let result =
+                result.ok_or_else(|| reply::malformed("a renewal index that is out of range"))?;
             *result = match &*failure.text()? {
                 "" => NodeRenewal::NotOurs,
                 "FREE" => NodeRenewal::Free,
