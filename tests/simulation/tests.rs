@@ -42,7 +42,7 @@ const OUTCOMES: &[(&str, u64)] = &[
 fn seeds() -> u64 {
     let text = std::env::var("DISTLOCK_SEEDS");
     text.map_or(10_000, |text| {
-        text.parse().expect("DISTLOCK_SEEDS is no number")
+        text.parse().expect("DISTLOCK_SEEDS is not a number")
     })
 }
 
@@ -197,7 +197,7 @@ fn replay() {
     let Ok(seed) = std::env::var("DISTLOCK_SEED") else {
         return;
     };
-    let seed = seed.parse().expect("DISTLOCK_SEED is no number");
+    let seed = seed.parse().expect("DISTLOCK_SEED is not a number");
     let outcome = live(seed);
     for line in outcome.lines() {
         println!("{line}");

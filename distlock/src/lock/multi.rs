@@ -223,8 +223,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The error of the body. Further, as `E::from`: the errors of [`acquire`](MultiLock::acquire),
-    /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    /// The error of the body. Also, converted with `E::from`: the errors of
+    /// [`acquire`](MultiLock::acquire), [`Error::Lost`] and [`Error::MaxHoldExceeded`].
     ///
     /// # Cancel safety
     ///
@@ -287,14 +287,14 @@ impl MultiLock {
         let core = manager.core();
         let started = core.clock.now();
         let mut requests = Vec::new();
-        let mut can_be_one = locks.len() > 1;
+        let mut fits_one_command = locks.len() > 1;
         for lock in locks {
             let (key, options) = lock.check(wait)?;
-            can_be_one &= options.durability().is_none()
+            fits_one_command &= options.durability().is_none()
                 && scope::innermost(Some(manager.store_identity()), &key).is_none();
             requests.push(Request::new(key, options, started));
         }
-        if !can_be_one {
+        if !fits_one_command {
             return Ok(None);
         }
         let Some(held) = acquire::acquire_all(core, requests.into_iter()).await else {
@@ -330,7 +330,7 @@ impl MultiLock {
     }
 }
 
-/// Why a call does not have all its locks.
+/// The reason why a call does not have all its locks.
 enum Failure {
     NotAcquired(Error),
     /// A lock was lost while the call waited for another one.
@@ -338,7 +338,7 @@ enum Failure {
 }
 
 /// Acquires the locks one after the other. A later lock is waited for while the earlier ones are
-/// held, and never the other way around, so calls cannot wait for each other in a circle.
+/// held, and never the other way around, so calls cannot wait for each other in a cycle.
 async fn acquire_in_order(
     locks: &[Lock],
     remaining: impl Fn() -> Duration,

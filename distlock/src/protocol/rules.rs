@@ -1,6 +1,5 @@
-//! The protocol rules (`docs/internals/design.md` and `rules.md`) that this project can break to
-//! see what happens. Each is defined once, for the code that keeps it, the model and the torture
-//! test.
+//! The protocol rules (`docs/internals/design.md` and `rules.md`) that tests can disable one at a
+//! time. Each is defined once, for the code that keeps it, the model and the torture test.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {

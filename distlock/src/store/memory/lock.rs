@@ -334,7 +334,7 @@ impl MemoryLock {
         hold.expires_at = context.now + timing.ttl();
         self.queue.remove(owner_id);
         Some(Proof {
-            sent: context.now,
+            sent_at: context.now,
             token: hold.token,
         })
     }
@@ -412,7 +412,7 @@ impl MemoryLock {
             name: Arc::clone(name),
         });
         Proof {
-            sent: context.now,
+            sent_at: context.now,
             token,
         }
     }

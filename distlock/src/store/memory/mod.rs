@@ -117,7 +117,7 @@ fn run(
             };
             let failures = batch.iter().enumerate().filter_map(renew).collect();
             CommandReply::Renewed(RenewReply {
-                sent: now,
+                sent_at: now,
                 failures,
             })
         }
