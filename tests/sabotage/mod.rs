@@ -252,6 +252,12 @@ end
         passage: "  from = math.max(now, tonumber(latest_time)) + tonumber(quarantine) * 1000\n",
         replacement: "  from = now\n",
     },
+    Edit {
+        saboteur: "takes-held-keys",
+        scripts: &["acquire_all"],
+        passage: "  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
+        replacement: "  if i == 1 and redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
+    },
 ];
 
 /// Returns the scripts with the edits of a saboteur.

@@ -310,13 +310,17 @@ impl MultiLock {
     /// Returns each lock once, in the order in which all callers acquire them: that of their names
     /// in the store.
     fn in_global_order(&self) -> Result<Vec<Lock>, Error> {
+        let rules = self.lock.manager.core().rules;
         let mut locks = BTreeMap::new();
-        for key in &self.keys {
+        for (place, key) in self.keys.iter().enumerate() {
             let lock = Lock {
                 key: key.clone(),
                 ..self.lock.clone()
             };
-            locks.insert(LockKey::new(key)?.tagged().to_string(), lock);
+            let name = LockKey::new(key)?.tagged().to_string();
+            let before = if rules.one_order { 0 } else { place };
+            let after = if rules.locks_once { 0 } else { place };
+            locks.insert((before, name, after), lock);
         }
         match locks.len() {
             0 => Err(Error::config(
