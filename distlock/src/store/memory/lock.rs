@@ -83,6 +83,13 @@ impl MemoryLock {
         self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
     }
 
+    /// Returns true if the lock is free, has no waiters, and its last token is in the past.
+    pub(super) fn is_uncontended(&self, context: &CommandContext<'_>) -> bool {
+        let fence = self.fence.as_ref();
+        let is_fence_past = fence.is_none_or(|fence| fence.token.get() < context.wall);
+        self.hold.is_none() && self.queue.is_empty() && is_fence_past
+    }
+
     pub(super) fn acquire(
         &mut self,
         context: &mut CommandContext<'_>,
