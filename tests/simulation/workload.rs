@@ -238,7 +238,9 @@ impl User {
         let locks = self.client.manager.lock_all([order.lock.key(), second]);
         let locks = locks.lease(order.timing.lease).wait(order.wait);
         let plan = self.plan(&order);
-        let run = locks.run(async |held| {
+        let run = locks.run(async |mut held| {
+            // The second key may be the first one.
+            held.dedup_by(|a, b| Arc::ptr_eq(&a.entry, &b.entry));
             let bodies = held.into_iter().map(|hold| Box::pin(self.body(hold, plan)));
             let bodies = futures_util::future::join_all(bodies);
             Ok::<_, Error>(bodies.await)

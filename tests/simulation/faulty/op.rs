@@ -78,7 +78,7 @@ impl Op {
     }
 
     /// Returns the owners that keep the order of their operations on a connection.
-    pub(super) fn owners(&self) -> Vec<OwnerNumber> {
+    pub(crate) fn owners(&self) -> Vec<OwnerNumber> {
         match self {
             Op::Acquire { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
                 vec![*owner]
