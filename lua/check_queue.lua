@@ -6,7 +6,7 @@ local client, channels, fence_ttl = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(now_text)
-local work, alive
+local work_left, alive
 
 local function check_queue(lock, queue, entries, fence, first_arg, last_arg)
   local fence_value, lock_deleted

@@ -1,13 +1,13 @@
 -- Fragment: grants a free lock to the next waiter. Expects the locals `lock, queue, entries, fence` (keys), `fence_value` (the
 -- fence's value as last read or written, nil if not a string), `lock_deleted` (whether this script has deleted the lock),
 -- `client` (the caller's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs, as
--- string (`now_text`) and number (`now`), and `work` and `alive`, nil at first and shared by all locks of a script. Numbers
--- are passed on as strings, because formatting one costs more than most commands.
+-- string (`now_text`) and number (`now`), and `work_left` and `alive`, nil at first and shared by all locks of a script.
+-- Numbers are passed on as strings, because formatting one costs more than most commands.
 
 -- Limits the work of one script in queues, so that it does not block the server: an entry costs 1 to read, 5 to remove.
 -- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
-local WORK, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
-work = math.max(work or WORK, MIN_WORK)
+local WORK_LIMIT, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
+work_left = math.max(work_left or WORK_LIMIT, MIN_WORK)
 
 -- Whether each client is alive, as far as it is known. The caller is.
 alive = alive or { [client] = true }
@@ -49,22 +49,22 @@ end
 -- Removes a client's entries behind `score`, and its marked entry last, because that entry shows the next call that the
 -- client must be purged. If the work runs out, the mark's score becomes the place up to which the purge is done.
 local function purge(client_id, marked_owner, score)
-  while work > 0 do
+  while work_left > 0 do
     local owners = redis.call('ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE',
-      'LIMIT', 0, math.min(work, SLICE), 'WITHSCORES')
+      'LIMIT', 0, math.min(work_left, SLICE), 'WITHSCORES')
     if not owners[1] then
       remove(marked_owner)
-      work = work - REMOVAL_COST
+      work_left = work_left - REMOVAL_COST
       return
     end
     for i = 1, #owners, 2 do
-      if work <= 0 then break end
+      if work_left <= 0 then break end
       score = owners[i + 1]
       if client_of(owners[i]) == client_id then
         remove(owners[i])
-        work = work - REMOVAL_COST
+        work_left = work_left - REMOVAL_COST
       else
-        work = work - 1
+        work_left = work_left - 1
       end
     end
   end
@@ -117,7 +117,7 @@ local function grant(owner, score, lease, ttl, name)
   set_fence(token, true) -- the head stays in the queue until it confirms
   redis.call('ZADD', queue, '-' .. score, owner) -- after writes that may be denied: a mark without a lock means a dead client
   write_lock(owner, token, short_lease + 250, ttl, name)
-  -- After all writes, because the server may deny each of them to this user, and a grant without a lock is none.
+  -- After all writes, because the server may deny each of them to this user, and a grant without a lock is not a grant.
   redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
 end
@@ -126,7 +126,7 @@ end
 -- Returns 'granted', 'mine' (the head is `caller`, which takes the lock itself), 'free' (there are no waiters) or 'more'
 -- (too many dead entries for one script).
 local function grant_next(caller, head)
-  while work > 0 do
+  while work_left > 0 do
     head = head or redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local owner, score = head[1], head[2]
     if not owner then return 'free' end
@@ -136,7 +136,7 @@ local function grant_next(caller, head)
       -- The lock was granted, not confirmed, and has expired, so this client does not respond.
       if client_id == client then
         remove(owner)
-        work = work - REMOVAL_COST
+        work_left = work_left - REMOVAL_COST
       else
         purge(client_id, owner, string.sub(score, 2))
       end
@@ -150,7 +150,7 @@ local function grant_next(caller, head)
         return 'granted'
       end
       remove(owner)
-      work = work - REMOVAL_COST
+      work_left = work_left - REMOVAL_COST
     end
   end
   return 'more'

@@ -25,7 +25,7 @@ if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 
 --@slow path
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
-local work, alive
+local work_left, alive
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(now_text)

@@ -476,7 +476,7 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
     }
 }
 
-/// Reads a value that rustc checks. It must only not be a string.
+/// Reads a value that rustc checks. Any expression but a string literal.
 fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
     match string_literal(&value) {
         Some(text) => Err(syn::Error::new(

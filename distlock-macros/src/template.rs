@@ -226,8 +226,8 @@ impl Parser<'_> {
                 Kind::Placeholder(other) => self.push_error(
                     value.at.start..next.at.end,
                     format!(
-                        "nothing separates `<{inside}>` from `<{other}>`, so that different values \
-                         would share a key: write `<{inside}>:<{other}>`"
+                        "nothing separates `<{inside}>` from `<{other}>`, so different values would \
+                         share a key: write `<{inside}>:<{other}>`"
                     ),
                 ),
                 Kind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {

@@ -2,7 +2,7 @@
 -- `channels` (prefix of client channels), `fence_ttl` (ms), and the server's time in µs as `now_text` (text) and `now`.
 
 -- Bounds the entries that one script checks, so that it does not block the server. The next call continues.
-local WORK, SLICE = 500, 100
+local WORK_LIMIT, SLICE = 500, 100
 -- Whether each client is alive, as far as it is known. The caller is.
 local alive = { [client] = true }
 
@@ -95,7 +95,7 @@ end
 -- Gives the free vote to the lowest ticket with a waiting owner, and notifies that owner unless it is `caller`. `named_token` is
 -- a token for `caller`, or from a releasing owner for its successor. Returns the owner, the token, and 1 if confirmed.
 local function grant_next(caller, named_token, full_ttl)
-  for _ = 1, WORK do
+  for _ = 1, WORK_LIMIT do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local owner, ticket = head[1], head[2]
     if not owner then return end

@@ -38,7 +38,7 @@ const TOLERANCE: Duration = Duration::from_millis(600);
 fn cases() -> u32 {
     let text = std::env::var("DISTLOCK_SEEDS");
     text.map_or(CASES, |text| {
-        text.parse().expect("DISTLOCK_SEEDS is no number")
+        text.parse().expect("DISTLOCK_SEEDS is not a number")
     })
 }
 

@@ -193,7 +193,7 @@ impl Observed {
     }
 
     fn proof(&mut self, key: usize, proof: &mut Proof) {
-        proof.sent = BootInstant(0);
+        proof.sent_at = BootInstant(0);
         self.token(key, &mut proof.token);
     }
 
@@ -234,7 +234,7 @@ impl Observed {
     }
 
     pub(super) fn renew(&mut self, mut reply: RenewReply) -> Reply {
-        reply.sent = BootInstant(0);
+        reply.sent_at = BootInstant(0);
         Reply::Renew(reply)
     }
 

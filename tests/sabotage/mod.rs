@@ -1,6 +1,6 @@
 //! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and
-//! its connections. Those that break a rule of the protocol itself are its `Rules`. Only a build
-//! with `--cfg sabotage` uses any.
+//! its connections. Faults in the protocol itself are flags in `Rules`. Only a build with
+//! `--cfg sabotage` uses any.
 
 mod fake_wait;
 
@@ -19,7 +19,7 @@ use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
 use fake_wait::FakeWaitTransport;
 
-/// Breaks the parts of a manager as the saboteur that `DISTLOCK_SABOTAGE` names does.
+/// Applies the faults of the saboteur named by `DISTLOCK_SABOTAGE` to a manager's parts.
 pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
     let Ok(saboteur) = std::env::var("DISTLOCK_SABOTAGE") else {
         return parts;
@@ -220,7 +220,7 @@ end
         saboteur: "dead-not-purged",
         scripts: NEXT,
         passage: "        purge(client_id, owner, string.sub(score, 2))\n",
-        replacement: "        remove(owner)\n        work = work - REMOVAL_COST\n",
+        replacement: "        remove(owner)\n        work_left = work_left - REMOVAL_COST\n",
     },
     Edit {
         saboteur: "dead-not-purged",
@@ -251,6 +251,12 @@ end
         scripts: EPOCH,
         passage: "  from = math.max(now, tonumber(latest_time)) + tonumber(quarantine) * 1000\n",
         replacement: "  from = now\n",
+    },
+    Edit {
+        saboteur: "takes-held-keys",
+        scripts: &["acquire_all"],
+        passage: "  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
+        replacement: "  if i == 1 and redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
     },
 ];
 
@@ -292,7 +298,7 @@ mod tests {
         for edit in EDITS {
             let edited = Arc::new(Mutex::new(Vec::new()));
             let names = edited.clone();
-            // Comments are gone in what is sent, so it is compared before.
+            // Compared before comments are stripped, because the script as sent has none.
             let scripts = Scripts::edited(move |name, source| {
                 let after = edit.apply(name, source.clone());
                 if after != source {

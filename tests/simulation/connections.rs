@@ -61,10 +61,14 @@ impl Connections {
                     trace.count("released again");
                 }
             }
-            (Op::Acquire { owner, .. }, answer) => {
-                self.check_acquire(now, applied, *owner, trace);
-                if let Answer::Acquired(AcquireReply::Held(_) | AcquireReply::Queued(_)) = answer {
-                    self.is_not_revived(now, (client, *owner), trace);
+            (Op::Acquire { .. } | Op::AcquireAll { .. }, answer) => {
+                for owner in applied.op.owners() {
+                    self.check_acquire(now, applied, owner, trace);
+                    if let Answer::Acquired(AcquireReply::Held(_) | AcquireReply::Queued(_))
+                    | Answer::AllAcquired(Some(_)) = answer
+                    {
+                        self.is_not_revived(now, (client, owner), trace);
+                    }
                 }
             }
             _ => {}

@@ -18,6 +18,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("acquired: confirmed first", 150),
     ("acquired: in the reply", 1_200),
     ("acquired: pushed", 1_200),
+    ("acquired: with others", 100),
     ("acquires: after the release", 15),
     ("acquires: again on a new connection", 200),
     ("acquires: late", 500),
@@ -42,7 +43,7 @@ const OUTCOMES: &[(&str, u64)] = &[
 fn seeds() -> u64 {
     let text = std::env::var("DISTLOCK_SEEDS");
     text.map_or(10_000, |text| {
-        text.parse().expect("DISTLOCK_SEEDS is no number")
+        text.parse().expect("DISTLOCK_SEEDS is not a number")
     })
 }
 
@@ -197,7 +198,7 @@ fn replay() {
     let Ok(seed) = std::env::var("DISTLOCK_SEED") else {
         return;
     };
-    let seed = seed.parse().expect("DISTLOCK_SEED is no number");
+    let seed = seed.parse().expect("DISTLOCK_SEED is not a number");
     let outcome = live(seed);
     for line in outcome.lines() {
         println!("{line}");

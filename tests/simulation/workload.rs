@@ -97,13 +97,14 @@ impl User {
         if self.world.conditions.denies_kills() && self.random.chance(300) {
             return self.abandon_at_reset().await;
         }
-        match self.random.below(12) {
+        match self.random.below(13) {
             0..=2 => self.acquire(false).await,
             3 => self.acquire(true).await,
             4 => self.try_acquire().await,
             5..=7 => self.run(None).await,
             8 => self.run(Some(self.random.between(1, 600))).await,
             9 => self.abandon().await,
+            10 => self.several_keys().await,
             _ => self.nest().await,
         }
     }
@@ -226,6 +227,35 @@ impl User {
         }
         let was_valid = oracle.is_believed(index, &hold);
         (hold, was_valid)
+    }
+
+    /// Runs a body under two locks. The call may be dropped earlier.
+    async fn several_keys(&self) {
+        let order = self.order(self.wait());
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        let second = self.random.pick(&self.world.keys).as_str();
+        let locks = self.client.manager.lock_all([order.lock.key(), second]);
+        let locks = locks.lease(order.timing.lease).wait(order.wait);
+        let plan = self.plan(&order);
+        let run = locks.run(async |mut held| {
+            // The second key may be the first one.
+            held.dedup_by(|a, b| Arc::ptr_eq(&a.entry, &b.entry));
+            let bodies = held.into_iter().map(|hold| Box::pin(self.body(hold, plan)));
+            let bodies = futures_util::future::join_all(bodies);
+            Ok::<_, Error>(bodies.await)
+        });
+        let dropped_after = if self.random.chance(300) { 400 } else { 60_000 };
+        let after = Duration::from_millis(self.random.between(1, dropped_after));
+        match tokio::time::timeout(after, run).await {
+            Ok(Ok(bodies)) => {
+                for (hold, was_valid) in bodies {
+                    oracle.succeeded(index, &hold, was_valid);
+                }
+            }
+            Ok(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
+            Err(_) => oracle.count("calls: dropped"),
+        }
     }
 
     /// Makes a call that is dropped while it waits.

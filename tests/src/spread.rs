@@ -64,7 +64,7 @@ impl Spread {
     pub fn percentile(&self, percent: f64) -> f64 {
         assert!(
             (0.0..=100.0).contains(&percent),
-            "{percent} is no percentage"
+            "{percent} is not a percentage"
         );
         let rank = (percent / 100.0 * self.sorted.len() as f64).ceil() as usize;
         self.sorted[rank.saturating_sub(1)]

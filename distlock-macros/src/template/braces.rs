@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns an error for braces that are no hash tag. `has_values` is for the whole template.
+    /// Returns an error for braces that are not a hash tag. `has_values` is for the whole template.
     fn brace_error(&self, group: &Group, has_values: bool) -> Option<String> {
         let Group {
             text,

@@ -111,7 +111,7 @@ impl Quorum {
         let is_majority = |size: usize| size > servers / 2 && size <= servers;
         if let Some(size) = self.size.filter(|size| !is_majority(*size)) {
             return Err(Error::config(format!(
-                "a quorum of {size} is no majority of {servers} servers: two clients could hold one lock; set \
+                "a quorum of {size} is not a majority of {servers} servers: two clients could hold one lock; set \
                  `Quorum::size` to between {} and {servers}",
                 servers / 2 + 1
             )));

@@ -61,8 +61,8 @@ impl Outage {
         )
     }
 
-    /// Returns true if the outage may end without a change of configuration, so that a retry makes
-    /// sense.
+    /// Returns true if the outage may end without a change of configuration, and a retry therefore
+    /// makes sense.
     ///
     /// ```
     /// use distlock::Outage;
@@ -101,10 +101,10 @@ impl fmt::Display for WithRemedy<'_> {
             Outage::TooFewReplicas => "; check the replicas and the persistence of the server",
             Outage::NotReady => "; try again later",
             Outage::Denied => "; check the user's permissions and password",
-            Outage::Misconfigured => "; correct the URL",
+            Outage::Misconfigured => "; fix the URL",
             Outage::Tls => "; check the TLS settings of both sides",
             Outage::Unsupported => "; change the server's settings, or those of the lock",
-            Outage::NoSuchService => "; correct the name of the service in the URL",
+            Outage::NoSuchService => "; fix the name of the service in the URL",
             Outage::Other => "",
         })
     }

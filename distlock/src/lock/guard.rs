@@ -250,9 +250,10 @@ impl LockGuard {
     }
 
     /// Releases the lock, and waits for the store's reply for about one command timeout. That is
-    /// a tenth of the lease, 50 ms to 1 s, but at most a fifth of the lease. If an acquire command
-    /// of this call got no reply, the wait is up to three command timeouts. After that, the
-    /// release continues in the background until the store replies, or the lease has ended.
+    /// a tenth of the lease, clamped to between 50 ms and 1 s, and never more than a fifth of the
+    /// lease. If an acquire command for this lock got no reply, the wait is up to three command
+    /// timeouts. After that, the release continues in the background until the store replies, or
+    /// the lease has ended.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};
@@ -272,8 +273,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold had
-    /// already ended, or if the store no longer had this lock. The last work may then have
-    /// overlapped with another holder. [`Error::Released`] if this guard re-entered a hold that has
+    /// already ended, or if the store no longer had this lock. The work may then have overlapped
+    /// with that of another holder. [`Error::Released`] if this guard re-entered a hold that has
     /// been released. A release without a reply is not an error; it is logged.
     ///
     /// # Cancel safety
@@ -351,7 +352,7 @@ impl LockGuard {
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
             ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotHeld)),
-            ReleaseResult::Released => None,
+            ReleaseResult::NoLossFound => None,
         }
     }
 

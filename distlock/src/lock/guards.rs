@@ -88,8 +88,8 @@ impl Guards {
         self.iter().for_each(|guard| guard.start_max_hold(now));
     }
 
-    /// Counts a body under the holds while the future exists, which never resolves. It wakes its
-    /// task once a hold has ended.
+    /// Returns a future that never resolves. While it exists, the holds count a running body, and
+    /// it wakes its task once a hold ends.
     pub(crate) fn watch_body(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let first = self.first.held();
         let rest: Vec<_> = self.rest.iter().map(LockGuard::held).collect();

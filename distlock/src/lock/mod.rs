@@ -155,9 +155,9 @@ impl Lock {
     /// A success is a guard that is [released](LockGuard::release), or a body that returned `Ok`.
     /// After an `Err`, a dropped guard, a panic or a loss the key is free at once. While only
     /// `min_hold` keeps the key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at
-    /// which it is freed. A [`wait`](Lock::wait) that is set and not shorter is rejected with
-    /// [`Error::Config`]. Such a call would get the key at the end of that time, and run the job a
-    /// second time.
+    /// which it is freed. An explicit [`wait`](Lock::wait) that is not shorter than `min_hold` is
+    /// rejected with [`Error::Config`]. Such a call would get the key at the end of that time, and
+    /// run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -296,19 +296,19 @@ impl Lock {
     /// [`Error::Busy`] if other calls held the lock or were ahead in its queue for all of `wait`.
     /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
     /// could not be used. [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the
-    /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. The errors of misuse:
+    /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. On misuse:
     /// [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`].
     ///
     /// # Panics
     ///
-    /// With a manager of
+    /// With a manager created by
     /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime),
     /// if the call has to wait in a tokio runtime that was built without its time driver
     /// (`enable_time`).
     ///
     /// # Paused time
     ///
-    /// A manager of
+    /// A manager created by
     /// [`in_memory_on_current_runtime`](crate::LockManagerBuilder::in_memory_on_current_runtime)
     /// takes part in `tokio::time::pause`. Other managers run on their own thread: their leases and
     /// waits take real time, and a timeout around a call may end at once.
@@ -377,8 +377,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The error of the body. Further, as `E::from`: the errors of [`acquire`](Lock::acquire),
-    /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    /// The error of the body. Also, converted with `E::from`: the errors of
+    /// [`acquire`](Lock::acquire), [`Error::Lost`] and [`Error::MaxHoldExceeded`].
     ///
     /// # Panics
     ///

@@ -225,8 +225,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The error of the body. Further, as `E::from`: the errors of [`acquire`](MultiLock::acquire),
-    /// [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    /// The error of the body. Also, converted with `E::from`: the errors of
+    /// [`acquire`](MultiLock::acquire), [`Error::Lost`] and [`Error::MaxHoldExceeded`].
     ///
     /// # Cancel safety
     ///
@@ -289,14 +289,14 @@ impl MultiLock {
         let core = manager.core();
         let started = core.clock.now();
         let mut requests = Vec::new();
-        let mut can_be_one = locks.len() > 1;
+        let mut fits_one_command = locks.len() > 1;
         for lock in locks {
             let (key, options) = lock.check(wait)?;
-            can_be_one &= options.durability().is_none()
+            fits_one_command &= options.durability().is_none()
                 && scope::innermost(Some(manager.store_identity()), &key).is_none();
             requests.push(Request::new(key, options, started));
         }
-        if !can_be_one {
+        if !fits_one_command {
             return Ok(None);
         }
         let Some(held) = acquire::acquire_all(core, requests.into_iter()).await else {
@@ -312,13 +312,17 @@ impl MultiLock {
     /// Returns each lock once, in the order in which all callers acquire them: that of their names
     /// in the store.
     fn in_global_order(&self) -> Result<Vec<Lock>, Error> {
+        let rules = self.lock.manager.core().rules;
         let mut locks = BTreeMap::new();
-        for key in &self.keys {
+        for (place, key) in self.keys.iter().enumerate() {
             let lock = Lock {
                 key: key.clone(),
                 ..self.lock.clone()
             };
-            locks.insert(LockKey::new(key)?.tagged().to_string(), lock);
+            let name = LockKey::new(key)?.tagged().to_string();
+            let before = if rules.one_order { 0 } else { place };
+            let after = if rules.locks_once { 0 } else { place };
+            locks.insert((before, name, after), lock);
         }
         match locks.len() {
             0 => Err(Error::config(
@@ -332,7 +336,7 @@ impl MultiLock {
     }
 }
 
-/// Why a call does not have all its locks.
+/// The reason why a call does not have all its locks.
 enum Failure {
     NotAcquired(Error),
     /// A lock was lost while the call waited for another one.
@@ -340,7 +344,7 @@ enum Failure {
 }
 
 /// Acquires the locks one after the other. A later lock is waited for while the earlier ones are
-/// held, and never the other way around, so calls cannot wait for each other in a circle.
+/// held, and never the other way around, so calls cannot wait for each other in a cycle.
 async fn acquire_in_order(
     locks: &[Lock],
     remaining: impl Fn() -> Duration,

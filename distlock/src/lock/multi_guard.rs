@@ -51,8 +51,8 @@ impl MultiLockGuard {
         self.guards.held(&self.keys)
     }
 
-    /// Returns the fencing token of `key`, or `None` if it is no key of this guard. Every key has
-    /// its own token, see [`HeldLock::fencing_token`].
+    /// Returns the fencing token of `key`, or `None` if it is not one of this guard's keys. Every
+    /// key has its own token, see [`HeldLock::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
         let key = LockKey::new(key).ok()?;

@@ -59,8 +59,9 @@ pub(crate) fn sync_scoped<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T 
     FRAMES.sync_scope(frame.clone(), work)
 }
 
-/// Calls `drop_it` with a frame on the stack, if the thread still has a stack. A runtime in a
-/// `thread_local!` drops its tasks when the thread ends, and the stack may be destroyed before.
+/// Calls `drop_it` with a frame on the re-entry stack, unless that thread-local has already been
+/// destroyed. A runtime stored in a `thread_local!` drops its tasks when the thread ends, possibly
+/// after that.
 pub(crate) fn drop_scoped(frame: Arc<Frame>, drop_it: impl FnOnce()) {
     // A scoped future is dropped inside its scope if that is possible, and otherwise without it;
     // `sync_scope` would panic.
@@ -106,7 +107,7 @@ pub(crate) fn innermost(store: Option<&str>, key: &LockKey) -> Option<Arc<Frame>
         .flatten()
 }
 
-/// Returns the innermost lock that the running code holds: this call, or a call that awaits it.
+/// Returns the innermost lock held by the running call, or by a call that awaits it.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -157,7 +158,7 @@ pub fn try_current() -> Option<HeldLock> {
     FRAMES.try_with(|top| top.held.clone()).ok()
 }
 
-/// Returns the innermost hold of `key` in the running code: this call, or a call that awaits it.
+/// Returns the innermost hold of `key` by the running call, or by a call that awaits it.
 /// Use it where a body holds several keys, because [`current`] returns only one of them.
 ///
 /// `key` is the complete key. The attribute escapes the values that it inserts, so pass them

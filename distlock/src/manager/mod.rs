@@ -39,12 +39,12 @@ pub(crate) mod telemetry;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
 /// let locks = LockManager::connect("memory:").await?;
-/// let of_a_handler = locks.clone();
+/// let handler_locks = locks.clone();
 /// let _held = locks.lock("report").acquire().await?;
-/// assert!(of_a_handler.lock("report").try_acquire().await?.is_none());
+/// assert!(handler_locks.lock("report").try_acquire().await?.is_none());
 ///
 /// locks.shutdown().await;
-/// assert!(of_a_handler.lock("report").try_acquire().await.is_err());
+/// assert!(handler_locks.lock("report").try_acquire().await.is_err());
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl LockManager {
         let _ = finished.await;
     }
 
-    /// Returns true if the manager was shut down, so that its locks can no longer be acquired.
+    /// Returns true if the manager was shut down. Its locks can then no longer be acquired.
     ///
     /// ```
     /// # use distlock::LockManager;

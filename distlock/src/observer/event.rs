@@ -262,7 +262,7 @@ pub enum AcquirePath {
 /// ```
 /// use distlock::observer::AcquireFailure;
 ///
-/// // Contention is no outage: it needs no alert.
+/// // Contention is not an outage: it needs no alert.
 /// let alerts = |why| !matches!(why, AcquireFailure::Busy | AcquireFailure::Cancelled);
 /// assert!(alerts(AcquireFailure::Unavailable) && !alerts(AcquireFailure::Busy));
 /// ```
@@ -290,7 +290,7 @@ pub enum AcquireFailure {
 /// ```
 /// use distlock::observer::HoldOutcome;
 ///
-/// // A worker that is asked to stop drops its work: that is no failure.
+/// // A worker that is asked to stop drops its work: that is not a failure.
 /// let failed = |outcome| !matches!(outcome, HoldOutcome::Released | HoldOutcome::Cancelled);
 /// assert!(failed(HoldOutcome::Lost) && !failed(HoldOutcome::Released));
 /// ```
@@ -314,7 +314,7 @@ pub enum HoldOutcome {
 /// ```
 /// use distlock::observer::LossKind;
 ///
-/// // An operator's revocation, or a shutdown of this process, is no surprise.
+/// // An operator's revocation, or a shutdown of this process, is not a surprise.
 /// let surprising = |loss| matches!(loss, LossKind::NotRenewed | LossKind::Gone);
 /// assert!(surprising(LossKind::Gone) && !surprising(LossKind::Revoked));
 /// ```
@@ -378,8 +378,8 @@ pub enum RenewalOutcome {
 /// use distlock::observer::Operation;
 ///
 /// // An uncontended call sends these two.
-/// let of_a_call = [Operation::Acquire, Operation::Release].map(Operation::as_str);
-/// assert_eq!(of_a_call.join("+"), "acquire+release");
+/// let call_operations = [Operation::Acquire, Operation::Release].map(Operation::as_str);
+/// assert_eq!(call_operations.join("+"), "acquire+release");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -47,7 +47,7 @@ struct Queue {
     /// The connections that are up, according to the published events.
     connections_up: BTreeSet<(Connection, Arc<str>)>,
     is_draining: bool,
-    /// True once the executor has ended, so that events are delivered where they happen.
+    /// True once the executor has ended, and events are therefore delivered where they happen.
     has_ended: bool,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Acquire<'a> {
 /// A hold, proven by a reply. It counts from the send of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
-    pub(crate) sent: BootInstant,
+    pub(crate) sent_at: BootInstant,
     pub(crate) token: FencingToken,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Renewal {
 /// The reply to a renewal batch: only the failures, by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RenewReply {
-    pub(crate) sent: BootInstant,
+    pub(crate) sent_at: BootInstant,
     pub(crate) failures: Vec<(usize, RenewalFailure)>,
 }
 

@@ -1,6 +1,5 @@
-//! The protocol rules (`docs/internals/design.md` and `rules.md`) that this project can break to
-//! see what happens. Each is defined once, for the code that keeps it, the model and the torture
-//! test.
+//! The protocol rules (`docs/internals/design.md` and `rules.md`) that tests can disable one at a
+//! time. Each is defined once, for the code that keeps it, the model and the torture test.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {
@@ -98,6 +97,12 @@ rules! {
     written_back = "no-write-back",
     /// Quorum: a node that may have forgotten a vote does not vote for a while.
     quarantine = "no-quarantine",
+    /// Several keys: all calls acquire their locks in the same order.
+    one_order = "keys-in-given-order",
+    /// Several keys: keys that name the same lock count once.
+    locks_once = "equal-keys-count-twice",
+    /// Several keys: the script that takes all locks takes none if one of them is not free.
+    all_or_nothing = "takes-held-keys",
 }
 
 #[allow(unreachable_pub)]

@@ -15,11 +15,15 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Returns the time from which the proof in a reply counts: the send of its command, because the
 /// server may have applied the command at once (R10).
-pub(crate) fn proven_from(rules: Rules, sent: BootInstant, now: BootInstant) -> BootInstant {
-    if rules.deadline_from_send { sent } else { now }
+pub(crate) fn proven_from(rules: Rules, sent_at: BootInstant, now: BootInstant) -> BootInstant {
+    if rules.deadline_from_send {
+        sent_at
+    } else {
+        now
+    }
 }
 
-/// Returns the safe deadline of a hold that is proven from `from` on.
+/// Returns the safe deadline of a hold whose validity starts at `from`.
 pub(crate) fn safe_until(from: BootInstant, timing: Timing) -> BootInstant {
     from + timing.validity()
 }
@@ -42,8 +46,9 @@ pub(crate) fn granted_until(
     (safe_until.since(now) >= timing.lease / 2).then_some(safe_until)
 }
 
-/// The safe deadline of a hold. The acquisition decides with it, and every check whether the lock
-/// is held reads it. Such a check must cost next to nothing, so the deadline is one atomic.
+/// The safe deadline of a hold. The acquisition uses it to decide when the hold ends, and every
+/// check of whether the lock is held reads it. Such a check must cost next to nothing, so the
+/// deadline is one atomic.
 #[derive(Debug)]
 pub(crate) struct SafeDeadline(AtomicU64);
 

@@ -13,7 +13,7 @@ pub(crate) struct StoreError {
     pub(crate) outage: Outage,
     pub(crate) code: Code,
     pub(crate) detail: String,
-    /// Set if no connection received the command, so that there is nothing to cancel.
+    /// Set if no connection received the command, so there is nothing to cancel.
     pub(crate) unsent: bool,
     cause: Option<Cause>,
 }
@@ -89,14 +89,14 @@ impl StoreError {
         self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
     }
 
-    /// Returns the same error, for a command that was never sent.
-    pub(crate) fn unsent(mut self) -> Self {
+    /// Marks the command as never sent.
+    pub(crate) fn mark_unsent(mut self) -> Self {
         self.unsent = true;
         self
     }
 
-    /// Returns the same error, after another command was sent that may have to be cancelled.
-    pub(crate) fn sent(mut self) -> Self {
+    /// Marks the command as sent, because another command was sent that may have to be cancelled.
+    pub(crate) fn mark_sent(mut self) -> Self {
         self.unsent = false;
         self
     }

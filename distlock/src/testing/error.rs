@@ -251,7 +251,7 @@ pub fn all(key: &str) -> Vec<Error> {
         ),
         key_conflict(
             key,
-            "a value that distlock did not write is stored at its keys",
+            "a key of the lock holds a value that distlock did not write",
         ),
         config("an option is wrong"),
         not_installed(),

@@ -36,6 +36,10 @@ impl Connection {
 
 /// Parses a word of a line.
 pub(crate) fn parse<T: FromStr>(word: &str) -> io::Result<T> {
-    word.parse()
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("`{word}` is no number")))
+    word.parse().map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("`{word}` is not a number"),
+        )
+    })
 }

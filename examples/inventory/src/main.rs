@@ -130,7 +130,7 @@ async fn run(options: &RunOptions) -> Result<ExitCode> {
     for locked in [false, true] {
         reports.push(server::run(&shop, options, locked).await?);
     }
-    // A closed stdout, as of `| head`, is no error.
+    // A closed stdout, as of `| head`, is not an error.
     let _ = write!(std::io::stdout(), "\n{}", Table(&reports));
     if let Some(file) = &options.chart {
         fs::write(file, chart::draw(&setting, &reports))

@@ -115,7 +115,7 @@ fn terms(journal: Vec<String>) -> Result<Vec<Term>> {
     let mut terms: Vec<Term> = Vec::new();
     for entry in &journal {
         let [at, token, leader, _] = entry.split(' ').collect::<Vec<_>>()[..] else {
-            bail!("`{entry}` is no entry of a journal");
+            bail!("`{entry}` is not an entry of a journal");
         };
         let (at, token) = (at.parse()?, token.parse()?);
         match terms.last_mut().filter(|term| term.token == token) {

@@ -96,7 +96,7 @@ fn dashboard_and_alerts_use_all_exported_metrics_and_no_others() {
             "outcome=\"max_hold_exceeded\"",
         ),
         // Prometheus sees no increase in a counter that is exported with its first event, and then
-        // the first loss is no alert.
+        // the first loss is not an alert.
         ("distlock_locks_lost_total", "reason=\"not_renewed\""),
         ("distlock_locks_lost_total", "reason=\"gone\""),
     ] {

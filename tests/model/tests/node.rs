@@ -274,7 +274,7 @@ impl<'a> RealNode<'a> {
                     assert_eq!(push, ("held", self.tokens[&token], "1000"));
                 }
                 Body::Lower => assert_eq!(words[0], "lower"),
-                other => panic!("{other:?} is no push"),
+                other => panic!("{other:?} is not a push"),
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::{Confirm, Release};
 use crate::store::memory::MemoryStore;
-use crate::store::run;
+use crate::store::{LockStore as _, run};
 
 /// An operation in flight to the server.
 #[derive(Clone, Debug)]
@@ -26,6 +26,11 @@ pub(crate) enum Op {
         timing: Timing,
         wait: Duration,
         /// Server time in µs (R2).
+        apply_by: u64,
+    },
+    AcquireAll {
+        locks: Vec<(LockKey, OwnerNumber)>,
+        timing: Timing,
         apply_by: u64,
     },
     Confirm {
@@ -46,6 +51,8 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Acquired(AcquireReply),
+    /// `None` if not all locks were free, or it was too late.
+    AllAcquired(Option<Proof>),
     Confirmed(Option<Proof>),
     Renewed(RenewReply),
     Released(bool),
@@ -66,11 +73,12 @@ impl Op {
                 keys
             }
             Op::CheckQueue(checks) => checks.iter().map(|check| &check.key).collect(),
+            Op::AcquireAll { locks, .. } => locks.iter().map(|(key, _)| key).collect(),
         }
     }
 
     /// Returns the owners that keep the order of their operations on a connection.
-    pub(super) fn owners(&self) -> Vec<OwnerNumber> {
+    pub(crate) fn owners(&self) -> Vec<OwnerNumber> {
         match self {
             Op::Acquire { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
                 vec![*owner]
@@ -79,6 +87,7 @@ impl Op {
                 .iter()
                 .flat_map(|check| check.owners.clone())
                 .collect(),
+            Op::AcquireAll { locks, .. } => locks.iter().map(|(_, owner)| *owner).collect(),
             Op::Renew(_) => Vec::new(),
         }
     }
@@ -105,6 +114,18 @@ impl Op {
                     wait: *wait,
                 };
                 at_once(run(store, acquire, timeout)).map(Answer::Acquired)
+            }
+            Op::AcquireAll { apply_by, .. } if now > *apply_by => Ok(Answer::AllAcquired(None)),
+            Op::AcquireAll { locks, timing, .. } => {
+                let acquires = locks.iter().map(|(key, owner)| Acquire {
+                    key,
+                    owner: *owner,
+                    timing: *timing,
+                    durability: Durability::NONE,
+                    wait: Duration::ZERO,
+                });
+                let acquires: Vec<_> = acquires.collect();
+                at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm { key, owner, timing } => {
                 let confirm = Confirm {
@@ -149,6 +170,13 @@ impl fmt::Display for Op {
             Op::Acquire {
                 key, owner, wait, ..
             } => write!(f, "acquire {key} #{owner} wait {}", wait.as_millis()),
+            Op::AcquireAll { locks, .. } => {
+                f.write_str("acquire all")?;
+                for (key, owner) in locks {
+                    write!(f, " {key} #{owner}")?;
+                }
+                Ok(())
+            }
             Op::Confirm { key, owner, .. } => write!(f, "confirm {key} #{owner}"),
             Op::Renew(batch) => {
                 f.write_str("renew")?;

@@ -13,6 +13,7 @@ use super::wire::{self, REFUSAL, Reply, Request};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
+use crate::protocol::messages::{AcquireReply, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -34,6 +35,18 @@ pub(crate) struct Applied<'a> {
     pub(crate) answer: &'a Answer,
     /// The state of each key of the operation, before and after.
     pub(crate) effects: Vec<(&'a LockKey, Snapshot, Snapshot)>,
+}
+
+impl Applied<'_> {
+    /// Returns the owners that have acquired with this operation.
+    pub(crate) fn holders(&self) -> Vec<OwnerNumber> {
+        match self.answer {
+            Answer::Acquired(AcquireReply::Held(_)) | Answer::AllAcquired(Some(_)) => {
+                self.op.owners()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The receiver of grants to the id under which a command was sent.

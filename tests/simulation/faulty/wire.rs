@@ -61,8 +61,9 @@ pub(super) enum Run {
 }
 
 /// The scripts that clients load or run.
-const SENT: [ScriptId; 7] = [
+const SENT: [ScriptId; 8] = [
     ScriptId::Acquire,
+    ScriptId::AcquireAll,
     ScriptId::Confirm,
     ScriptId::Renew,
     ScriptId::Release,
@@ -235,6 +236,27 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             };
             (client, op)
         }
+        ScriptId::AcquireAll => {
+            let keys = (0..keys / 3).map(|_| words.lock(&["lock", "queue", "fence"]));
+            let keys: Vec<_> = keys.collect();
+            let timing = timing(words.millis());
+            let apply_by = words.number();
+            words.expect(FENCE_TTL);
+            let _name = words.next();
+            let mut sender = None;
+            let locks = keys.into_iter().map(|key| {
+                let (client, owner) = words.owner();
+                assert_eq!(*sender.get_or_insert(client.clone()), client);
+                (key, owner)
+            });
+            let locks = locks.collect();
+            let op = Op::AcquireAll {
+                locks,
+                timing,
+                apply_by,
+            };
+            (sender.unwrap(), op)
+        }
         ScriptId::Confirm => {
             assert_eq!(keys, 3);
             let key = words.lock(&["lock", "queue", "entry"]);
@@ -358,6 +380,10 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (_, Answer::Acquired(AcquireReply::Late)) => vec![number(4), number(wall)],
         (_, Answer::Acquired(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],
         (_, Answer::Acquired(AcquireReply::Full(_))) => occupied(6),
+        (_, Answer::AllAcquired(Some(proof))) => return Ok(text(format!("held {}", proof.token))),
+        (Op::AcquireAll { apply_by, .. }, Answer::AllAcquired(None)) => {
+            vec![number(if wall > *apply_by { 4 } else { 3 }), number(wall)]
+        }
         (_, Answer::Confirmed(Some(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]
         }

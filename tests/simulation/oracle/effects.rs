@@ -71,8 +71,10 @@ impl State {
             (Op::CheckQueue(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
+            (Op::AcquireAll { .. }, Some(before)) => after == Some(before),
             // A free lock may be acquired, or granted to a waiter.
             (Op::Acquire { .. } | Op::Release { .. } | Op::CheckQueue(_), None) => true,
+            (Op::AcquireAll { .. }, None) => true,
         };
         if !allowed {
             let (op, client) = (applied.op, applied.client);

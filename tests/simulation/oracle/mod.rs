@@ -285,15 +285,18 @@ impl Oracle {
         state.trace.count("operations");
         let (op, answer) = (applied.op, applied.answer);
         (state.trace).line(now, format_args!("c{client} {op} -> {answer:?}"));
-        if let Op::Acquire { owner, .. } = applied.op {
-            state.owners.insert((client, *owner));
+        if matches!(op, Op::Acquire { .. } | Op::AcquireAll { .. }) {
+            let owners = op.owners().into_iter().map(|owner| (client, owner));
+            state.owners.extend(owners);
+        }
+        for owner in applied.holders() {
+            let how = match op {
+                Op::AcquireAll { .. } => "acquired: with others",
+                _ => "acquired: in the reply",
+            };
+            state.proven.insert((client, owner), how);
         }
         match (applied.op, applied.answer) {
-            (Op::Acquire { owner, .. }, Answer::Acquired(AcquireReply::Held(_))) => {
-                state
-                    .proven
-                    .insert((client, *owner), "acquired: in the reply");
-            }
             (Op::Acquire { .. }, Answer::Acquired(AcquireReply::Late)) => {
                 state.trace.count("acquires: late")
             }
@@ -327,10 +330,8 @@ impl Oracle {
             }
             state.check_effect(now, applied, key, before, after);
         }
-        if let (Op::Acquire { owner, .. }, Answer::Acquired(AcquireReply::Held(_))) =
-            (applied.op, applied.answer)
-        {
-            state.check_turn(now, applied, *owner);
+        for owner in applied.holders() {
+            state.check_turn(now, applied, owner);
         }
         state.check_losses(now);
     }

@@ -1,4 +1,5 @@
-//! Misconfigurations: connecting fails at once, with an error that is no outage and names a remedy.
+//! Misconfigurations: connecting fails at once, with an error that is not an outage and
+//! names a remedy.
 
 use distlock::{LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
@@ -63,7 +64,7 @@ async fn another_protocol_in_every_topology() {
         ("+quorum", format!("{nodes},"), ""),
     ] {
         let of = |address| format!("redis{scheme}://{others}{address}{path}");
-        let http_says: &[&str] = &["HTTP/1.1 400 Bad Request", "correct host and port"];
+        let http_says: &[&str] = &["HTTP/1.1 400 Bad Request", "fix host and port"];
         let mut rows = vec![
             ("an HTTP server", of(&http), http_says),
             (
@@ -114,7 +115,7 @@ async fn a_server_of_another_kind() {
         (
             "a service that no sentinel knows",
             sentinel.url().replace("redis://", "redis+sentinel://") + "/orders",
-            &["do not know a service `orders`"],
+            &["do not know the service `orders`"],
         ),
         (
             "no cluster",
@@ -148,7 +149,7 @@ async fn credentials_and_permissions() {
     let port = guarded.port();
     let at = |user: &str| format!("redis://{user}127.0.0.1:{port}");
     let (wrong, unasked): (&[&str], &[&str]) = (
-        &["correct user and password in the URL", &port.to_string()],
+        &["fix user and password in the URL", &port.to_string()],
         &["requirepass", "remove the password"],
     );
     assert_misconfigured(&[
@@ -194,7 +195,7 @@ async fn in_the_background() {
     let lazy = LockManager::connect_lazy(&http.url()).unwrap();
     let error = lazy.lock("k").wait(LONG).acquire().await.unwrap_err();
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-    assert_message_contains(&error, &["correct host and port"]);
+    assert_message_contains(&error, &["fix host and port"]);
 
     // This proxy also passes on data that is not RESP.
     let proxy = Proxy::start_sealed(server.addr());

@@ -13,7 +13,7 @@ const PAGES: [&str; 2] = ["docs/migration.md", "docs/migration-databases.md"];
 /// The block that is not compiled, because that crate needs protoc.
 const NOT_COMPILED: &str = "// etcd-client 0.21\n";
 
-/// Returns the first lines of the blocks that are no file, and of the files that are no block.
+/// Returns the first lines of the blocks without a file, and of the files without a block.
 fn differences(document: &str, files: &[(String, String)]) -> Vec<String> {
     let mut blocks = blocks(document);
     blocks.retain(|block| block.language == "rust,ignore");

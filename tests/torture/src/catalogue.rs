@@ -176,7 +176,7 @@ const USUAL_LOAD: Load = Load {
         blocking: 4,
         ..BODIES
     },
-    calls: [3, 3, 3, 1],
+    calls: [3, 3, 3, 1, 1],
     dropped: 0.03,
     waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };
@@ -302,7 +302,7 @@ pub(crate) const PROFILES: &[Profile] = &[
                 ms_5: 1,
                 ..BODIES
             },
-            calls: [0, 1, 1, 0],
+            calls: [0, 1, 1, 0, 0],
             dropped: 0.0,
             waits: &[(20_000, 1)],
             ..NARROW_LOAD

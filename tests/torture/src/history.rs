@@ -114,6 +114,8 @@ pub(crate) enum Call {
     /// `Lock::acquire`, then `release` on the guard.
     Guard,
     Try,
+    /// `MultiLock::run` over two keys, recorded as two calls.
+    Several,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

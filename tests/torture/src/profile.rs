@@ -49,8 +49,8 @@ pub(crate) struct Load {
     /// Milliseconds between two calls of a task.
     pub(crate) think: (u64, u64),
     pub(crate) bodies: Bodies,
-    /// Weights of attribute, run, guard and try.
-    pub(crate) calls: [u32; 4],
+    /// Weights of attribute, run, guard, try, and several keys.
+    pub(crate) calls: [u32; 5],
     /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
     /// Waits in ms, by weight, for calls that can choose their wait.

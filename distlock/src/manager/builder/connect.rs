@@ -122,7 +122,7 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8, or if a user is
-    /// set without its password. Further, the errors of [`connect`](LockManagerBuilder::connect).
+    /// set without its password. Also, the errors of [`connect`](LockManagerBuilder::connect).
     ///
     /// # Cancel safety
     ///
@@ -242,22 +242,24 @@ impl LockManagerBuilder {
         let refuse = |detail: &str| Err(Error::config(detail));
         if !is_namespace(&self.namespace) {
             return refuse(
-                "the namespace must have 1 to 64 bytes, without white space, braces and control characters; after a \
+                "the namespace must be 1 to 64 bytes long, without white space, braces or control characters; after a \
                  `:`, avoid `lock`, `queue`, `entry`, `fence` and `client`",
             );
         }
         if let Some(name) = &self.client_name
             && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
         {
-            return refuse("the client name must have 1 to 128 bytes, without control characters");
+            return refuse(
+                "the client name must be 1 to 128 bytes long, without control characters",
+            );
         }
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
         if !FENCE_TTL_RANGE.contains(&self.settings.fence_ttl) {
             return refuse(&format!(
-                "the fence TTL is {:?}: tokens could fall again too soon, or unused keys would be kept; set it to \
-                 between a minute and 366 days",
+                "the fence TTL is {:?}: tokens could decrease too soon after an acquisition, or unused keys would \
+                 be kept; set it to between a minute and 366 days",
                 self.settings.fence_ttl
             ));
         }
@@ -458,7 +460,7 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
         Ok(value) => Ok(Some(value)),
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(Error::config(format!(
-            "the environment variable {name} is not UTF-8; correct or unset it"
+            "the environment variable {name} is not UTF-8; fix or unset it"
         ))),
     }
 }
@@ -478,10 +480,10 @@ impl Assembly {
     /// Starts an I/O thread for a manager.
     pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
         let core_slot: Arc<OnceCell<Arc<Core>>> = Arc::default();
-        let slot_of_thread = core_slot.clone();
+        let thread_core_slot = core_slot.clone();
         let (io_thread, executor) =
             IoThread::start(parts.background_runtime.clone(), async move {
-                if let Some(core) = slot_of_thread.get() {
+                if let Some(core) = thread_core_slot.get() {
                     shutdown::drain(core.clone()).await;
                 }
             })?;

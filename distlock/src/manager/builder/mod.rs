@@ -263,9 +263,9 @@ impl LockManagerBuilder {
     /// Sets the first part of every key in the store; default `distlock`. Managers with different
     /// namespaces do not see each other's locks.
     ///
-    /// A namespace has 1 to 64 bytes, without white space, braces and control characters. It may
-    /// have several parts, such as `shop:eu`. No part after a `:` may be a kind of distlock's keys
-    /// (`lock`, `queue`, `entry`, `fence`, `client`).
+    /// A namespace must be 1 to 64 bytes long, without white space, braces or control characters.
+    /// It may have several parts, such as `shop:eu`. No part after a `:` may be a kind of
+    /// distlock's keys (`lock`, `queue`, `entry`, `fence`, `client`).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -282,9 +282,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`. It has 1 to 128
-    /// bytes, without control characters and without those that end a line or set the direction of
-    /// text.
+    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`. It must be 1
+    /// to 128 bytes long, without control characters or characters that end a line or set the
+    /// direction of text.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -538,7 +538,7 @@ impl LockManagerBuilder {
     /// let builder = LockManager::builder().quorum(Quorum::new().size(2));
     /// let url = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
     /// let locks = builder.clone().connect_lazy(url)?;
-    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "one server is no quorum");
+    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "one server is not a quorum");
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn quorum(mut self, quorum: Quorum) -> Self {

@@ -170,7 +170,7 @@ impl AcquireAttempt {
             if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
                 && let Some(io_thread_done) = self.io_thread_done.take()
             {
-                // An error means the same.
+                // An error means that the I/O thread no longer runs.
                 let _ = io_thread_done.await;
             }
             match next {
@@ -196,7 +196,7 @@ impl AcquireAttempt {
 
     /// Reports the call as queued, once.
     fn report_queued(&self, call: &mut AcquireCall<'_>) {
-        if call.was_queued {
+        if call.is_queued_published {
             return;
         }
         let registry = &self.core.registry;

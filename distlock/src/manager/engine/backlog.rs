@@ -23,7 +23,7 @@ const MAX_BACKLOG: usize = 65_536;
 
 /// A pending release of an acquisition.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRelease {
     pub(crate) entry: Arc<Entry>,
     /// Receives the result of the first attempt.
     pub(crate) result_sender: Option<oneshot::Sender<ReleaseResult>>,
@@ -38,8 +38,8 @@ pub(crate) struct Pending {
 /// The result of the first attempt to release, as the holder receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseResult {
-    /// The store has replied, or the release continues in the background.
-    Released,
+    /// No loss is known: the store has replied, or the release continues in the background.
+    NoLossFound,
     /// According to the store, this client no longer held the lock.
     NotHeld,
 }
@@ -49,7 +49,7 @@ pub(crate) enum ReleaseResult {
 pub(crate) struct Backlog {
     queues: Mutex<Queues>,
     /// Releases that their holders send themselves.
-    by_holders: Mutex<BTreeMap<OwnerNumber, Pending>>,
+    by_holders: Mutex<BTreeMap<OwnerNumber, PendingRelease>>,
     /// Wakes the task that retries releases.
     pub(crate) retry_notify: Notify,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Backlog {
 struct Queues {
     in_flight: usize,
     /// Releases never attempted, which wait for others to end.
-    fresh: VecDeque<Pending>,
+    fresh: VecDeque<PendingRelease>,
     /// Releases that wait for the store, or for their time.
-    retries: VecDeque<Pending>,
+    retries: VecDeque<PendingRelease>,
     abandoned: Option<Abandoned>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Abandoned {
 
 impl Backlog {
     /// Returns the release if it may start now. Otherwise it waits for one in flight to end.
-    pub(crate) fn try_start(&self, release: Pending) -> Option<Pending> {
+    pub(crate) fn try_start(&self, release: PendingRelease) -> Option<PendingRelease> {
         let mut queues = lock(&self.queues);
         if queues.in_flight >= MAX_IN_FLIGHT {
             queues.fresh.push_back(release);
@@ -91,17 +91,21 @@ impl Backlog {
     }
 
     /// Stores a release that its holder sends, in case the holder stops running.
-    pub(crate) fn assign_to_holder(&self, release: Pending) {
+    pub(crate) fn assign_to_holder(&self, release: PendingRelease) {
         lock(&self.by_holders).insert(release.entry.owner, release);
     }
 
     /// Removes a release that its holder was to send. Only the first call gets it.
-    pub(crate) fn take_from_holder(&self, owner: OwnerNumber) -> Option<Pending> {
+    pub(crate) fn take_from_holder(&self, owner: OwnerNumber) -> Option<PendingRelease> {
         lock(&self.by_holders).remove(&owner)
     }
 
     /// Schedules a retry. Returns the next waiting release, if `store_responds`.
-    pub(crate) fn retry_later(&self, release: Pending, store_responds: bool) -> Option<Pending> {
+    pub(crate) fn retry_later(
+        &self,
+        release: PendingRelease,
+        store_responds: bool,
+    ) -> Option<PendingRelease> {
         let mut queues = lock(&self.queues);
         queues.retries.push_back(release);
         queues.abandon_surplus();
@@ -112,12 +116,16 @@ impl Backlog {
     }
 
     /// Ends a release, and returns the next waiting one.
-    pub(crate) fn finish(&self) -> Option<Pending> {
+    pub(crate) fn finish(&self) -> Option<PendingRelease> {
         lock(&self.queues).next(true)
     }
 
     /// Abandons a release. Returns the next waiting one, if `store_responds`.
-    pub(crate) fn abandon(&self, release: &Pending, store_responds: bool) -> Option<Pending> {
+    pub(crate) fn abandon(
+        &self,
+        release: &PendingRelease,
+        store_responds: bool,
+    ) -> Option<PendingRelease> {
         let mut queues = lock(&self.queues);
         queues.abandon(release);
         let next = queues.next(store_responds);
@@ -141,12 +149,12 @@ impl Backlog {
     }
 
     /// Starts as many due releases as the limit allows, those never attempted first.
-    pub(crate) fn start_due(&self, now: BootInstant) -> Vec<Pending> {
+    pub(crate) fn start_due(&self, now: BootInstant) -> Vec<PendingRelease> {
         lock(&self.queues).start_due(now)
     }
 
     /// Abandons releases of expired state. Returns all abandoned since the last call.
-    pub(crate) fn sweep(&self, has_expired: impl Fn(&Pending) -> bool) -> Option<Abandoned> {
+    pub(crate) fn sweep(&self, has_expired: impl Fn(&PendingRelease) -> bool) -> Option<Abandoned> {
         let mut queues = lock(&self.queues);
         let Queues { fresh, retries, .. } = &mut *queues;
         let mut expired_queues = Vec::new();
@@ -164,7 +172,7 @@ impl Backlog {
 }
 
 impl Queues {
-    fn next(&mut self, store_responds: bool) -> Option<Pending> {
+    fn next(&mut self, store_responds: bool) -> Option<PendingRelease> {
         let next = (store_responds && self.in_flight <= MAX_IN_FLIGHT)
             .then(|| self.fresh.pop_front())
             .flatten();
@@ -174,7 +182,7 @@ impl Queues {
         next
     }
 
-    fn start_due(&mut self, now: BootInstant) -> Vec<Pending> {
+    fn start_due(&mut self, now: BootInstant) -> Vec<PendingRelease> {
         let capacity = MAX_IN_FLIGHT.saturating_sub(self.in_flight);
         let fresh_count = capacity.min(self.fresh.len());
         let mut due: Vec<_> = self.fresh.drain(..fresh_count).collect();
@@ -192,7 +200,7 @@ impl Queues {
         due
     }
 
-    fn abandon(&mut self, release: &Pending) {
+    fn abandon(&mut self, release: &PendingRelease) {
         let request = &release.entry.request;
         let abandoned = self.abandoned.get_or_insert_with(|| Abandoned {
             releases: 0,
@@ -221,12 +229,12 @@ mod tests {
     use crate::protocol::rules::Rules;
     use tokio_util::task::TaskTracker;
 
-    fn release(owner: OwnerNumber) -> Pending {
+    fn release(owner: OwnerNumber) -> PendingRelease {
         let (key, now) = (LockKey::new("k").unwrap(), BootInstant(0));
         let request = Arc::new(Request::new(key, Options::default(), now));
         let acquisition = Acquisition::release_only(request, Rules::ALL, now);
         let counter = TaskTracker::new();
-        Pending {
+        PendingRelease {
             entry: Entry::unregistered(owner, acquisition, counter.token()),
             result_sender: None,
             due: now,
@@ -246,7 +254,7 @@ mod tests {
         for release in started {
             assert!(backlog.retry_later(release, false).is_none());
         }
-        let is_odd = |release: &Pending| release.entry.owner % 2 == 1;
+        let is_odd = |release: &PendingRelease| release.entry.owner % 2 == 1;
         let abandoned = || backlog.sweep(is_odd).map(|abandoned| abandoned.releases);
         assert_eq!(
             (abandoned(), abandoned()),

@@ -38,7 +38,7 @@ struct Inner {
     last_sequence: u64,
 }
 
-/// What the registry publishes of an acquisition.
+/// The part of an acquisition's state that the registry indexes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Snapshot {
     state: AcquisitionState,
@@ -209,8 +209,8 @@ impl Registry {
         entry
     }
 
-    /// Runs `change` on an acquisition, and publishes what changed. Every change of an acquisition
-    /// uses this function.
+    /// Runs `change` on an acquisition, updates the index and wakes the waiting tasks. Every change
+    /// of an acquisition uses this function.
     pub(crate) fn update<T>(
         &self,
         entry: &Arc<Entry>,
@@ -220,11 +220,11 @@ impl Registry {
         let before = Snapshot::of(&acquisition);
         let was_confirmed = acquisition.is_confirmed();
         let result = change(&mut acquisition);
-        self.publish_change(entry, &acquisition, before, was_confirmed);
+        self.apply_change(entry, &acquisition, before, was_confirmed);
         result
     }
 
-    fn publish_change(
+    fn apply_change(
         &self,
         entry: &Arc<Entry>,
         acquisition: &Acquisition,
@@ -233,15 +233,15 @@ impl Registry {
     ) {
         let after = Snapshot::of(acquisition);
         if before != after {
-            self.publish_state(entry, before.state, after);
+            self.update_index(entry, before.state, after);
         }
         if before.state == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed() {
             entry.confirmed.notify_waiters();
         }
     }
 
-    /// The caller has locked the acquisition, so that no other thread publishes an older state.
-    fn publish_state(&self, entry: &Arc<Entry>, before: AcquisitionState, after: Snapshot) {
+    /// The caller has locked the acquisition, so no other thread indexes an older state.
+    fn update_index(&self, entry: &Arc<Entry>, before: AcquisitionState, after: Snapshot) {
         let mut inner = lock(&self.inner);
         let is_woken = match (after.state, after.due) {
             (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::config::options::Options;
 use crate::key::LockKey;
-use crate::manager::engine::backlog::{Pending, ReleaseResult};
+use crate::manager::engine::backlog::{PendingRelease, ReleaseResult};
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
@@ -51,7 +51,10 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep_for: Duration) -> 
 }
 
 /// Sends a release on the I/O thread, ahead of those that wait.
-fn send_on_io_thread(core: &Arc<Core>, mut release: Pending) -> oneshot::Receiver<ReleaseResult> {
+fn send_on_io_thread(
+    core: &Arc<Core>,
+    mut release: PendingRelease,
+) -> oneshot::Receiver<ReleaseResult> {
     let (sender, receiver) = oneshot::channel();
     release.result_sender = Some(sender);
     core.releases.start_immediately();
@@ -139,8 +142,8 @@ fn new_release(
     core: &Core,
     entry: &Arc<Entry>,
     result_sender: Option<oneshot::Sender<ReleaseResult>>,
-) -> Pending {
-    Pending {
+) -> PendingRelease {
+    PendingRelease {
         entry: entry.clone(),
         result_sender,
         due: core.clock.now(),
@@ -150,7 +153,7 @@ fn new_release(
 }
 
 /// Attempts a release, and then those that wait, while the store replies.
-async fn run_releases(core: Arc<Core>, mut release: Pending) {
+async fn run_releases(core: Arc<Core>, mut release: PendingRelease) {
     loop {
         let next = attempt(&core, release).await;
         match next {
@@ -161,7 +164,7 @@ async fn run_releases(core: Arc<Core>, mut release: Pending) {
 }
 
 /// Attempts a release once. Returns the next one to attempt.
-async fn attempt(core: &Arc<Core>, mut release: Pending) -> Option<Pending> {
+async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<PendingRelease> {
     let entry = release.entry.clone();
     let now = core.clock.now();
     let keep_for = core
@@ -214,7 +217,7 @@ fn handle_reply(
     step
 }
 
-fn has_expired(core: &Core, release: &Pending) -> bool {
+fn has_expired(core: &Core, release: &PendingRelease) -> bool {
     let now = core.clock.now();
     core.registry
         .peek(&release.entry, |acquisition| acquisition.has_expired(now))
@@ -244,7 +247,7 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
 }
 
 /// Abandons releases, and logs all that were abandoned.
-pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&Pending) -> bool) {
+pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&PendingRelease) -> bool) {
     if let Some(abandoned) = core.releases.sweep(has_expired) {
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {
@@ -276,7 +279,7 @@ impl StartedRelease {
     /// Waits until the first attempt has a reply or has timed out.
     pub(crate) async fn wait(self) -> ReleaseResult {
         let receiver = match self {
-            StartedRelease::NotNeeded => return ReleaseResult::Released,
+            StartedRelease::NotNeeded => return ReleaseResult::NoLossFound,
             StartedRelease::OnIoThread(receiver) => receiver,
             StartedRelease::ByHolder(release) => match release.send().await {
                 Ok(result) => return result,
@@ -284,7 +287,7 @@ impl StartedRelease {
             },
         };
         // An error means that no result will come.
-        receiver.await.unwrap_or(ReleaseResult::Released)
+        receiver.await.unwrap_or(ReleaseResult::NoLossFound)
     }
 }
 
@@ -317,7 +320,7 @@ impl HolderRelease {
         self.is_done = true;
         let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
             // Timed out; the I/O thread has taken over the release.
-            return Ok(ReleaseResult::Released);
+            return Ok(ReleaseResult::NoLossFound);
         };
         let Some(reply) = reply else {
             return Err(send_on_io_thread(core, release));
@@ -348,7 +351,7 @@ impl From<ReleaseStep> for ReleaseResult {
     fn from(step: ReleaseStep) -> Self {
         match step {
             ReleaseStep::NotHeld => ReleaseResult::NotHeld,
-            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseResult::Released,
+            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseResult::NoLossFound,
         }
     }
 }

@@ -132,13 +132,13 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     let started = core.clock.now();
     let reply = core.run_command(&*batch, timeout).await;
     let now = core.clock.now();
-    let (sent, failures) = match reply {
+    let (sent_at, failures) = match reply {
         Ok(renewed) => {
             if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
                 let (count, failures) = (holds.len(), renewed.failures.len());
                 core.spawn_logging(move || logging::renewed(count, failures, now.since(started)));
             }
-            (renewed.sent, renewed.failures)
+            (renewed.sent_at, renewed.failures)
         }
         Err(error) => {
             let failed = |index| (index, RenewalFailure::Error(error.clone()));
@@ -150,13 +150,13 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     let mut failures: HashMap<_, _> = failures.into_iter().collect();
     for (index, DueRenewal { entry, .. }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
-        let (reply, sent) = match failure {
-            None => (Ok(()), sent),
+        let (reply, sent_at) = match failure {
+            None => (Ok(()), sent_at),
             Some(failure) => (Err(failure), started),
         };
         outcome.record(&core, &entry, &reply, now);
         core.registry.update(&entry, |acquisition| {
-            acquisition.handle_renewal(reply, sent, now)
+            acquisition.handle_renewal(reply, sent_at, now)
         });
         finish_lost_hold(&core, &entry);
     }

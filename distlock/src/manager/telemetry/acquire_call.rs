@@ -14,8 +14,8 @@ use crate::util::clock::BootInstant;
 pub(crate) struct AcquireCall<'a> {
     core: &'a Core,
     pub(crate) request: Arc<Request>,
-    /// True once its queueing was published.
-    pub(crate) was_queued: bool,
+    /// True once it was published that the call was queued.
+    pub(crate) is_queued_published: bool,
     /// The reason why it ends without its lock; `None` once it has the lock.
     failure: Option<AcquireFailure>,
 }
@@ -45,14 +45,14 @@ impl<'a> AcquireCall<'a> {
         AcquireCall {
             core,
             request,
-            was_queued: false,
+            is_queued_published: false,
             failure: Some(AcquireFailure::Cancelled),
         }
     }
 
-    /// Publishes the queueing. `holder` is called only if the event is observed.
+    /// Publishes that the call was queued. `holder` is called only if the event is observed.
     pub(crate) fn publish_queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
-        self.was_queued = true;
+        self.is_queued_published = true;
         self.core.publish(&self.request, |lock, key| Event::Queued {
             lock,
             key,

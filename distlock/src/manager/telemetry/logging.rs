@@ -63,8 +63,8 @@ pub(crate) fn long_wait(
         "still waiting for the lock: the lock store is unavailable, and the call fails after `wait_ms` unless the \
          store is back; see `detail`"
     } else {
-        "still waiting for the lock: the call is one of `waiters` here, and fails as busy after `wait_ms` unless it \
-         acquires the lock; inspect the key"
+        "still waiting for the lock, as one of `waiters` calls of this client: the call fails as busy after `wait_ms` \
+         unless it acquires the lock; inspect the key"
     };
     let holder = holder.filter(|_| error.is_none());
     tracing::info!(
@@ -97,8 +97,8 @@ pub(crate) fn acquire_failed(label: Option<&str>, error: &Error) {
     tracing::debug!(target: TARGET, lock = label_or_default(label), %error, "not acquired");
 }
 
-/// Logs a lost hold. `new_holder` is the current holder, if known.
-pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
+/// Logs a lost hold. `current_holder` is the holder of the lock now, if known.
+pub(crate) fn lost(hold: &HeldLock, error: &Error, current_holder: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
     let reason = hold_events::loss_kind(error).map_or("max_hold_exceeded", |loss| loss.as_str());
     match error {
@@ -143,7 +143,7 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             reason,
             completed = true,
             unconfirmed_ms = millis(hold.unconfirmed_for()),
-            new_holder = new_holder.unwrap_or("unknown"),
+            new_holder = current_holder.unwrap_or("unknown"),
             fencing_token,
             detail = cause(error),
             "lock gone after its work finished: another holder may have run at the same time; check what both wrote, \
@@ -156,7 +156,7 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, new_holder: Option<&str>) {
             store = address(hold),
             reason,
             unconfirmed_ms = millis(hold.unconfirmed_for()),
-            new_holder = new_holder.unwrap_or("unknown"),
+            new_holder = current_holder.unwrap_or("unknown"),
             fencing_token,
             noticed_after = ?hold.overdue(),
             detail = cause(error),
@@ -188,8 +188,8 @@ pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: u
         key,
         store,
         releases,
-        "gave up releasing locks after no response (`key` is one of them): they expire with their lease; check the \
-         store and the network"
+        "gave up on releasing locks (`key` is one of them): the store did not confirm the releases, so the locks \
+         expire with their lease; check the store and the network"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The log line of a loss. It names the present holder if the store returns that soon.
+//! The log line of a loss. It names the current holder if the store reports it in time.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::protocol::messages::{HolderView, Inspection};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
-/// Timeout of the query for the present holder.
+/// Timeout of the query for the current holder.
 const HOLDER_QUERY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Logs the loss of a hold.
 pub(crate) fn log_loss(hold: HeldLock, error: Error) {
     let core = hold.core.clone();
-    // A requested loss says nothing about a present holder.
+    // A requested loss does not imply another holder, so the store is not queried.
     let is_requested = matches!(
         loss_kind(&error),
         None | Some(LossKind::ShutDown | LossKind::Revoked)
@@ -26,7 +26,7 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
     let mut line = LossLine {
         hold,
         error,
-        new_holder: None,
+        current_holder: None,
     };
     if is_requested
         || core.phase() != Phase::Running
@@ -37,28 +37,28 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
     }
     let in_flight = core.in_flight.token();
     core.clone().executor.spawn(async move {
-        line.new_holder = Some(line.current_holder(&core).await);
+        line.current_holder = Some(line.query_holder(&core).await);
         core.spawn_logging(move || drop(line));
         drop(in_flight);
     });
 }
 
-/// The log line of a loss. It is written when dropped, so even if its runtime ends before the
-/// present holder is known.
+/// The log line of a loss. It is written on drop, and so even if its runtime ends before the
+/// current holder is known.
 struct LossLine {
     hold: HeldLock,
     error: Error,
-    new_holder: Option<String>,
+    current_holder: Option<String>,
 }
 
 impl Drop for LossLine {
     fn drop(&mut self) {
-        logging::lost(&self.hold, &self.error, self.new_holder.as_deref());
+        logging::lost(&self.hold, &self.error, self.current_holder.as_deref());
     }
 }
 
 impl LossLine {
-    async fn current_holder(&self, core: &Core) -> String {
+    async fn query_holder(&self, core: &Core) -> String {
         let inspect_lock = async {
             core.store.ready().await;
             let inspect = Inspect {

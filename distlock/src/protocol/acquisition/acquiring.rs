@@ -24,7 +24,7 @@ pub(super) struct Acquiring {
     /// `may_be_stored`, and the remaining wait of the caller, before the acquire in flight.
     previous: Previous,
     /// Set while the acquisition is queued, as far as is known.
-    in_queue: bool,
+    has_queue_entry: bool,
     was_late: bool,
     backoff: Backoff,
     wait_reason: Option<WaitReason>,
@@ -80,7 +80,7 @@ impl Acquiring {
             next: Next::Acquire,
             may_be_stored: false,
             previous: Previous::default(),
-            in_queue: false,
+            has_queue_entry: false,
             was_late: false,
             backoff: BACKOFF,
             wait_reason,
@@ -107,7 +107,7 @@ impl Acquiring {
         now >= *self.needs_poll_since.get_or_insert(now) + timeout
     }
 
-    pub(super) fn is_queued(&self) -> bool {
+    pub(super) fn awaits_grant(&self) -> bool {
         matches!(self.next, Next::AwaitGrant)
     }
 
@@ -151,7 +151,7 @@ impl Acquiring {
                     wait,
                 };
                 self.may_be_stored = true;
-                self.in_queue = false;
+                self.has_queue_entry = false;
                 self.next = Next::AwaitReply;
                 Some(Action::Acquire { wait, timeout })
             }
@@ -174,7 +174,7 @@ impl Acquiring {
             AcquireReply::Queued(holder) => {
                 self.note_holder(holder);
                 self.wait_reason = Some(WaitReason::Occupied);
-                self.in_queue = true;
+                self.has_queue_entry = true;
                 self.next = Next::AwaitGrant;
             }
             AcquireReply::Busy(holder) => {
@@ -268,7 +268,7 @@ impl Acquiring {
 
     /// Handles a queue check that found the lock held by this acquisition.
     pub(super) fn handle_found(&mut self) {
-        if self.is_queued() {
+        if self.awaits_grant() {
             self.confirm(AcquirePath::QueueCheck, None);
         }
     }
@@ -287,7 +287,7 @@ impl Acquiring {
 
     /// Acquires again, because the store may no longer have this queue entry.
     pub(super) fn handle_missing(&mut self) {
-        if self.is_queued() {
+        if self.awaits_grant() {
             self.next = Next::Acquire;
         }
     }
@@ -321,7 +321,7 @@ impl Acquiring {
 
     /// Ends an acquisition whose grant cannot be proven. The call starts a new one.
     pub(super) fn restart(&mut self) {
-        self.in_queue = false;
+        self.has_queue_entry = false;
         let wait_reason = self.wait_reason.take();
         self.finish(Outcome::Retry(wait_reason));
     }
@@ -347,7 +347,7 @@ impl Acquiring {
             _ => false,
         };
         self.may_be_stored
-            && (rules.cancel_queued || !self.in_queue)
+            && (rules.cancel_queued || !self.has_queue_entry)
             && (rules.cancel_failed || !is_answered)
     }
 }

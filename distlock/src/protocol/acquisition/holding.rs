@@ -53,7 +53,7 @@ impl Holding {
         proof: Proof,
         now: BootInstant,
     ) -> Option<Self> {
-        let from = safe_deadline::proven_from(rules, proof.sent, now);
+        let from = safe_deadline::proven_from(rules, proof.sent_at, now);
         let safe_until = safe_deadline::safe_until(from, request.timing);
         if now >= safe_until {
             return None;
@@ -165,7 +165,7 @@ impl Holding {
             }
             Ok(Some(proof)) => {
                 self.is_confirmed = true;
-                self.prove(request, rules, proof.sent, now);
+                self.prove(request, rules, proof.sent_at, now);
                 HoldStatus::Held
             }
             Ok(None) => HoldStatus::Gone,
@@ -182,16 +182,16 @@ impl Holding {
         request: &Request,
         rules: Rules,
         reply: Result<(), RenewalFailure>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         now: BootInstant,
     ) -> HoldStatus {
         match reply {
-            Ok(()) => self.prove(request, rules, sent, now),
+            Ok(()) => self.prove(request, rules, sent_at, now),
             Err(RenewalFailure::Gone) => return HoldStatus::Gone,
             Err(RenewalFailure::Revoked) => return HoldStatus::Revoked,
             Err(RenewalFailure::Error(error)) => {
                 self.failure = error.to_string();
-                let retry_at = sent + request.timing.renew_retry_interval();
+                let retry_at = sent_at + request.timing.renew_retry_interval();
                 self.attempt = Attempt::At(retry_at.max(now));
             }
         }
@@ -231,8 +231,8 @@ impl Holding {
         })
     }
 
-    fn prove(&mut self, request: &Request, rules: Rules, sent: BootInstant, now: BootInstant) {
-        let from = safe_deadline::proven_from(rules, sent, now);
+    fn prove(&mut self, request: &Request, rules: Rules, sent_at: BootInstant, now: BootInstant) {
+        let from = safe_deadline::proven_from(rules, sent_at, now);
         let safe_until = safe_deadline::safe_until(from, request.timing);
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
         self.safe_deadline

@@ -118,7 +118,7 @@ impl Acquisition {
 
     pub(crate) fn state(&self) -> AcquisitionState {
         match &self.stage {
-            Stage::Acquiring(acquiring) if acquiring.is_queued() => AcquisitionState::Queued,
+            Stage::Acquiring(acquiring) if acquiring.awaits_grant() => AcquisitionState::Queued,
             Stage::Acquiring(acquiring) if acquiring.needs_poll() => AcquisitionState::NeedsPoll,
             Stage::Acquiring(_) => AcquisitionState::Acquiring,
             Stage::Held(_) => AcquisitionState::Held,
@@ -232,7 +232,7 @@ impl Acquisition {
     /// Handles a queue check that reported the holder of the lock.
     pub(crate) fn handle_occupied(&mut self, holder: Option<HolderView>) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.is_queued()
+            && acquiring.awaits_grant()
         {
             acquiring.note_holder(holder);
         }
@@ -241,7 +241,7 @@ impl Acquisition {
     /// Handles a queue check that found a value at the lock's keys that distlock did not write.
     pub(crate) fn handle_key_conflict(&mut self, detail: String) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.is_queued()
+            && acquiring.awaits_grant()
         {
             acquiring.finish(Outcome::Failed(Failure::KeyConflict(detail)));
         }
@@ -272,7 +272,7 @@ impl Acquisition {
                 // Most likely only the replicas are missing: acquires again, and keeps what it has.
                 // The store has the grant, even if this confirmation was not sent.
                 Err(error) if !self.request.durability.is_none() => {
-                    acquiring.handle_failure(&self.request, error.sent(), now);
+                    acquiring.handle_failure(&self.request, error.mark_sent(), now);
                 }
                 // This is not a loss, because no body ran under the grant.
                 Ok(None) | Err(_) => acquiring.restart(),
@@ -285,16 +285,16 @@ impl Acquisition {
         }
     }
 
-    /// Handles the reply to a renewal that was sent at `sent`.
+    /// Handles the reply to a renewal that was sent at `sent_at`.
     pub(crate) fn handle_renewal(
         &mut self,
         reply: Result<(), RenewalFailure>,
-        sent: BootInstant,
+        sent_at: BootInstant,
         now: BootInstant,
     ) {
         self.handle_time(now);
         if let Stage::Held(held) = &mut self.stage {
-            let status = held.handle_renewal(&self.request, self.rules, reply, sent, now);
+            let status = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
             self.apply_status(status, now);
         }
     }
@@ -361,13 +361,13 @@ impl Acquisition {
         }
     }
 
-    /// Returns true if the acquisition ended without a hold, so that the call must release it.
+    /// Returns true if the acquisition ended without a hold and the call must therefore release it.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
     }
 
     /// Releases the acquisition if its call has a command in flight. Called when the call is
-    /// stalled, so that it does not receive the reply in time.
+    /// stalled and so will not receive the reply in time.
     pub(crate) fn handle_stall(&mut self, now: BootInstant) {
         if self.is_in_flight() && self.rules.release_unused {
             self.release_stalled(now);

@@ -38,9 +38,9 @@ fn sent() -> Acquisition {
     acquisition
 }
 
-fn proof(sent: u64, token: u64) -> Proof {
+fn proof(sent_at: u64, token: u64) -> Proof {
     Proof {
-        sent: at(sent),
+        sent_at: at(sent_at),
         token: FencingToken::new(token),
     }
 }
@@ -229,7 +229,7 @@ fn a_failed_acquire_is_repeated_with_the_same_owner_id() {
 #[test]
 fn a_rejection_proves_nothing_about_an_earlier_acquire() {
     let timed_out = || Err(error(Outage::TimedOut));
-    let unsent = || Err(error(Outage::Unreachable).unsent());
+    let unsent = || Err(error(Outage::Unreachable).mark_unsent());
     let failures = [
         Ok(AcquireReply::Busy(None)),
         Ok(AcquireReply::Full(None)),
@@ -306,7 +306,7 @@ fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
         released(&[unanswered(), Ok(nothing)], 1_600),
         ReleaseStep::Done
     );
-    let unsent = || Err(error(Outage::Unreachable).unsent());
+    let unsent = || Err(error(Outage::Unreachable).mark_unsent());
     assert_eq!(
         released(&[unsent(), Ok(nothing)], 1_600),
         ReleaseStep::NotHeld

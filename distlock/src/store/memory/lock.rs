@@ -83,6 +83,13 @@ impl MemoryLock {
         self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
     }
 
+    /// Returns true if the lock is free, has no waiters, and its last token is in the past.
+    pub(super) fn is_uncontended(&self, context: &CommandContext<'_>) -> bool {
+        let fence = self.fence.as_ref();
+        let is_fence_past = fence.is_none_or(|fence| fence.token.get() < context.wall);
+        self.hold.is_none() && self.queue.is_empty() && is_fence_past
+    }
+
     pub(super) fn acquire(
         &mut self,
         context: &mut CommandContext<'_>,
@@ -334,7 +341,7 @@ impl MemoryLock {
         hold.expires_at = context.now + timing.ttl();
         self.queue.remove(owner_id);
         Some(Proof {
-            sent: context.now,
+            sent_at: context.now,
             token: hold.token,
         })
     }
@@ -412,7 +419,7 @@ impl MemoryLock {
             name: Arc::clone(name),
         });
         Proof {
-            sent: context.now,
+            sent_at: context.now,
             token,
         }
     }

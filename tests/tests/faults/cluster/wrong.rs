@@ -1,4 +1,4 @@
-//! Servers that are no cluster, or no usable one.
+//! Servers that are not a cluster, or not a usable one.
 
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};

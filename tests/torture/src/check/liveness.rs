@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
-use crate::history::Nanos;
+use crate::history::{Call, Nanos};
 
 const QUEUE_CHECK_INTERVAL: Nanos = 500 * MILLI;
 const SLACK: Nanos = 500 * MILLI;
@@ -29,7 +29,9 @@ fn live_waits(
     hindered: &BTreeMap<(u32, u32), Spans>,
 ) -> Spans {
     let mut waits = Vec::new();
-    for op in ops.iter().filter(|op| op.wait > 0) {
+    // A call for two keys may be waiting for the other one.
+    let one_key = |op: &&&Op| op.wait > 0 && op.call != Call::Several;
+    for op in ops.iter().filter(one_key) {
         let faults = run.faults.of_worker(op.id.worker).widened(REDIALING);
         let mut live = Spans::of([op.waiting()]).minus(&faults);
         if let Some(hindered) = hindered.get(&op.process()) {
@@ -63,7 +65,10 @@ pub(super) fn check(run: &Run) -> Finding {
     for (key, ops) in (0..).zip(run.by_key()) {
         let servers = run.faults.at(key).all.iter();
         let disturbed = Spans::of(servers.map(|fault| fault.widened(0, AFTERMATH)));
-        let held = Spans::of(ops.iter().filter_map(|op| op.belief()));
+        // A call for two keys may hold this one before its body.
+        let two_keys = ops.iter().filter(|op| op.call == Call::Several);
+        let two_keys = two_keys.map(|op| op.whole());
+        let held = Spans::of(ops.iter().filter_map(|op| op.belief()).chain(two_keys));
         let lease = ops.iter().map(|op| op.lease).max().unwrap_or(0);
         let grant = grant_lease(lease);
         let one_grant = grant + grace(grant);

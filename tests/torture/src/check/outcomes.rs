@@ -1,4 +1,4 @@
-//! A body that ended after its hold, or was stopped, is no success (`on_lost = "cancel"`).
+//! A body that ended after its hold, or was stopped, is not a success (`on_lost = "cancel"`).
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};

@@ -10,7 +10,11 @@ use crate::history::{Call, OnLost, Outcome, Step};
 /// The outcome of a call, and the text of its error.
 pub(super) type Returned = (Outcome, Option<String>);
 
-pub(super) async fn enter(ticket: &Ticket) -> Returned {
+/// Makes a call, for two keys if there is a `second` ticket.
+pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned {
+    if let Some(second) = second {
+        return of_result(of_two_keys(ticket, second).await);
+    }
     let invocation = &ticket.order.invocation;
     let lock = || {
         let lock = ticket.context.manager.lock(invocation.key.clone());
@@ -29,7 +33,30 @@ pub(super) async fn enter(ticket: &Ticket) -> Returned {
             Err(error) => refused(&error),
         },
         Call::Try => try_guard(ticket, lock()).await,
+        Call::Several => unreachable!("it has a second ticket"),
     }
+}
+
+/// Runs the bodies of two keys while both are held.
+async fn of_two_keys(first: &Ticket, second: &Ticket) -> Result<Ended, Error> {
+    let invocation = &first.order.invocation;
+    let keys = [first, second].map(|ticket| ticket.order.invocation.key.clone());
+    let locks = manager(first).lock_all(keys);
+    let locks = locks
+        .lease(Duration::from_millis(invocation.lease_ms))
+        .wait(Duration::from_millis(invocation.wait_ms));
+    let body = locks.run(async |held| {
+        let bodies = tokio::join!(
+            body(first, held[0].clone()),
+            body(second, held[held.len() - 1].clone())
+        );
+        Ok(if bodies.0 == Ended::Done {
+            bodies.1
+        } else {
+            bodies.0
+        })
+    });
+    body.await
 }
 
 async fn try_guard(ticket: &Ticket, lock: Lock) -> Returned {

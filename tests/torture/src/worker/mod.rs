@@ -261,21 +261,32 @@ async fn work(
 }
 
 async fn call(context: &Arc<Context>, order: Order) {
-    let ticket = Ticket {
+    let second = order.second_key.clone().map(|key| {
+        let mut order = order.clone();
+        order.invocation.key = key;
+        order
+    });
+    let drop_after = order.drop_after;
+    let ticket = |order| Ticket {
         context: context.clone(),
         op: context.next_op.fetch_add(1, Ordering::Relaxed),
         order,
     };
-    ticket.record(Step::Invoked(ticket.order.invocation.clone()));
-    let entered = doors::enter(&ticket);
-    let (outcome, detail) = match ticket.order.drop_after {
+    let (first, second) = (ticket(order), second.map(ticket));
+    let tickets = || std::iter::once(&first).chain(&second);
+    tickets().for_each(|ticket| ticket.record(Step::Invoked(ticket.order.invocation.clone())));
+    let entered = doors::enter(&first, second.as_ref());
+    let (outcome, detail) = match drop_after {
         None => entered.await,
         Some(after) => match tokio::time::timeout(after, entered).await {
             Ok(returned) => returned,
             Err(_) => (Outcome::Dropped, None),
         },
     };
-    ticket.record(Step::Returned { outcome, detail });
+    for ticket in tickets() {
+        let detail = detail.clone();
+        ticket.record(Step::Returned { outcome, detail });
+    }
 }
 
 /// Counts the threads, files and tasks of this process.

@@ -42,6 +42,8 @@ pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) invocation: Invocation,
+    /// The second key of a call that locks two.
+    pub(crate) second_key: Option<String>,
     /// The time after which the call's future is dropped.
     pub(crate) drop_after: Option<Duration>,
     /// Set if a guard is dropped instead of released.
@@ -75,24 +77,27 @@ impl Dice {
         let load = &self.profile.load;
         let queue = self.task == Task::Queue;
         let hot = load.hot_keys > 0 && self.random.chance(load.hot_share);
-        let key = match (queue, hot) {
-            (true, _) => QUEUE.to_owned(),
-            (false, true) => key(self.random.below(load.hot_keys.into())),
-            (false, false) => key(self.random.below(self.keys.into())),
-        };
+        let number = self
+            .random
+            .below(if hot { load.hot_keys } else { self.keys }.into());
+        let key_name = if queue { QUEUE.to_owned() } else { key(number) };
         // Waiters behind a dead holder wait for a lease, so busy keys mostly have the shortest.
         let lease = if (queue || hot) && self.random.chance(0.9) {
             self.profile.shortest_lease()
         } else {
             self.random.pick(self.profile.leases)
         };
-        let [attribute, run, guard, tries] = load.calls;
+        let [attribute, run, guard, tries, several] = load.calls;
         let call = self.random.pick(&[
             (Call::Attribute, attribute),
             (Call::Run, run),
             (Call::Guard, guard),
             (Call::Try, if queue { 0 } else { tries }),
+            (Call::Several, if queue { 0 } else { several }),
         ]);
+        // In both orders, because the numbers wrap around.
+        let second_key = key((number + 1) % u64::from(self.keys));
+        let second_key = (call == Call::Several).then_some(second_key);
         let wait_ms = match (call, queue) {
             (Call::Try, _) => 0,
             // The wait of an annotated function is a constant.
@@ -115,12 +120,13 @@ impl Dice {
         Order {
             invocation: Invocation {
                 call,
-                key,
+                key: key_name,
                 lease_ms: lease,
                 wait_ms,
                 on_lost,
                 body,
             },
+            second_key,
             drop_after,
             drop_guard: self.random.chance(0.1),
             think: self.random.millis(load.think),
@@ -143,6 +149,7 @@ impl Dice {
                     blocking: false,
                 },
             },
+            second_key: None,
             drop_after: None,
             drop_guard: false,
             think: random.millis(self.profile.load.think),

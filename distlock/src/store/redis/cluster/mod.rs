@@ -264,7 +264,7 @@ impl ClusterStore {
         }
         topology.record_wait(slot, request.wait);
         let chosen = ChosenConnection {
-            preceding: node.subscribe(&command_connection.session, slot),
+            preceding: node.subscribe_command(&command_connection.session, slot),
             ..ChosenConnection::new(command_connection.session.clone())
         };
         let reply = node.acquire_on(&chosen, request, timeout).await?;
@@ -330,7 +330,7 @@ impl ClusterStore {
         route.waits_for_node = false;
         let checked = route.run(|attempt| async move {
             let session = attempt.node.commands.session()?;
-            let preceding = attempt.node.subscribe(&session, slot);
+            let preceding = attempt.node.subscribe_command(&session, slot);
             attempt
                 .node
                 .run(preceding, from_ref(check), attempt.timeout)

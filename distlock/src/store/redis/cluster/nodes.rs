@@ -201,7 +201,7 @@ fn server(Address { host, port }: &Address) -> ServerLocation {
 }
 
 fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connections were closed").unsent()
+    StoreError::new(Outage::Unreachable, "the connections were closed").mark_unsent()
 }
 
 impl fmt::Debug for Nodes {

@@ -15,7 +15,7 @@ use crate::store::redis::transport::{Connection, with_timeout};
 use crate::store::redis::wire::errors;
 use futures_util::stream::{self, StreamExt};
 
-/// Interval of refreshes without a reason.
+/// Interval of refreshes that no request triggers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval while a node in use is lost, because its replica will be promoted, or while no primary

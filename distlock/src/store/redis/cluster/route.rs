@@ -124,7 +124,7 @@ impl<'a> Route<'a> {
         let topology = &self.nodes.topology;
         loop {
             if let Some(error) = topology.discovery_error() {
-                return Err(error.unsent());
+                return Err(error.mark_unsent());
             }
             let remaining = self.remaining();
             // An attempt without the time for a reply would hide the error of the previous one.
@@ -245,6 +245,6 @@ impl<'a> Route<'a> {
         let last_error = self.last_error.take();
         let last_error =
             last_error.unwrap_or_else(|| StoreError::new(Outage::TimedOut, "no time left"));
-        last_error.unsent()
+        last_error.mark_unsent()
     }
 }

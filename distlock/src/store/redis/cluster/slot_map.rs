@@ -121,7 +121,8 @@ impl SlotMap {
         is_changed
     }
 
-    /// Returns the slots that have an owner here, and not the same one in `later`.
+    /// Returns the slots whose primary here differs from their primary in `later`. A slot without a
+    /// primary here is not one of them.
     pub(crate) fn moved_slots(&self, later: &SlotMap) -> Vec<Slot> {
         let slots = (0..SLOT_COUNT).filter_map(Slot::new);
         let has_moved = |slot: &Slot| {

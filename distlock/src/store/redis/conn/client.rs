@@ -14,7 +14,7 @@ use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
-use crate::store::redis::wire::call::Scope;
+use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
@@ -117,9 +117,9 @@ impl Shared {
         id.is_polling()
     }
 
-    /// Returns the scope for writing commands and reading replies in the name of `client`.
-    pub(crate) fn scope<'a>(&'a self, client: &'a ClientId) -> Scope<'a> {
-        Scope {
+    /// Returns the context for writing commands and reading replies in the name of `client`.
+    pub(crate) fn script_context<'a>(&'a self, client: &'a ClientId) -> ScriptContext<'a> {
+        ScriptContext {
             scripts: &self.scripts,
             names: &self.names,
             settings: &self.settings,
@@ -135,8 +135,8 @@ impl Shared {
         let Some(text) = reply::payload(message) else {
             return;
         };
-        let scope = self.scope(&id);
-        if let Some(revocation) = scope.decode_revocation(text) {
+        let context = self.script_context(&id);
+        if let Some(revocation) = context.decode_revocation(text) {
             (self.events)(StoreEvent::Revoked(revocation));
         } else if let Group::Quorum { sink, .. } = &self.group {
             sink(&Push {
@@ -146,7 +146,7 @@ impl Shared {
                 names: &self.names,
                 server_time: &self.server_time,
             });
-        } else if let Some(grant) = scope.decode_grant(text, |granted| {
+        } else if let Some(grant) = context.decode_grant(text, |granted| {
             self.server_time.earliest_grant_time(granted, received)
         }) {
             (self.events)(StoreEvent::Granted(grant));

@@ -38,25 +38,25 @@ pub(crate) struct ClockReading {
 }
 
 impl ClockWatch {
-    /// Evaluates the server time in a reply to a command that was sent at `sent`. Returns `None` if
-    /// the command was sent less than `CHECK_INTERVAL` after the previous check.
+    /// Evaluates the server time in a reply to a command that was sent at `sent_at`. Returns `None`
+    /// if the command was sent less than `CHECK_INTERVAL` after the previous check.
     pub(crate) fn check(
         &self,
-        sent: BootInstant,
+        sent_at: BootInstant,
         server_micros: u64,
         clock: &dyn Clock,
     ) -> Option<ClockReading> {
-        if sent.0 < self.next_check.load(Ordering::Relaxed) {
+        if sent_at.0 < self.next_check.load(Ordering::Relaxed) {
             return None;
         }
         let (now, wall) = (clock.now(), clock.wall_micros());
         self.next_check
             .store((now + CHECK_INTERVAL).0, Ordering::Relaxed);
         let server = micros(server_micros);
-        let round_trip = micros(u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX));
+        let round_trip = micros(u64::try_from(now.since(sent_at).as_micros()).unwrap_or(u64::MAX));
         let bounds = OffsetBounds {
             min: server - micros(now.0 / 1_000),
-            max: server - micros(sent.0 / 1_000),
+            max: server - micros(sent_at.0 / 1_000),
             at: now,
         };
         let previous = lock(&self.bounds).replace(bounds);
@@ -109,9 +109,9 @@ mod tests {
     }
 
     /// Feeds the watch a reply. All times are in milliseconds, and the local clocks agree.
-    fn check(watch: &ClockWatch, sent: u64, answered: u64, server: u64) -> Option<ClockReading> {
+    fn check(watch: &ClockWatch, sent_at: u64, answered: u64, server: u64) -> Option<ClockReading> {
         watch.check(
-            ms(sent),
+            ms(sent_at),
             server * 1_000,
             &FixedClock(ms(answered), answered * 1_000),
         )

@@ -164,7 +164,7 @@ impl Dialer {
                 &[Acquire, Confirm, Renew, Release, CheckQueue, Inspect]
             }
         };
-        used.iter().map(|id| all.get(*id).load()).collect()
+        used.iter().map(|id| all.get(*id).load_command()).collect()
     }
 
     /// Returns the credentials if they are those of the default user. A server without a password
@@ -282,7 +282,7 @@ impl Dialer {
             }
             commands.push(info);
         }
-        let sent = shared.clock.now();
+        let sent_at = shared.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
         let info = requests_info.then(|| replies.pop()).flatten();
@@ -294,7 +294,7 @@ impl Dialer {
         // may move away. Valkey has its own name for this field.
         let mode = reported("redis_mode").or_else(|| reported("server_mode"));
         if shared.group.cluster().is_none() && mode == Some("cluster") {
-            return Err(errors::node_of_cluster());
+            return Err(errors::unexpected_cluster_node_error());
         }
         // A replica repeats what its primary does, so it has no vote of its own, even if writable.
         if shared.group.is_quorum() && reported("role") == Some("slave") {
@@ -308,7 +308,7 @@ impl Dialer {
                 Ok(value) => {
                     let (at, write_error) = decode::probe(value)?;
                     let now = shared.clock.now();
-                    shared.server_time.update(sent, at, now);
+                    shared.server_time.update(sent_at, at, now);
                     if let Some(error) = write_error {
                         check_writable(error)?;
                     }

@@ -159,9 +159,9 @@ impl ReconnectingConnection {
     pub(crate) fn session(&self) -> Result<Arc<Session>, StoreError> {
         match &*lock(&self.inner.state) {
             State::Up(session) => Ok(session.clone()),
-            State::Down(error) => Err(error.clone().unsent()),
+            State::Down(error) => Err(error.clone().mark_unsent()),
             State::Closed => {
-                Err(StoreError::new(Outage::Unreachable, "the connection was closed").unsent())
+                Err(StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent())
             }
         }
     }
@@ -186,7 +186,7 @@ impl ReconnectingConnection {
                 Outage::TimedOut,
                 format!("{MAX_IN_FLIGHT} commands were in flight for {timeout:?}"),
             )
-            .unsent()),
+            .mark_unsent()),
         }
     }
 
@@ -204,7 +204,7 @@ impl ReconnectingConnection {
                 Outage::Unreachable,
                 "the connection was replaced",
             )),
-            Err(error) => Some(error.sent()),
+            Err(error) => Some(error.mark_sent()),
         })
         .await
     }

@@ -26,11 +26,11 @@ struct Sample {
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
 
 impl ServerTime {
-    pub(crate) fn update_upper(&self, sent: BootInstant, server_micros: u64) {
+    pub(crate) fn update_upper(&self, sent_at: BootInstant, server_micros: u64) {
         let mut sample = lock(&self.upper);
-        if sample.is_none_or(|known| sent >= known.local) {
+        if sample.is_none_or(|known| sent_at >= known.local) {
             *sample = Some(Sample {
-                local: sent,
+                local: sent_at,
                 server: server_micros,
             });
         }
@@ -45,13 +45,13 @@ impl ServerTime {
         }
     }
 
-    /// Records the server time in a reply that has just arrived, to a command sent at `sent`.
-    pub(crate) fn update(&self, sent: BootInstant, server_micros: u64, now: BootInstant) {
-        self.update_upper(sent, server_micros);
+    /// Records the server time in a reply that has just arrived, to a command sent at `sent_at`.
+    pub(crate) fn update(&self, sent_at: BootInstant, server_micros: u64, now: BootInstant) {
+        self.update_upper(sent_at, server_micros);
         let mut lower = lock(&self.lower);
         let known = lower.map(|known| lower_bound_at(known, now));
         // After the clock stepped back, the known bound is too late.
-        let latest = server_micros.saturating_add(as_micros(now.since(sent)));
+        let latest = server_micros.saturating_add(as_micros(now.since(sent_at)));
         if known.is_none_or(|known| known < server_micros || known > latest) {
             *lower = Some(Sample {
                 local: now,

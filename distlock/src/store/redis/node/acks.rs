@@ -190,7 +190,7 @@ impl AckConnection {
             };
             self.writes.send(write).map_err(|_| closed_error())?;
             match time::timeout_at(deadline, response).await {
-                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().sent())),
+                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().mark_sent())),
                 Err(_) if self.is_acknowledging() => {
                     Err(too_few_acks_error(self.durability, timeout))
                 }
@@ -256,7 +256,7 @@ impl Writer {
         let remaining = last_deadline.saturating_duration_since(Instant::now());
         // Sent together, so that `WAIT` covers no other writes, and last, so that it covers these.
         commands.push(encode::wait(self.durability, remaining));
-        let sent = (self.now)();
+        let sent_at = (self.now)();
         let (replies, wait) = match self.send_batch(&session, &commands, remaining).await {
             Ok(replies) => replies,
             Err(error) => {
@@ -276,7 +276,7 @@ impl Writer {
                     continue;
                 }
                 (Err(error), _) => Err(errors::classify(&error)),
-                (Ok(response), Ok(true)) => Ok((sent, response)),
+                (Ok(response), Ok(true)) => Ok((sent_at, response)),
                 (Ok(_), Ok(false)) => Err(too_few_acks_error(self.durability, write.timeout)),
                 (Ok(_), Err(error)) => Err(error.clone()),
             };
@@ -334,7 +334,7 @@ impl Writer {
 }
 
 fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connection was closed").unsent()
+    StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent()
 }
 
 fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> StoreError) {

@@ -23,7 +23,7 @@ impl Node {
         if chosen.session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
-            return Err(StoreError::new(Outage::Unsupported, detail).unsent());
+            return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
         }
         let reply = self.acquire_on(&chosen, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
@@ -58,8 +58,9 @@ impl Node {
         reply
     }
 
-    /// Returns the reply to an acquire. If required, a granted lock is confirmed by acknowledgments
-    /// and held by that confirmation. Until then, the owner has the lock in the store only.
+    /// If the request requires acknowledgments, confirms a granted lock on an ack connection and
+    /// returns that proof. Until then only the store counts the lock as held. Returns any other
+    /// `reply` unchanged.
     pub(crate) async fn await_acks(
         &self,
         request: &Acquire<'_>,
@@ -82,7 +83,7 @@ impl Node {
                 "the lock was gone before its replicas acknowledged it",
             )),
             // The acquire was sent.
-            Err(error) => Err(error.sent()),
+            Err(error) => Err(error.mark_sent()),
         }
     }
 }

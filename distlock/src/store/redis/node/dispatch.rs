@@ -18,7 +18,7 @@ use crate::store::redis::node::acks::WriteResult;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
+use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptRef};
 use crate::util::clock::BootInstant;
@@ -55,9 +55,9 @@ impl Node {
         let (shared, session) = (&*self.shared, &*chosen.session);
         // The renewal connection does not subscribe, so the name is that of the command connection.
         let renewing = S::RENEWS.then(|| shared.id());
-        let scope = Scope {
+        let context = ScriptContext {
             run_id: session.run_id.as_deref().unwrap_or_default(),
-            ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
+            ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
         let owner = script.owner().filter(|_| script.is_acquire());
         let mut unanswered_guard =
@@ -71,7 +71,13 @@ impl Node {
                 }
                 None => 0,
             };
-            script.encode(&Scope { apply_by, ..scope }, by)
+            script.encode(
+                &ScriptContext {
+                    apply_by,
+                    ..context
+                },
+                by,
+            )
         };
         let result = match (&chosen.runtime_connection, script.owner()) {
             (Some(runtime_connection), Some(owner)) => {
@@ -86,10 +92,10 @@ impl Node {
             }
         };
         let id = shared.id();
-        let scope = shared.scope(&id);
+        let context = shared.script_context(&id);
         let conflict_reply = match &result {
             Err(error) if error.code == Code::KeyConflict => {
-                script.conflict_reply(&scope, &error.detail)
+                script.conflict_reply(&context, &error.detail)
             }
             _ => None,
         };
@@ -100,14 +106,14 @@ impl Node {
         if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
             unanswered_guard.mark_answered();
         }
-        let (sent, response) = match (result, conflict_reply) {
+        let (sent_at, response) = match (result, conflict_reply) {
             (Ok(result), _) => result,
             (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
-        let Dated { at, reply } = script.decode(&scope, sent, response)?;
+        let Dated { at, reply } = script.decode(&context, sent_at, response)?;
         if let Some(at) = at {
-            self.record_server_time(sent, at);
+            self.record_server_time(sent_at, at);
         }
         self.handle_failures::<S>(session, &reply);
         Ok(reply)
@@ -124,13 +130,13 @@ impl Node {
         Box::pin(async move {
             // This connection does not subscribe, so the name is that of the command connection.
             let id = self.shared.id();
-            let scope = self.shared.scope(&id);
-            let command = script.encode(&scope, ScriptRef::Hash);
+            let context = self.shared.script_context(&id);
+            let command = script.encode(&context, ScriptRef::Hash);
             let acks = self.acks.for_durability(durability)?;
             let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
-            let (sent, response) =
+            let (sent_at, response) =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
-            let reply = script.decode(&scope, sent, response)?.reply;
+            let reply = script.decode(&context, sent_at, response)?.reply;
             self.handle_failures::<S>(&session, &reply);
             Ok(reply)
         })
@@ -166,13 +172,13 @@ impl Node {
             let attempt = |by| {
                 let command = command(by);
                 async move {
-                    let sent = self.shared.clock.now();
+                    let sent_at = self.shared.clock.now();
                     let response = session.connection.send(command);
                     match runtime_connection
-                        .wait_for_reply(owner, sent, timeout, response)
+                        .wait_for_reply(owner, sent_at, timeout, response)
                         .await
                     {
-                        Some(Ok(value)) => Ok((sent, value)),
+                        Some(Ok(value)) => Ok((sent_at, value)),
                         Some(Err(error)) => Err(Failure::Error(error)),
                         None => Err(Failure::TimedOut),
                     }
@@ -253,7 +259,7 @@ impl Node {
         preceding: &[Cmd],
         command: Cmd,
     ) -> Result<(BootInstant, Value), Failure> {
-        let sent = self.shared.clock.now();
+        let sent_at = self.shared.clock.now();
         let mut query = send(&*session.connection, preceding, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
         let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
@@ -265,7 +271,7 @@ impl Node {
             }
         }
         match result {
-            Ok(Ok(value)) => Ok((sent, value)),
+            Ok(Ok(value)) => Ok((sent_at, value)),
             Ok(Err(error)) => Err(Failure::Error(error)),
             Err(_) => Err(Failure::TimedOut),
         }

@@ -47,7 +47,7 @@ pub(crate) async fn renew(
         }
     }
     Ok(RenewReply {
-        sent: now,
+        sent_at: now,
         failures,
     })
 }

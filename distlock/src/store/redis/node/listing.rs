@@ -16,18 +16,18 @@ impl Node {
         timeout: Duration,
     ) -> Result<Vec<LockKey>, StoreError> {
         let (id, mut keys, mut cursor) = (self.shared.id(), Vec::new(), "0".to_owned());
-        let scope = self.shared.scope(&id);
+        let context = self.shared.script_context(&id);
         loop {
             let session = self.commands.session()?;
             if session.client.is_polling() {
                 // Some proxies close the connection on unknown commands.
-                let detail = "the connection leads through a proxy, which does not list keys; list at the server \
-                    itself";
-                return Err(StoreError::new(Outage::Unsupported, detail).unsent());
+                let detail = "the connection goes through a proxy, which cannot list keys; connect to the server \
+                    directly to list them";
+                return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
             }
-            let scan = |_| encode::scan(scope.names, &cursor);
+            let scan = |_| encode::scan(context.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);
-            let (page, next) = scope.decode_scan(step.await?.1)?;
+            let (page, next) = context.decode_scan(step.await?.1)?;
             let page = page.into_iter();
             keys.extend(page.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {

@@ -1,5 +1,5 @@
-//! One server: the connections to it, and the state that a client keeps of it. A store on several
-//! servers has one node for each.
+//! One server: the connections to it, and the state that a client keeps about it. A store on
+//! several servers has one node for each.
 
 pub(crate) mod acks;
 pub(crate) mod acquire;
@@ -150,9 +150,9 @@ impl Node {
         let acks = AckConnections::new(acks, connect_timeout, health.clone(), acks_reconnected);
         // This client has no holds or waiters at a cluster node that it uses for the first time.
         let is_first = shared.group.cluster().is_some() && first.is_none();
-        let reconnected = skip_first_call(is_first, notify(StoreEvent::Reconnected));
+        let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
-            skip_first_call(is_first, notify(StoreEvent::RenewalsReconnected));
+            skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
         Node {
             commands: ReconnectingConnection::spawn(
                 commands,
@@ -255,7 +255,7 @@ impl Node {
     }
 
     /// Returns the command that subscribes a connection in a slot, or `None` if it is subscribed.
-    pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
+    pub(crate) fn subscribe_command(&self, session: &Session, slot: Slot) -> Option<Cmd> {
         let names = &self.shared.names;
         let is_subscribed = session.is_subscribed(slot);
         (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
@@ -313,15 +313,18 @@ impl Node {
     }
 
     /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn record_server_time(&self, sent: BootInstant, server_micros: u64) {
+    pub(crate) fn record_server_time(&self, sent_at: BootInstant, server_micros: u64) {
         let shared = &*self.shared;
         if shared.group.is_quorum() {
             let now = shared.clock.now();
-            shared.server_time.update(sent, server_micros, now);
+            shared.server_time.update(sent_at, server_micros, now);
             return;
         }
-        shared.server_time.update_upper(sent, server_micros);
-        let Some(observation) = self.clock_watch.check(sent, server_micros, &*shared.clock) else {
+        shared.server_time.update_upper(sent_at, server_micros);
+        let Some(observation) = self
+            .clock_watch
+            .check(sent_at, server_micros, &*shared.clock)
+        else {
             return;
         };
         let address: Arc<str> = self.address.as_str().into();
@@ -343,14 +346,11 @@ impl Drop for Node {
     }
 }
 
-/// Returns a callback that calls `callback` every time, or from the second time on if `is_first`.
-fn skip_first_call(
-    is_first: bool,
-    callback: impl Fn() + Send + Sync + 'static,
-) -> Arc<OnConnected> {
-    let is_first = AtomicBool::new(is_first);
+/// Returns a callback that calls `callback`, except for the first time if `skip` is set.
+fn skip_first_call_if(skip: bool, callback: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
+    let skip = AtomicBool::new(skip);
     Arc::new(move || {
-        if !is_first.swap(false, Ordering::AcqRel) {
+        if !skip.swap(false, Ordering::AcqRel) {
             callback();
         }
     })

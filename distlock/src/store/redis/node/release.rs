@@ -108,7 +108,8 @@ impl Node {
         }))
     }
 
-    /// Ensures that nothing more of a runtime connection is applied. Returns `false` if it may be.
+    /// Ensures that no further command from a runtime connection is applied. Returns `false` if one
+    /// still may be.
     async fn kill(
         &self,
         id: &RuntimeConnectionId,

@@ -52,7 +52,7 @@ pub(crate) struct RuntimeConnectionId {
 #[derive(Debug)]
 struct CommandsInFlight {
     commands: BTreeMap<u64, CommandInFlight>,
-    sent: u64,
+    last_number: u64,
     last_used: BootInstant,
     /// True once the I/O thread no longer monitors the connection.
     is_abandoned: bool,
@@ -62,7 +62,7 @@ struct CommandsInFlight {
 #[derive(Debug)]
 struct CommandInFlight {
     owner: OwnerNumber,
-    sent: BootInstant,
+    sent_at: BootInstant,
     timeout: Duration,
     /// Instant since which the command counts as late.
     late_since: Option<BootInstant>,
@@ -116,11 +116,11 @@ impl RuntimeConnection {
     pub(crate) async fn wait_for_reply<T>(
         &self,
         owner: OwnerNumber,
-        sent: BootInstant,
+        sent_at: BootInstant,
         timeout: Duration,
         reply: impl Future<Output = T>,
     ) -> Option<T> {
-        let command = self.start(owner, sent, timeout);
+        let command = self.start(owner, sent_at, timeout);
         let mut reply = pin!(reply);
         poll_fn(|context| match reply.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
@@ -129,8 +129,13 @@ impl RuntimeConnection {
         .await
     }
 
-    fn start(&self, owner: OwnerNumber, sent: BootInstant, timeout: Duration) -> InFlightGuard<'_> {
-        let number = lock(&self.in_flight).start(owner, sent, timeout);
+    fn start(
+        &self,
+        owner: OwnerNumber,
+        sent_at: BootInstant,
+        timeout: Duration,
+    ) -> InFlightGuard<'_> {
+        let number = lock(&self.in_flight).start(owner, sent_at, timeout);
         self.waker.wake();
         InFlightGuard {
             connection: self,
@@ -162,7 +167,7 @@ impl RuntimeConnection {
                     ConnectionState::InUse
                 };
             }
-            if command.late_since.is_none() && now >= command.sent + command.timeout {
+            if command.late_since.is_none() && now >= command.sent_at + command.timeout {
                 command.late_since = Some(now);
                 late.extend(command.caller.take());
             }
@@ -190,33 +195,33 @@ impl CommandsInFlight {
     fn new(now: BootInstant) -> Self {
         CommandsInFlight {
             commands: BTreeMap::new(),
-            sent: 0,
+            last_number: 0,
             last_used: now,
             is_abandoned: false,
         }
     }
 
     /// Records a command that is sent, and returns its number.
-    fn start(&mut self, owner: OwnerNumber, sent: BootInstant, timeout: Duration) -> u64 {
-        self.sent += 1;
-        self.last_used = sent;
+    fn start(&mut self, owner: OwnerNumber, sent_at: BootInstant, timeout: Duration) -> u64 {
+        self.last_number += 1;
+        self.last_used = sent_at;
         let command = CommandInFlight {
             owner,
-            sent,
+            sent_at,
             timeout,
-            late_since: self.is_abandoned.then_some(sent),
+            late_since: self.is_abandoned.then_some(sent_at),
             is_reported: false,
             caller: None,
         };
-        self.commands.insert(self.sent, command);
-        self.sent
+        self.commands.insert(self.last_number, command);
+        self.last_number
     }
 
     /// Marks current and later commands as late. Returns the wakers of the current callers.
     fn abandon(&mut self) -> Vec<Waker> {
         self.is_abandoned = true;
         let late = self.commands.values_mut().map(|command| {
-            command.late_since = Some(command.sent);
+            command.late_since = Some(command.sent_at);
             command.caller.take()
         });
         late.flatten().collect()
@@ -226,7 +231,7 @@ impl CommandsInFlight {
     fn has_capacity(&self, now: BootInstant) -> bool {
         let oldest = self.commands.first_key_value();
         self.commands.len() < MAX_IN_FLIGHT
-            && oldest.is_none_or(|(_, command)| now < command.sent + MAX_REPLY_DELAY)
+            && oldest.is_none_or(|(_, command)| now < command.sent_at + MAX_REPLY_DELAY)
     }
 }
 
@@ -292,8 +297,8 @@ impl RuntimeConnectionId {
         }
     }
 
-    /// Kills the connection over another one, so that nothing more of it is applied. Returns
-    /// `false` if it may live on.
+    /// Kills the connection over another one, so that no further command from it is applied.
+    /// Returns `false` if it may still be alive.
     pub(crate) async fn kill(&self, session: &Session) -> Result<bool, StoreError> {
         let kill = || handshake::kill(&*session.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()
@@ -307,10 +312,10 @@ mod tests {
     #[test]
     fn a_connection_with_an_overdue_reply_accepts_no_commands() {
         let (now, long_ago) = (BootInstant(0) + MAX_REPLY_DELAY, BootInstant(0));
-        let has_capacity = |sent: &[BootInstant]| {
+        let has_capacity = |sent_at: &[BootInstant]| {
             let mut in_flight = CommandsInFlight::new(now);
-            for sent in sent {
-                in_flight.start(1, *sent, Duration::from_secs(1));
+            for sent_at in sent_at {
+                in_flight.start(1, *sent_at, Duration::from_secs(1));
             }
             in_flight.has_capacity(now)
         };

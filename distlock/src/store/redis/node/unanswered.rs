@@ -10,8 +10,9 @@ use crate::store::redis::conn::server_time::as_micros;
 use crate::store::redis::node::runtime_connection::RuntimeConnectionId;
 use crate::util::mutex::lock;
 
-/// Number of owners from which an owner is forgotten `RETENTION` after its `apply_by`. Otherwise it
-/// is forgotten with its release.
+/// Once this many owners are recorded, those whose `apply_by` is more than `RETENTION` ago are
+/// pruned before the table grows. Below that, an owner is removed only on release or on a
+/// reply.
 const PRUNE_THRESHOLD: usize = 1_024;
 const RETENTION: Duration = Duration::from_secs(60);
 
@@ -19,9 +20,9 @@ const RETENTION: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredAcquires(Mutex<HashMap<OwnerNumber, Unanswered>>);
 
-/// The acquires of one owner without a reply. If a connection on which one was sent is lost and cannot
-/// be killed in the server, the acquire may still be applied until `apply_by`. Its release is then
-/// sent twice (R2).
+/// The acquires of one owner without a reply. If a connection on which one was sent is lost and
+/// cannot be killed in the server, the acquire may still be applied until `apply_by`. Its release
+/// is then sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unanswered {
     /// Generation of the oldest command connection on which one was sent.

@@ -237,7 +237,7 @@ impl QuorumAcquisition {
                 key: self.request.key.clone(),
                 owner: self.caller,
                 token: FencingToken::new(hold.token),
-                granted_at: Some(hold.sent),
+                granted_at: Some(hold.sent_at),
                 lease: hold.lease,
             }));
         }
@@ -331,7 +331,7 @@ impl QuorumAcquisition {
         !std::mem::replace(&mut lock(&self.state).background_releases[node], true)
     }
 
-    /// Returns the time after which no node can store anything of this acquisition.
+    /// Returns the time after which no node can store state for this acquisition.
     pub(super) fn expires_at(&self, now: BootInstant) -> BootInstant {
         let ttl = now + self.request.timing.ttl();
         ttl.max(lock(&self.state).wait_until + Duration::from_secs(2))

@@ -101,7 +101,8 @@ impl Quorum {
         }
     }
 
-    /// Revokes a hold where it is stored. This is enough if the other nodes are no quorum.
+    /// Revokes a hold where it is stored. This is enough if the other nodes are too few
+    /// for a quorum.
     pub(super) async fn revoke(
         &self,
         revoke: &Revoke<'_>,

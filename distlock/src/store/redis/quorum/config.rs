@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::quorum::Quorum;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::store::redis::wire::call::Scope;
+use crate::store::redis::wire::call::ScriptContext;
 
 /// The settings on which all clients of a quorum must agree.
 #[derive(Clone, Debug, Default)]
@@ -24,11 +24,11 @@ impl QuorumConfig {
     }
 
     /// Returns the server's run id, or `-` if servers are configured to keep their data.
-    pub(super) fn run_id<'a>(&self, scope: &Scope<'a>) -> &'a str {
+    pub(super) fn run_id<'a>(&self, context: &ScriptContext<'a>) -> &'a str {
         if self.0.servers_are_durable {
             "-"
         } else {
-            scope.run_id
+            context.run_id
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::protocol::timing::Timing;
 use crate::store::command::Release;
 use crate::store::redis::quorum::config::QuorumConfig;
 use crate::store::redis::quorum::vote_state::{NodeCommand, NodeEvent, Token};
-use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
+use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
@@ -99,21 +99,21 @@ impl ScriptCall for VoteCommand<'_> {
         matches!(self.command, NodeCommand::RequestVote(_))
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let VoteCommand {
             request,
             quorum_config,
             ..
         } = self;
-        let (settings, timing) = (scope.settings, request.timing);
+        let (settings, timing) = (context.settings, request.timing);
         match self.command {
             NodeCommand::RequestVote(token) => {
-                let mut cmd = scope.script(ScriptId::Acquire, script_ref);
-                scope.names.append_keys_and_epoch(&mut cmd, &request.key);
-                cmd.arg(scope.owner(request.owner))
+                let mut cmd = context.script(ScriptId::Acquire, script_ref);
+                context.names.append_keys_and_epoch(&mut cmd, &request.key);
+                cmd.arg(context.owner(request.owner))
                     .arg(request.ticket)
                     .arg(millis(timing.ttl()))
-                    .arg(scope.apply_by())
+                    .arg(context.apply_by())
                     .arg(millis(settings.fence_ttl))
                     .arg(&settings.display_name)
                     .arg(format!(
@@ -122,53 +122,58 @@ impl ScriptCall for VoteCommand<'_> {
                         millis(self.wait),
                         settings.max_waiters,
                         millis(quorum_config.quarantine()),
-                        quorum_config.run_id(scope),
-                        scope.client.as_str(),
-                        scope.names.channel_prefix(&request.key),
+                        quorum_config.run_id(context),
+                        context.client.as_str(),
+                        context.names.channel_prefix(&request.key),
                     ))
                     .arg(token.unwrap_or(0));
                 cmd
             }
             NodeCommand::Yield(token) => {
-                let mut cmd = scope.script(ScriptId::Yield, script_ref);
-                scope.names.append_counted_keys(&mut cmd, &request.key);
+                let mut cmd = context.script(ScriptId::Yield, script_ref);
+                context.names.append_counted_keys(&mut cmd, &request.key);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
-                cmd.arg(scope.owner(request.owner))
+                cmd.arg(context.owner(request.owner))
                     .arg(token)
                     .arg(request.ticket)
                     .arg(format!("{lease} {ttl} {}", settings.display_name))
                     .arg(millis(self.wait));
-                scope.append_client(&mut cmd, &request.key);
+                context.append_client(&mut cmd, &request.key);
                 cmd
             }
             NodeCommand::Confirm(token) => {
-                let mut cmd = scope.script(ScriptId::Confirm, script_ref);
-                scope.names.append_keys_and_epoch(&mut cmd, &request.key);
-                cmd.arg(scope.owner(request.owner))
+                let mut cmd = context.script(ScriptId::Confirm, script_ref);
+                context.names.append_keys_and_epoch(&mut cmd, &request.key);
+                cmd.arg(context.owner(request.owner))
                     .arg(token)
                     .arg(millis(timing.ttl()))
                     .arg(millis(settings.fence_ttl))
                     .arg(request.ticket)
                     .arg(millis(quorum_config.quarantine()))
-                    .arg(quorum_config.run_id(scope));
+                    .arg(quorum_config.run_id(context));
                 cmd
             }
         }
     }
 
-    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<VoteReply> {
+    fn decode(
+        &self,
+        context: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
             return Dated::undated(NodeEvent::Yielded.into());
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if let NodeCommand::RequestVote(_) = self.command {
-            return Dated::at(at, read_vote(scope, sent, at, status, &mut reply)?);
+            return Dated::at(at, read_vote(context, sent_at, at, status, &mut reply)?);
         }
         let event = match status {
             1 => {
                 let token = reply.token()?.get();
-                NodeEvent::Confirmed { token, sent }
+                NodeEvent::Confirmed { token, sent_at }
             }
             2 => NodeEvent::Newer {
                 token: reply.token()?.get(),
@@ -178,7 +183,7 @@ impl ScriptCall for VoteCommand<'_> {
         Dated::at(at, event.into())
     }
 
-    fn conflict_reply(&self, _: &Scope<'_>, error_text: &str) -> Option<VoteReply> {
+    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<VoteReply> {
         let view = LockView::KeyConflict(error_text.to_owned());
         self.is_acquire().then(|| VoteReply::not_voting(view))
     }
@@ -210,24 +215,24 @@ impl ScriptCall for ReleaseVote<'_> {
         Some(self.request.owner)
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let ReleaseVote {
             request,
             quorum_config,
             ..
         } = self;
         let Some(next_token) = self.next_token else {
-            return self.release().encode(scope, script_ref);
+            return self.release().encode(context, script_ref);
         };
-        let mut cmd = scope.script(ScriptId::Release, script_ref);
-        scope.names.append_keys_and_epoch(&mut cmd, &request.key);
+        let mut cmd = context.script(ScriptId::Release, script_ref);
+        context.names.append_keys_and_epoch(&mut cmd, &request.key);
         let (quarantine, run) = (
             millis(quorum_config.quarantine()),
-            quorum_config.run_id(scope),
+            quorum_config.run_id(context),
         );
-        cmd.arg(scope.owner(request.owner))
+        cmd.arg(context.owner(request.owner))
             .arg(millis(self.keep_for));
-        scope.append_client(&mut cmd, &request.key);
+        context.append_client(&mut cmd, &request.key);
         cmd.arg(format!(
             "{next_token} {} {quarantine} {run}",
             request.ticket
@@ -237,11 +242,11 @@ impl ScriptCall for ReleaseVote<'_> {
 
     fn decode(
         &self,
-        scope: &Scope<'_>,
-        sent: BootInstant,
+        context: &ScriptContext<'_>,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<ReleaseEffect> {
-        self.release().decode(scope, sent, raw_reply)
+        self.release().decode(context, sent_at, raw_reply)
     }
 }
 
@@ -256,34 +261,40 @@ impl ScriptCall for RenewVotes<'_> {
 
     const RENEWS: bool = true;
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let RenewVotes {
             holds,
             quorum_config,
         } = self;
-        let mut cmd = scope.script(ScriptId::Renew, script_ref);
-        cmd.arg(holds.len() + 1).arg(&scope.names.epoch);
+        let mut cmd = context.script(ScriptId::Renew, script_ref);
+        cmd.arg(holds.len() + 1).arg(&context.names.epoch);
         for (request, _) in *holds {
-            cmd.arg(scope.names.lock(&request.key));
+            cmd.arg(context.names.lock(&request.key));
         }
         let newest = holds.iter().map(|(request, _)| request.ticket).max();
-        cmd.arg(quorum_config.run_id(scope))
+        cmd.arg(quorum_config.run_id(context))
             .arg(millis(quorum_config.quarantine()))
             .arg(newest.unwrap_or(0));
         for (request, token) in *holds {
-            cmd.arg(format!("{} {token}", scope.owner(request.owner).0))
+            cmd.arg(format!("{} {token}", context.owner(request.owner).0))
                 .arg(millis(request.timing.ttl()));
         }
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        _: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
         let mut reply = ReplyReader::from_list(raw_reply)?;
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
-            let result = result.ok_or_else(|| reply::malformed("a hold that was not renewed"))?;
+            let result =
+                result.ok_or_else(|| reply::malformed("a renewal index that is out of range"))?;
             *result = match &*failure.text()? {
                 "" => NodeRenewal::NotOurs,
                 "FREE" => NodeRenewal::Free,
@@ -313,35 +324,35 @@ impl ScriptCall for RepairVote<'_> {
         true
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let RepairVote {
             request,
             quorum_config,
             ..
         } = self;
-        let mut cmd = scope.script(ScriptId::Repair, script_ref);
-        scope.names.append_keys_and_epoch(&mut cmd, &request.key);
-        cmd.arg(scope.owner(request.owner))
+        let mut cmd = context.script(ScriptId::Repair, script_ref);
+        context.names.append_keys_and_epoch(&mut cmd, &request.key);
+        cmd.arg(context.owner(request.owner))
             .arg(self.token)
             .arg(request.ticket)
             .arg(millis(request.timing.ttl()))
-            .arg(scope.apply_by())
-            .arg(millis(scope.settings.fence_ttl))
-            .arg(&scope.settings.display_name)
-            .arg(quorum_config.run_id(scope))
+            .arg(context.apply_by())
+            .arg(millis(context.settings.fence_ttl))
+            .arg(&context.settings.display_name)
+            .arg(quorum_config.run_id(context))
             .arg(millis(quorum_config.quarantine()));
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: BootInstant, _: Value) -> Decoded<()> {
+    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, _: Value) -> Decoded<()> {
         Dated::undated(())
     }
 }
 
 /// Reads the rest of a reply to a vote request, after the status.
 fn read_vote(
-    scope: &Scope<'_>,
-    sent: BootInstant,
+    context: &ScriptContext<'_>,
+    sent_at: BootInstant,
     at: u64,
     status: u64,
     reply: &mut ReplyReader,
@@ -350,7 +361,7 @@ fn read_vote(
         1 => {
             let token = reply.token()?.get();
             match reply.int()? {
-                1 => NodeEvent::Confirmed { token, sent },
+                1 => NodeEvent::Confirmed { token, sent_at },
                 _ => NodeEvent::Granted { token, at },
             }
         }
@@ -361,7 +372,7 @@ fn read_vote(
         },
         3 => {
             let value = reply.text()?;
-            let vote = scope.decode_vote(&value, decode::kept_until(at, reply)?);
+            let vote = context.decode_vote(&value, decode::kept_until(at, reply)?);
             let view = vote.map(|(holder, is_held)| LockView::Occupied { holder, is_held });
             return Ok(VoteReply {
                 event: NodeEvent::Queued { at },

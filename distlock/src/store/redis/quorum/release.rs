@@ -1,4 +1,4 @@
-//! Releases a lock on every node that may store something of it.
+//! Releases a lock on every node that may store state for this acquisition.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,7 +23,7 @@ impl Quorum {
         batch: &[Renewal],
         timeout: Duration,
     ) -> RenewReply {
-        let sent = self.context.clock.now();
+        let sent_at = self.context.clock.now();
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (index, renewal) in batch.iter().enumerate() {
             match self.find_hold(renewal.owner) {
@@ -37,7 +37,7 @@ impl Quorum {
         let renewed = self.extend(holds, true, timeout).await;
         let failed = indices.into_iter().zip(renewed);
         failures.extend(failed.filter_map(|(index, renewed)| Some((index, renewed.err()?))));
-        RenewReply { sent, failures }
+        RenewReply { sent_at, failures }
     }
 
     async fn extend(
@@ -97,11 +97,11 @@ impl Quorum {
         token: Token,
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let sent = self.context.clock.now();
+        let sent_at = self.context.clock.now();
         let renewed = self.extend(vec![(request, token)], false, timeout).await;
         match renewed.into_iter().next() {
             Some(Ok(())) => Ok(Some(Proof {
-                sent,
+                sent_at,
                 token: FencingToken::new(token),
             })),
             Some(Err(RenewalFailure::Error(error))) => Err(error),

@@ -48,7 +48,7 @@ pub(super) enum NodeEvent {
     /// The reply to a confirmation, or to a request that named the token.
     Confirmed {
         token: Token,
-        sent: BootInstant,
+        sent_at: BootInstant,
     },
     /// A confirmation that was not requested, with the token that the last holder has named. It is
     /// valid only for a short time.
@@ -99,7 +99,7 @@ struct NodeState {
     /// A request, or an unanswered command, may be sent: once until the next queue check.
     may_request: bool,
     is_usable: bool,
-    /// The node may store something of this owner.
+    /// The node may store state for this owner.
     may_store: bool,
     /// A lower ticket waits there, since this time of the node.
     lower_since: Option<u64>,
@@ -140,15 +140,16 @@ impl NodeProof {
 pub(super) struct QuorumHold {
     pub(super) token: Token,
     /// The earliest time at which a counted confirmation was sent.
-    pub(super) sent: BootInstant,
-    /// Starts at `sent`. It is shorter than requested if the last holder has handed off the lock.
+    pub(super) sent_at: BootInstant,
+    /// Starts at `sent_at`. It is shorter than requested if the last holder has handed off the
+    /// lock.
     pub(super) lease: Duration,
 }
 
 impl QuorumHold {
     pub(super) fn proof(self) -> Proof {
         Proof {
-            sent: self.sent,
+            sent_at: self.sent_at,
             token: FencingToken::new(self.token),
         }
     }
@@ -244,7 +245,7 @@ impl VoteState {
         self.nodes[node].in_flight = false;
     }
 
-    /// Returns true if a node may store something of this owner.
+    /// Returns true if a node may store state for this owner.
     pub(super) fn may_store(&self, node: usize) -> bool {
         self.nodes[node].may_store
     }
@@ -376,9 +377,12 @@ impl VoteState {
                 (state.granted_at, state.may_request) = (at, false);
                 state.lower_since = state.lower_since.filter(|lower| *lower > at);
             }
-            (NodeEvent::Confirmed { token, sent }, NodeVote::Confirming(_) | NodeVote::Unknown) => {
+            (
+                NodeEvent::Confirmed { token, sent_at },
+                NodeVote::Confirming(_) | NodeVote::Unknown,
+            ) => {
                 state.vote = NodeVote::Confirmed(token);
-                state.proof = state.proof.max(Some(NodeProof::new(sent, lease)));
+                state.proof = state.proof.max(Some(NodeProof::new(sent_at, lease)));
             }
             (
                 NodeEvent::Confirmed { token, .. },
@@ -492,10 +496,14 @@ impl VoteState {
         // Counts the latest confirmations, because any quorum of them is enough.
         if let Some(place) = proofs.len().checked_sub(self.quorum_size) {
             let counted = &proofs[place..];
-            let sent = counted.iter().map(|proof| proof.from).min();
+            let sent_at = counted.iter().map(|proof| proof.from).min();
             let lease = counted.iter().map(|proof| proof.lease).min();
-            if let (Some(sent), Some(lease)) = (sent, lease) {
-                self.hold = Some(QuorumHold { token, sent, lease });
+            if let (Some(sent_at), Some(lease)) = (sent_at, lease) {
+                self.hold = Some(QuorumHold {
+                    token,
+                    sent_at,
+                    lease,
+                });
                 self.phase = VotePhase::Held(token);
             }
         }

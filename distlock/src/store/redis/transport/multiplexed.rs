@@ -283,7 +283,7 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
     let detail = format!("the URL's database {db} cannot be selected: {reply_text}");
     let error = errors::classify_text(reply_text);
     if error.code == Code::OnlyOutsideClusters {
-        return errors::node_of_cluster();
+        return errors::unexpected_cluster_node_error();
     }
     if error.outage == Outage::Denied {
         return StoreError::new(Outage::Denied, detail).with_remedy("grant the user +select");

@@ -43,7 +43,7 @@ pub(crate) fn not_redis_error(reason: &str) -> StoreError {
     StoreError::new(
         Outage::Misconfigured,
         format!(
-            "the server does not speak the Redis protocol ({reason}); correct host and port in the URL"
+            "the server does not speak the Redis protocol ({reason}); fix host and port in the URL"
         ),
     )
 }

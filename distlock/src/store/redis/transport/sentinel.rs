@@ -110,8 +110,8 @@ impl Sentinels {
             return StoreError::new(
                 Outage::NoSuchService,
                 format!(
-                    "of {} sentinels {unknown} replied, and do not know a service `{service}`; write the name that \
-                     `SENTINEL MASTERS` shows after their addresses in the URL",
+                    "{unknown} of {} sentinels replied that they do not know the service `{service}`; write the name \
+                     that `SENTINEL MASTERS` shows after their addresses in the URL",
                     self.hosts.len()
                 ),
             );

@@ -93,7 +93,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
         .with_client_auth_cert(chain, private)
         .map_err(|error| {
             tls_error(format!(
-                "the key in {} does not belong to the certificate in {} ({error}); correct {setting}",
+                "the key in {} does not belong to the certificate in {} ({error}); fix {setting}",
                 key.display(),
                 certificate.display()
             ))
@@ -157,7 +157,7 @@ fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static
 fn unreadable(path: &Path, setting: &str, reason: impl std::fmt::Display) -> StoreError {
     let path = path.display();
     tls_error(format!(
-        "{path} cannot be used as a PEM file ({reason}); correct the file, or {setting}"
+        "{path} cannot be used as a PEM file ({reason}); fix the file, or {setting}"
     ))
 }
 

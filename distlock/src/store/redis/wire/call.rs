@@ -37,13 +37,22 @@ pub(crate) trait ScriptCall: Sync {
         Durability::NONE
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd;
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd;
 
-    /// Reads the reply to a command that was sent at `sent`.
-    fn decode(&self, scope: &Scope<'_>, sent: BootInstant, reply: Value) -> Decoded<Self::Reply>;
+    /// Reads the reply to a command that was sent at `sent_at`.
+    fn decode(
+        &self,
+        context: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        reply: Value,
+    ) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
-    fn conflict_reply(&self, _scope: &Scope<'_>, _error_text: &str) -> Option<Self::Reply> {
+    fn conflict_reply(
+        &self,
+        _context: &ScriptContext<'_>,
+        _error_text: &str,
+    ) -> Option<Self::Reply> {
         None
     }
 
@@ -86,7 +95,7 @@ impl Display for OwnerName<'_> {
 
 /// The values that a client writes into its commands and uses to read their replies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct ScriptContext<'a> {
     pub(crate) scripts: &'a Scripts,
     pub(crate) names: &'a Names,
     pub(crate) settings: &'a Settings,
@@ -97,7 +106,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) apply_by: u64,
 }
 
-impl Scope<'_> {
+impl ScriptContext<'_> {
     /// Starts a command that runs a script.
     pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
         self.scripts.get(id).command(script_ref)

@@ -14,7 +14,7 @@ use crate::protocol::messages::{
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
-use crate::store::redis::wire::call::{Dated, Decoded, Scope, ScriptCall};
+use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
@@ -33,13 +33,13 @@ impl ScriptCall for Acquire<'_> {
         true
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Acquire, script_ref);
-        scope.names.append_counted_keys(&mut cmd, self.key);
-        let settings = scope.settings;
-        cmd.arg(scope.owner(self.owner))
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Acquire, script_ref);
+        context.names.append_counted_keys(&mut cmd, self.key);
+        let settings = context.settings;
+        cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()))
-            .arg(scope.apply_by())
+            .arg(context.apply_by())
             .arg(millis(settings.fence_ttl))
             .arg(&settings.display_name)
             .arg(DisplayArg(format_args!(
@@ -47,25 +47,25 @@ impl ScriptCall for Acquire<'_> {
                 millis(self.timing.lease),
                 millis(self.wait),
                 settings.max_waiters,
-                scope.client.as_str(),
-                scope.names.channel_prefix(self.key),
+                context.client.as_str(),
+                context.names.channel_prefix(self.key),
             )));
         cmd
     }
 
     fn decode(
         &self,
-        scope: &Scope<'_>,
-        sent: BootInstant,
+        context: &ScriptContext<'_>,
+        sent_at: BootInstant,
         raw_reply: Value,
     ) -> Decoded<AcquireReply> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, AcquireReply::Held(Proof { sent, token }));
+            return Dated::at(at, AcquireReply::Held(Proof { sent_at, token }));
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
-        let conflict = || AcquireReply::KeyConflict(scope.describe_conflict(self.key, CONFLICT));
+        let conflict = || AcquireReply::KeyConflict(context.describe_conflict(self.key, CONFLICT));
         let occupied = match status {
             2 => AcquireReply::Queued,
             3 => AcquireReply::Busy,
@@ -75,7 +75,7 @@ impl ScriptCall for Acquire<'_> {
             other => return Err(reply::unknown_status(other, "an acquire")),
         };
         let value = reply.text()?;
-        let holder = scope.decode_holder(&value, kept_until(at, &mut reply)?);
+        let holder = context.decode_holder(&value, kept_until(at, &mut reply)?);
         // The script's pattern accepts more than distlock writes.
         if holder.is_none() && !value.is_empty() {
             return Dated::at(at, conflict());
@@ -83,9 +83,13 @@ impl ScriptCall for Acquire<'_> {
         Dated::at(at, occupied(holder))
     }
 
-    fn conflict_reply(&self, scope: &Scope<'_>, error_text: &str) -> Option<AcquireReply> {
+    fn conflict_reply(
+        &self,
+        context: &ScriptContext<'_>,
+        error_text: &str,
+    ) -> Option<AcquireReply> {
         Some(AcquireReply::KeyConflict(
-            scope.describe_conflict(self.key, error_text),
+            context.describe_conflict(self.key, error_text),
         ))
     }
 }
@@ -101,31 +105,38 @@ pub(crate) struct AcquireAll<'a> {
 impl ScriptCall for AcquireAll<'_> {
     type Reply = Option<Proof>;
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::AcquireAll, script_ref);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
         cmd.arg(3 * self.requests.len());
         for request in self.requests {
-            scope.names.append_keys_without_entry(&mut cmd, request.key);
+            context
+                .names
+                .append_keys_without_entry(&mut cmd, request.key);
         }
-        let scope = Scope {
+        let context = ScriptContext {
             apply_by: self.apply_by,
-            ..*scope
+            ..*context
         };
         let ttl = self.requests.iter().map(|request| request.timing.ttl());
         cmd.arg(millis(ttl.max().unwrap_or_default()))
-            .arg(scope.apply_by())
-            .arg(millis(scope.settings.fence_ttl))
-            .arg(&scope.settings.display_name);
+            .arg(context.apply_by())
+            .arg(millis(context.settings.fence_ttl))
+            .arg(&context.settings.display_name);
         for request in self.requests {
-            cmd.arg(scope.owner(request.owner));
+            cmd.arg(context.owner(request.owner));
         }
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<Option<Proof>> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<Option<Proof>> {
         if !reply::is_list(&raw_reply) {
             let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, Some(Proof { sent, token }));
+            return Dated::at(at, Some(Proof { sent_at, token }));
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         match (reply.int()?, reply.int()?) {
@@ -142,22 +153,27 @@ impl ScriptCall for Confirm<'_> {
         self.durability
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Confirm, script_ref);
-        scope.names.append_keys_without_fence(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner))
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Confirm, script_ref);
+        context.names.append_keys_without_fence(&mut cmd, self.key);
+        cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<Option<Proof>> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<Option<Proof>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if status != 1 {
             return Dated::at(at, None);
         }
         let token = reply.token()?;
-        Dated::at(at, Some(Proof { sent, token }))
+        Dated::at(at, Some(Proof { sent_at, token }))
     }
 }
 
@@ -171,30 +187,38 @@ impl ScriptCall for [Renewal] {
         needs.fold(Durability::NONE, Durability::and)
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Renew, script_ref);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
-            cmd.arg(scope.names.lock(&renewal.key));
+            cmd.arg(context.names.lock(&renewal.key));
         }
         for renewal in self {
-            let DisplayArg(owner) = scope.owner(renewal.owner);
+            let DisplayArg(owner) = context.owner(renewal.owner);
             cmd.arg(DisplayArg(format_args!("{owner} {}", renewal.token)))
                 .arg(millis(renewal.timing.ttl()));
         }
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, sent: BootInstant, raw_reply: Value) -> Decoded<RenewReply> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<RenewReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let index = failure.index()?;
-            // The indices must rise, because the reader of the failures passes each only once.
+            // Rejects duplicate and unordered indices: the script reports each hold at most once,
+            // in order.
             let rises = failures.last().is_none_or(|(last, _)| *last < index);
             if index >= self.len() || !rises {
-                return Err(reply::malformed("a renewal's index"));
+                return Err(reply::malformed(
+                    "a renewal index that is out of range or out of order",
+                ));
             }
             let failure = match failure.text()?.as_str() {
                 "" => RenewalFailure::Gone,
@@ -203,7 +227,7 @@ impl ScriptCall for [Renewal] {
             };
             failures.push((index, failure));
         }
-        Dated::undated(RenewReply { sent, failures })
+        Dated::undated(RenewReply { sent_at, failures })
     }
 
     fn failures(reply: &RenewReply) -> Vec<&StoreError> {
@@ -231,15 +255,21 @@ impl ScriptCall for Release<'_> {
         Some(self.owner)
     }
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Release, script_ref);
-        scope.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep_for));
-        scope.append_client(&mut cmd, self.key);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Release, script_ref);
+        context.names.append_counted_keys(&mut cmd, self.key);
+        cmd.arg(context.owner(self.owner))
+            .arg(millis(self.keep_for));
+        context.append_client(&mut cmd, self.key);
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<ReleaseEffect> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        _: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<ReleaseEffect> {
         let (was_held, has_more_dead) = match reply::text(raw_reply)?.as_str() {
             "0" => (false, false),
             "1" => (true, false),
@@ -258,23 +288,23 @@ impl ScriptCall for Release<'_> {
 impl ScriptCall for [CheckQueue] {
     type Reply = Vec<CheckQueueReply>;
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::CheckQueue, script_ref);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::CheckQueue, script_ref);
         cmd.arg(4 * self.len());
         for check in self {
-            scope.names.append_keys(&mut cmd, &check.key);
+            context.names.append_keys(&mut cmd, &check.key);
         }
         // In a cluster, all entries are for one lock.
         let channels = self
             .first()
-            .map(|check| scope.names.channel_prefix(&check.key));
-        cmd.arg(scope.client.as_str())
+            .map(|check| context.names.channel_prefix(&check.key));
+        cmd.arg(context.client.as_str())
             .arg(&*channels.unwrap_or_default())
-            .arg(millis(scope.settings.fence_ttl));
+            .arg(millis(context.settings.fence_ttl));
         for check in self {
             cmd.arg(check.owners.len());
             for owner in &check.owners {
-                cmd.arg(scope.owner(*owner));
+                cmd.arg(context.owner(*owner));
             }
         }
         cmd
@@ -282,14 +312,14 @@ impl ScriptCall for [CheckQueue] {
 
     fn decode(
         &self,
-        scope: &Scope<'_>,
+        context: &ScriptContext<'_>,
         _: BootInstant,
         raw_reply: Value,
     ) -> Decoded<Vec<CheckQueueReply>> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
         let mut each = |check: &CheckQueue| match reply.next() {
-            Some(entry) => decode_queue_check(scope, check, at, entry),
+            Some(entry) => decode_queue_check(context, check, at, entry),
             None => Err(reply::malformed("a queue check that is too short")),
         };
         let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
@@ -306,13 +336,13 @@ impl ScriptCall for [CheckQueue] {
 }
 
 fn decode_queue_check(
-    scope: &Scope<'_>,
+    context: &ScriptContext<'_>,
     check: &CheckQueue,
     at: u64,
     entry: Value,
 ) -> Result<CheckQueueReply, StoreError> {
     let conflict = |error_text: &str| {
-        CheckQueueReply::KeyConflict(scope.describe_conflict(&check.key, error_text))
+        CheckQueueReply::KeyConflict(context.describe_conflict(&check.key, error_text))
     };
     if !reply::is_list(&entry) {
         let error = errors::classify_text(&reply::text(entry)?);
@@ -323,7 +353,7 @@ fn decode_queue_check(
     }
     let mut fields = ReplyReader::from_list(entry)?;
     let value = fields.text()?;
-    let holder = scope.decode_holder(&value, ends_at(at, fields.signed()?));
+    let holder = context.decode_holder(&value, ends_at(at, fields.signed()?));
     if holder.is_none() && !value.is_empty() {
         return Ok(conflict(CONFLICT));
     }
@@ -331,7 +361,8 @@ fn decode_queue_check(
     let mut missing = Vec::new();
     while let Some(index) = indices.next() {
         let owner = check.owners.get(ReplyReader::from_value(index).index()?);
-        missing.push(*owner.ok_or_else(|| reply::malformed("a missing owner's index"))?);
+        missing
+            .push(*owner.ok_or_else(|| reply::malformed("an owner index that is out of range"))?);
     }
     Ok(CheckQueueReply::Checked { holder, missing })
 }
@@ -339,14 +370,19 @@ fn decode_queue_check(
 impl ScriptCall for Inspect<'_> {
     type Reply = Inspection;
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Inspect, script_ref);
-        scope.names.append_counted_keys(&mut cmd, self.key);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Inspect, script_ref);
+        context.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(self.waiters);
         cmd
     }
 
-    fn decode(&self, scope: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<Inspection> {
+    fn decode(
+        &self,
+        context: &ScriptContext<'_>,
+        _: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let at = reply.int()?;
         let value = reply.text()?;
@@ -355,15 +391,15 @@ impl ScriptCall for Inspect<'_> {
         let last_token = reply.text()?;
         let exists = reply.int()? == 1;
         let ends_at = ends_at(at, remaining);
-        let votes = scope.scripts.are_for_quorum();
+        let votes = context.scripts.are_for_quorum();
         let known = if votes {
-            let vote = scope.decode_vote(&value, ends_at);
+            let vote = context.decode_vote(&value, ends_at);
             vote.map(|(by, is_held)| is_held.then_some(by))
         } else {
-            scope.decode_holder(&value, ends_at).map(Some)
+            context.decode_holder(&value, ends_at).map(Some)
         };
         let is_conflict = exists && known.is_none();
-        let key_conflict = is_conflict.then(|| scope.describe_conflict(self.key, CONFLICT));
+        let key_conflict = is_conflict.then(|| context.describe_conflict(self.key, CONFLICT));
         if is_conflict && !votes {
             let inspection = Inspection {
                 key_conflict,
@@ -376,7 +412,7 @@ impl ScriptCall for Inspect<'_> {
             // The remaining time of a lock that exists and expires.
             expires_in: u64::try_from(remaining).ok().map(Duration::from_millis),
             waiters,
-            waiting: decode_waiters(scope.client, &mut reply)?,
+            waiting: decode_waiters(context.client, &mut reply)?,
             last_token: last_token.parse().ok().map(FencingToken::new),
             key_conflict,
             servers: Vec::new(),
@@ -384,9 +420,9 @@ impl ScriptCall for Inspect<'_> {
         Dated::at(at, inspection)
     }
 
-    fn conflict_reply(&self, scope: &Scope<'_>, error_text: &str) -> Option<Inspection> {
+    fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
         Some(Inspection {
-            key_conflict: Some(scope.describe_conflict(self.key, error_text)),
+            key_conflict: Some(context.describe_conflict(self.key, error_text)),
             ..Inspection::default()
         })
     }
@@ -395,22 +431,27 @@ impl ScriptCall for Inspect<'_> {
 impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
-    fn encode(&self, scope: &Scope<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = scope.script(ScriptId::Revoke, script_ref);
-        scope.names.append_counted_keys(&mut cmd, self.key);
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Revoke, script_ref);
+        context.names.append_counted_keys(&mut cmd, self.key);
         cmd.arg(self.token.to_string()).arg(u8::from(self.delete));
-        scope.append_client(&mut cmd, self.key);
-        cmd.arg(&scope.settings.display_name);
+        context.append_client(&mut cmd, self.key);
+        cmd.arg(&context.settings.display_name);
         cmd
     }
 
-    fn decode(&self, _: &Scope<'_>, _: BootInstant, raw_reply: Value) -> Decoded<RevokeReply> {
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        _: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let status = reply.int()?;
         let token_text = reply.text()?;
         let new_token = || {
             let token = parse_number(&token_text).filter(|token| *token > 0);
-            let token = token.ok_or_else(|| reply::malformed("a revocation's token"))?;
+            let token = token.ok_or_else(|| reply::malformed("an invalid revocation token"))?;
             Ok(FencingToken::new(token))
         };
         Dated::undated(match status {

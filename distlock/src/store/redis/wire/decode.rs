@@ -11,7 +11,7 @@ use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotic
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
-use crate::store::redis::wire::call::Scope;
+use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::util::clock::BootInstant;
@@ -19,7 +19,7 @@ use crate::util::clock::BootInstant;
 /// The number of the layout, at the start of a lock's value. A value of another layout conflicts.
 const LAYOUT: &str = "2 ";
 
-impl Scope<'_> {
+impl ScriptContext<'_> {
     /// Reads a grant from a message on this client's channel. `local` converts the server's time to
     /// local time. Returns `None` for anything that is not a grant to this client.
     pub(crate) fn decode_grant(

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError, one_line};
 
-pub(crate) const CONFLICT: &str = "a value that distlock did not write is stored at its keys";
+pub(crate) const CONFLICT: &str = "a key of the lock holds a value that distlock did not write";
 
 pub(crate) fn classify(error: &RedisError) -> StoreError {
     let outage = match error.kind() {
@@ -55,7 +55,7 @@ pub(crate) fn with_remedy(error: StoreError) -> StoreError {
             "write the password into the URL (redis://user:password@host), or set `credentials`"
         }
         Code::NoPermission => GRANT,
-        _ => "correct user and password in the URL, or in `credentials`",
+        _ => "fix user and password in the URL, or in `credentials`",
     };
     error.with_remedy(remedy)
 }
@@ -133,7 +133,7 @@ pub(crate) fn classify_text(text: &str) -> StoreError {
 }
 
 /// Removes what servers add about the script that failed. Redis 7 appends the script's hash. Redis
-/// 6.2 puts it in front, so that the code comes last: `ERR Error running script (call to f_...):
+/// 6.2 puts it in front, so the code comes last: `ERR Error running script (call to f_...):
 /// @user_script:19: @user_script: 19: -READONLY You can't write ...`.
 fn without_script_context(text: &str) -> &str {
     let text = text.trim();
@@ -174,10 +174,10 @@ pub(crate) fn is_redirect(error: &StoreError) -> bool {
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
 pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
     let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
-    is_of_a_cluster.then(node_of_cluster)
+    is_of_a_cluster.then(unexpected_cluster_node_error)
 }
 
-pub(crate) fn node_of_cluster() -> StoreError {
+pub(crate) fn unexpected_cluster_node_error() -> StoreError {
     let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
 }

@@ -187,7 +187,7 @@ impl Script {
     }
 
     /// Returns the command that makes the server know the script.
-    pub(crate) fn load(&self) -> Cmd {
+    pub(crate) fn load_command(&self) -> Cmd {
         let mut cmd = self.command(ScriptRef::Source);
         cmd.arg(0);
         cmd

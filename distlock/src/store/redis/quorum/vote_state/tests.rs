@@ -47,9 +47,9 @@ fn granted(token: Token) -> NodeEvent {
     NodeEvent::Granted { token, at: token }
 }
 
-fn confirmed(token: Token, sent: u64) -> NodeEvent {
-    let sent = at(sent);
-    NodeEvent::Confirmed { token, sent }
+fn confirmed(token: Token, sent_at: u64) -> NodeEvent {
+    let sent_at = at(sent_at);
+    NodeEvent::Confirmed { token, sent_at }
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_quorum_confirms_the_largest_token() {
     assert_eq!(votes.hold(), None);
     votes.handle_reply(0, confirmed(9, 2), at(5));
     let hold = votes.hold().unwrap();
-    assert_eq!((hold.token, hold.sent), (9, at(2)));
+    assert_eq!((hold.token, hold.sent_at), (9, at(2)));
     // The third node is confirmed as well, although a quorum is enough.
     votes.handle_reply(1, granted(8), at(6));
     assert_eq!(votes.next_command(1, at(6)), Some(NodeCommand::Confirm(9)));
@@ -89,7 +89,7 @@ fn a_grant_confirmed_by_a_quorum_needs_no_further_command() {
     assert_eq!(votes.hold(), None);
     votes.handle_reply(0, confirmed(50, 0), at(3));
     let hold = votes.hold().unwrap();
-    assert_eq!((hold.token, hold.sent), (50, at(0)));
+    assert_eq!((hold.token, hold.sent_at), (50, at(0)));
     votes.handle_reply(2, confirmed(50, 1), at(4));
     assert_commands(&mut votes, &[0, 1, 2], 5, None);
 }
@@ -170,7 +170,7 @@ fn a_hand_off_by_a_quorum_is_held_at_once_for_the_grant_lease() {
     assert_eq!(votes.hold(), None);
     votes.handle_event(2, handed_off(50, 100), at(103));
     let hold = votes.hold().unwrap();
-    assert_eq!((hold.token, hold.sent), (50, at(100)));
+    assert_eq!((hold.token, hold.sent_at), (50, at(100)));
     assert_eq!(hold.lease, LEASE / 4);
     votes.handle_event(1, handed_off(50, 101), at(104));
     assert_commands(&mut votes, &[0, 1, 2], 105, None);
@@ -188,7 +188,7 @@ fn an_old_hand_off_is_confirmed_again() {
     );
     votes.handle_reply(0, confirmed(50, 1_001), at(1_002));
     let hold = votes.hold().unwrap();
-    assert_eq!((hold.sent, hold.lease), (at(990), LEASE / 4));
+    assert_eq!((hold.sent_at, hold.lease), (at(990), LEASE / 4));
 }
 
 #[test]
