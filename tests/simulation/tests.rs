@@ -18,7 +18,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("acquired: confirmed first", 150),
     ("acquired: in the reply", 1_200),
     ("acquired: pushed", 1_200),
-    ("acquired: with others", 100),
+    ("acquired: with others", 10),
     ("acquires: after the release", 15),
     ("acquires: again on a new connection", 200),
     ("acquires: late", 500),
