@@ -72,7 +72,7 @@ fn each_error_has_its_own_message() {
         ),
         (
             quote!(key = "k", colour = "1s"),
-            "the arguments are `key`, `lease`",
+            "the arguments are `key`, `keys`, `lease`",
         ),
         (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
         (quote!(key = "k", on_lost = Cancel), "\"finish\""),
