@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Time for requests in flight: more than the `wait` and the `max_hold` of an order together. With
-/// both `CLOSE`s it is less than the 30 seconds after which Kubernetes kills a process.
+/// both `CLOSE`s, and without a preStop hook, it is less than the 30 seconds after which Kubernetes
+/// kills a process.
 const GRACE: Duration = Duration::from_secs(18);
 /// Time for the locks to close, and then for the database.
 const CLOSE: Duration = Duration::from_secs(4);
