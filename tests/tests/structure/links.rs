@@ -7,10 +7,9 @@ use crate::files::files_below;
 /// Returns the value of `workspace.package.repository`.
 fn repository() -> String {
     let manifest = document("Cargo.toml");
-    let mut lines = manifest.lines();
-    let value = lines.find_map(|line| line.strip_prefix("repository = \""));
-    let value = value.and_then(|value| value.strip_suffix('"'));
-    value.expect("a repository in Cargo.toml").to_owned()
+    let value = manifest.split_once("\nrepository = \"");
+    let value = value.and_then(|(_, rest)| rest.split_once('"'));
+    value.expect("a repository in Cargo.toml").0.to_owned()
 }
 
 /// Returns the URLs with the name of the project that lead neither to `repository`, nor to its raw
