@@ -18,8 +18,8 @@ compile-fail cases, doctests, the fault tests that do not take minutes, and the 
 
 What every change must pass, at most 45 minutes:
   --all        also all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
-               the simulation at length, the models, the short list of saboteurs, documentation, the published library in all
-               features, and the examples with PostgreSQL and OpenTelemetry
+               the simulation at length, the models, the short list of saboteurs, documentation, the published library with
+               several sets of features, and the examples with PostgreSQL and OpenTelemetry
 
 Nightly, because they take longer:
   --saboteurs  all saboteurs: runs torture with one protocol rule disabled at a time, and expects a violation each time

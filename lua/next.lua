@@ -4,7 +4,8 @@
 -- string (`now_text`) and number (`now`), and `work_left` and `alive`, nil at first and shared by all locks of a script.
 -- Numbers are passed on as strings, because formatting one costs more than most commands.
 
--- Limits the work of one script in queues, so that it does not block the server: an entry costs 1 to read, 5 to remove.
+-- Limits the work that one script does on queues, so that it does not block the server: an entry costs 1 to read, 5 to
+-- remove.
 -- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
 local WORK_LIMIT, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
 work_left = math.max(work_left or WORK_LIMIT, MIN_WORK)
@@ -117,7 +118,7 @@ local function grant(owner, score, lease, ttl, name)
   set_fence(token, true) -- the head stays in the queue until it confirms
   redis.call('ZADD', queue, '-' .. score, owner) -- after writes that may be denied: a mark without a lock means a dead client
   write_lock(owner, token, short_lease + 250, ttl, name)
-  -- After all writes, because the server may deny each of them to this user, and a grant without a lock is not a grant.
+  -- After all writes, because the server may deny any of them to this user, and a grant without a lock is not a grant.
   redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
 end

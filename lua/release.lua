@@ -1,7 +1,7 @@
 -- release, and cancel: removes the owner's lock or queue entry, and grants a free lock to the next waiter.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', the request number
--- Reply 1 the owner held the lock, or 0; and 2 more if further dead waiters remain: call again
+-- Reply 1 if the owner held the lock, otherwise 0; plus 2 if further dead waiters remain: call again
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, min_hold = ARGV[1], ARGV[2]
 local found = redis.call('MGET', lock, fence)

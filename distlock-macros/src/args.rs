@@ -53,7 +53,7 @@ const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error"
 pub(crate) struct Args {
     /// The templates of `key` or `keys`; none if they could not be read.
     pub(crate) keys: Vec<LitStr>,
-    /// True if they are those of `keys`.
+    /// True if the templates come from the argument `keys`, not from `key`.
     several_keys: bool,
     pub(crate) lease: Option<u64>,
     pub(crate) wait: Option<u64>,

@@ -1,4 +1,4 @@
-//! The annotated function. Its signature is parsed, its body remains as written.
+//! The annotated function. Its signature is parsed; its body remains as written.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -276,9 +276,9 @@ fn not_async(sig: &Signature, errors: &mut Errors) {
         errors.push_at(
             sig.fn_token.span,
             format!(
-                "`#[distributed_lock]` needs an `async fn`: write `async fn {name}`; if it is one \
-                 below `#[tokio::main]` or `#[tokio::test]`, write `#[distributed_lock(...)]` \
-                 above that attribute"
+                "`#[distributed_lock]` needs an `async fn`: write `async fn {name}`; if it is an \
+                 `async fn` under `#[tokio::main]` or `#[tokio::test]`, write \
+                 `#[distributed_lock(...)]` above that attribute"
             ),
         );
     }

@@ -378,22 +378,22 @@ impl Parser<'_> {
         } else if names.is_empty() {
             write!(
                 message,
-                ", it has none: add the parameter, or leave the placeholder out if the lock is \
+                "; it has none: add the parameter, or leave the placeholder out if the lock is \
                  the same for every call"
             )
         } else if let Some(near) = nearest(root, names.iter().map(String::as_str)) {
             let fixed = format!("{near}{}", &inside[root.len()..]);
-            write!(message, ", it has {known}: did you mean `<{fixed}>`?")
+            write!(message, "; it has {known}: did you mean `<{fixed}>`?")
         } else if self.scope.receiver.is_some() {
             write!(
                 message,
-                ", it has {known}: write `<self.{inside}>` if that is a field of `self`; the key \
+                "; it has {known}: write `<self.{inside}>` if that is a field of `self`; the key \
                  is made before the body runs"
             )
         } else {
             write!(
                 message,
-                ", it has {known}: insert a parameter, such as `<{}>`, because the key is made \
+                "; it has {known}: insert a parameter, such as `<{}>`, because the key is made \
                  before the body runs",
                 names[0]
             )
@@ -412,8 +412,8 @@ impl Parser<'_> {
                 self.example()
             ),
             PathError::Format(path) => format!(
-                "`<{inside}>`: a placeholder takes no format, its value is inserted by `Display`: \
-                 write `<{path}>`"
+                "`<{inside}>`: a placeholder takes no format, because its value is inserted by \
+                 `Display`: write `<{path}>`"
             ),
             PathError::Other => format!(
                 "`<{inside}>` is not a placeholder: write a parameter or `self`, then fields or \

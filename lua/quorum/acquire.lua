@@ -3,8 +3,8 @@
 -- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
 --       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix',
 --       the token to confirm the vote with at once, if it is above the node's clock and all tokens that it knows (0: none)
--- Reply {1, now, token, 1 if confirmed with it or 0} the vote is the owner's
---       {2, now, token, 1 if a lower ticket waits or 0} it was the owner's already
+-- Reply {1, now, token, 1 if confirmed with it, otherwise 0} the vote is the owner's
+--       {2, now, token, 1 if a lower ticket waits, otherwise 0} it was the owner's already
 --       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
 --       3 ends with the remaining ms of a lock that min_hold keeps
 --       {7, now, from} the node does not vote before that time

@@ -1,4 +1,5 @@
--- yield: gives a vote to the lowest ticket, and queues its owner again. Ignores a vote with another token.
+-- yield: takes a vote from its owner, queues that owner again, and gives the vote to the lowest ticket.
+-- Ignores a vote with another token.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, token, ticket µs, 'lease ms, longest ttl ms, client name', remaining wait ms,
 --       'fence ttl ms, client uuid, channel prefix'

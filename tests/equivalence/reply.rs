@@ -254,10 +254,10 @@ impl Observed {
             self.token(key, token);
         }
         reply.expires_in = reply.expires_in.map(|_| Duration::ZERO);
-        for waiting in &mut reply.waiting {
-            waiting.since = 0;
+        for waiter in &mut reply.waiters {
+            waiter.since = 0;
             // The stores differ in how they treat an absent client.
-            waiting.this_process = true;
+            waiter.this_process = true;
         }
         Reply::Inspect(reply)
     }

@@ -163,7 +163,7 @@ impl Step {
             Op::Inspect { client, key } => {
                 let inspect = Inspect {
                     key: &keys[key],
-                    waiters: NAMED,
+                    max_listed: NAMED,
                 };
                 observed.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
             }
@@ -176,7 +176,7 @@ impl Step {
                 let (store, key_name) = (&*stores[client], &keys[key]);
                 let inspect = Inspect {
                     key: key_name,
-                    waiters: 0,
+                    max_listed: 0,
                 };
                 let holder = run(store, inspect, LIMIT).await?.holder;
                 let held = holder.map_or(1, |holder| holder.token.get());

@@ -111,7 +111,7 @@ impl Parser<'_> {
         let sigil = sigil.map_or(String::new(), String::from);
         let tag = (sigil.is_empty() && is_tag(text)).then_some(text.as_str());
         Some(format!(
-            "`{sigil}{{{text}}}` inserts nothing: braces are literal, they mark the part of the key \
+            "`{sigil}{{{text}}}` inserts nothing: braces are literal, and mark the part of the key \
              that Redis Cluster hashes; {}",
             self.remedy(text, tag)
         ))
@@ -192,7 +192,8 @@ pub(super) fn has_values(pieces: &[Piece]) -> bool {
         .any(|piece| matches!(piece.kind, Kind::Placeholder(_)))
 }
 
-/// Returns true if the text has only characters of hash tags, which code does not.
+/// Returns true if the text could be a hash tag: it consists only of characters of tags, unlike
+/// code such as `a + 1` or `A::B`.
 fn is_tag(text: &str) -> bool {
     let is_tag_char = |c: char| match c {
         '_' | '-' | '/' | ':' | '@' | '%' => true,

@@ -255,7 +255,7 @@ fn soup() -> impl Strategy<Value = String> {
 }
 
 /// Generates correct templates, as lists of parts.
-fn right() -> impl Strategy<Value = Vec<Seen>> {
+fn valid_templates() -> impl Strategy<Value = Vec<Seen>> {
     let text = prop_oneof![
         "[a-z:<>% /é-]{1,8}".prop_map(Seen::Text),
         any::<String>().prop_map(|text| Seen::Text(
@@ -334,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn valid_templates_parse_to_their_parts(parts in right()) {
+    fn valid_templates_parse_to_their_parts(parts in valid_templates()) {
         prop_assume!(is_legal(&parts) && values_have_ends(&parts));
         prop_assert_eq!(parse(&print(&parts)), Ok(parts));
     }

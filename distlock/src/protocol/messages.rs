@@ -166,9 +166,9 @@ pub(crate) struct Inspection {
     pub(crate) holder: Option<HolderView>,
     /// The time until the store removes the lock, unless it is renewed.
     pub(crate) expires_in: Option<Duration>,
-    pub(crate) waiters: u64,
+    pub(crate) queue_length: u64,
     /// The first of the waiters, in the order of the queue.
-    pub(crate) waiting: Vec<QueuedWaiter>,
+    pub(crate) waiters: Vec<QueuedWaiter>,
     pub(crate) last_token: Option<FencingToken>,
     /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) key_conflict: Option<String>,

@@ -56,7 +56,8 @@ pub(crate) enum HoldEnd {
     Released,
     /// The store reported that it has no such lock.
     Gone,
-    /// The store reported the same to a release, although the hold was valid until then (R30).
+    /// The store reported the same in reply to a release, although the hold was valid until then
+    /// (R30).
     NotHeld,
     /// No proof arrived in time. Carries the last failure, or an empty string if none is known.
     NotRenewed(String),

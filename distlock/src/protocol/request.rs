@@ -15,7 +15,7 @@ use crate::util::clock::BootInstant;
 /// How long the store keeps a queue entry after the wait has ended.
 const QUEUE_ENTRY_GRACE: Duration = Duration::from_secs(1);
 
-/// Bounds of half of `wait`, after which a wait counts as long.
+/// A wait counts as long after half of `wait`, clamped to these bounds.
 const MIN_LONG_WAIT: Duration = Duration::from_secs(1);
 const MAX_LONG_WAIT: Duration = Duration::from_secs(30);
 

@@ -37,7 +37,8 @@ rules! {
     same_id = "no-idempotent-acquire",
     /// R2: a new connection kills its predecessor in the server before anything else.
     kill_predecessor = "predecessor-lives",
-    /// R2: where it cannot, an acquire is cancelled again after its apply deadline.
+    /// R2: where the predecessor cannot be killed, an acquire is cancelled again after its apply
+    /// deadline.
     cancel_twice = "cancelled-once",
     /// R2: an unanswered acquire is cancelled on its runtime connection, or after that has ended.
     release_in_order = "connection-overtaken",
@@ -87,7 +88,8 @@ rules! {
     /// Quorum: a client holds a lock over independent servers once more than half of them have
     /// voted for it.
     majority = "minority-acquires",
-    /// Quorum: as many must also confirm, because a vote may have expired when it is counted.
+    /// Quorum: more than half of the servers must also confirm, because a vote may have expired
+    /// when it is counted.
     confirmed_votes = "stale-votes-count",
     /// Quorum: a client with too few votes yields them to lower tickets.
     yield_votes = "no-yield",

@@ -59,8 +59,8 @@ impl SafeDeadline {
         SafeDeadline(AtomicU64::new(safe_until.0 & !CLOSED))
     }
 
-    /// Moves the safe deadline to `safe_until`, never back. Returns false if the hold has ended:
-    /// the proof then comes too late and changes nothing.
+    /// Moves the safe deadline to `safe_until`, but never to an earlier time. Returns false if the
+    /// hold has ended: the proof then comes too late and changes nothing.
     pub(crate) fn extend(
         &self,
         rules: Rules,
@@ -73,7 +73,7 @@ impl SafeDeadline {
         self.check_valid(now) && self.0.fetch_max(safe_until, Ordering::AcqRel) < CLOSED
     }
 
-    /// Moves the safe deadline back to `until`, if it is later and the hold has not ended.
+    /// Moves the safe deadline to `until` if that is earlier and the hold has not ended.
     pub(crate) fn shorten(&self, until: BootInstant) {
         // An error means that the deadline is already early enough, or the hold has ended.
         let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {

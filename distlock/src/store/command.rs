@@ -49,11 +49,11 @@ pub(crate) struct Release<'a> {
     pub(crate) keep_for: Duration,
 }
 
-/// A query for the state of a lock, with up to `waiters` of its waiters.
+/// A query for the state of a lock, with up to `max_listed` of its waiters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inspect<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) waiters: usize,
+    pub(crate) max_listed: usize,
 }
 
 /// A query for the keys of all taken locks that begin with a prefix, in any order.

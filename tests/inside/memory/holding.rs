@@ -14,7 +14,7 @@ fn a_confirmed_grant_lasts_for_the_full_lease() {
     assert_eq!(a.confirm("k", 1), None, "it is not this client's");
     world.clock.advance(GRANT - ms(1));
     assert_eq!(b.confirm("k", 1), Some(token));
-    assert_eq!(b.inspect("k").waiters, 1, "it is no longer queued");
+    assert_eq!(b.inspect("k").queue_length, 1, "it is no longer queued");
     world.clock.advance(Timing::new(LEASE).ttl() - ms(1));
     assert_eq!(b.confirm("k", 1), Some(token));
     world.clock.advance(Timing::new(LEASE).ttl());

@@ -167,7 +167,10 @@ impl Client {
 
     fn inspect(&self, name: &str) -> Inspection {
         let key = &key(name);
-        *self.run(Inspect { key, waiters: 10 })
+        *self.run(Inspect {
+            key,
+            max_listed: 10,
+        })
     }
 
     /// Returns the owners granted since the last call.

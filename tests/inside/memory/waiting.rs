@@ -41,7 +41,7 @@ fn a_stopped_client_loses_its_grant_and_its_whole_queue() {
         "one grant lease for all entries of the stopped client"
     );
     assert_eq!(stopped.granted(), []);
-    assert_eq!(live.inspect("k").waiters, 0);
+    assert_eq!(live.inspect("k").queue_length, 0);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
     a.release("k", 1);
     assert_eq!((dead.granted(), live.granted()), (vec![], vec![1]));
     let key = &key("k");
-    let closed = at_once(run(&dead.store, Inspect { key, waiters: 0 }, WITHIN));
+    let closed = at_once(run(&dead.store, Inspect { key, max_listed: 0 }, WITHIN));
     assert!(closed.is_err(), "it is closed");
 }
 
@@ -83,7 +83,7 @@ fn dead_and_overdue_waiters_make_room() {
     world.clock.advance(ms(1_501));
     narrow.queue("k", 5);
     full(6);
-    assert_eq!(narrow.inspect("k").waiters, 3);
+    assert_eq!(narrow.inspect("k").queue_length, 3);
     a.release("k", 1);
     assert_eq!(narrow.granted(), [1]);
     // The entry is marked, so its owner may still confirm.
@@ -128,9 +128,9 @@ fn a_forgotten_queue_ends() {
     a.acquire_with("k", 2, LEASE, ms(1));
     a.acquire_with("k", 3, LEASE, ms(0));
     world.clock.advance(ms(12_000));
-    assert_eq!(a.inspect("k").waiters, 1);
+    assert_eq!(a.inspect("k").queue_length, 1);
     world.clock.advance(ms(1));
-    assert_eq!(a.inspect("k").waiters, 0);
+    assert_eq!(a.inspect("k").queue_length, 0);
 }
 
 #[test]

@@ -116,8 +116,8 @@ pub struct Waiter {
 pub struct ServerState {
     /// The server's host and port.
     pub address: String,
-    /// The lock's holder on this server. One server alone does not make a hold. `None` even while
-    /// a client only has the vote of this server.
+    /// The lock's holder on this server. One server alone does not make a hold. `None` while a
+    /// client merely has this server's vote.
     pub holder: Option<Holder>,
     /// The number of waiters in this server's queue.
     pub queue_length: u64,
@@ -141,7 +141,7 @@ impl ServerState {
             holder: holder.map(HolderView::to_holder),
             queue_length: inspection
                 .as_ref()
-                .map_or(0, |inspection| inspection.waiters),
+                .map_or(0, |inspection| inspection.queue_length),
             last_fencing_token: inspection.and_then(|inspection| inspection.last_token),
             error,
         }
@@ -170,7 +170,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Inspecting changes nothing, whenever the future is dropped.
+    /// Inspecting changes nothing, no matter when the future is dropped.
     pub async fn inspect(&self, key: &str) -> Result<LockState, Error> {
         let key = LockKey::new(key)?;
         self.on_io_thread(|core| async move { inspect(&core, key, MAX_NAMED_WAITERS).await })
@@ -197,12 +197,12 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Changes nothing, whenever the future is dropped.
+    /// Changes nothing, no matter when the future is dropped.
     pub async fn ping(&self) -> Result<(), Error> {
         self.on_io_thread(|core| async move {
             let inspect = Inspect {
                 key: &LockKey::new("ping")?,
-                waiters: 0,
+                max_listed: 0,
             };
             let inspected = core.run_command(inspect, INSPECT_TIMEOUT).await;
             inspected.map_err(|error| error.into_error(None, Duration::ZERO))?;
@@ -235,10 +235,10 @@ impl LockManager {
 pub(crate) async fn inspect(
     core: &Arc<Core>,
     key: LockKey,
-    waiters: usize,
+    max_listed: usize,
 ) -> Result<LockState, Error> {
-    let inspection = inspect_store(core, &key, waiters, Duration::ZERO).await?;
-    hold_events::publish_queue(core, &key, inspection.waiters);
+    let inspection = inspect_store(core, &key, max_listed, Duration::ZERO).await?;
+    hold_events::publish_queue(core, &key, inspection.queue_length);
     Ok(LockState {
         key: key.to_string(),
         holders: inspection
@@ -249,8 +249,8 @@ pub(crate) async fn inspect(
         expires_in: inspection
             .expires_in
             .filter(|_| inspection.holder.is_some()),
-        queue_length: inspection.waiters,
-        waiters: inspection.waiting.into_iter().map(Waiter::of).collect(),
+        queue_length: inspection.queue_length,
+        waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,
         servers: inspection
             .servers
@@ -264,11 +264,11 @@ pub(crate) async fn inspect(
 pub(crate) async fn inspect_store(
     core: &Core,
     key: &LockKey,
-    waiters: usize,
+    max_listed: usize,
     waited: Duration,
 ) -> Result<Inspection, Error> {
     let inspection = core
-        .run_command(Inspect { key, waiters }, INSPECT_TIMEOUT)
+        .run_command(Inspect { key, max_listed }, INSPECT_TIMEOUT)
         .await;
     let key = || key.to_string();
     let inspection = *inspection.map_err(|error| error.into_error(Some(key()), waited))?;
@@ -279,11 +279,11 @@ pub(crate) async fn inspect_store(
 }
 
 impl Waiter {
-    fn of(waiting: QueuedWaiter) -> Self {
+    fn of(waiter: QueuedWaiter) -> Self {
         Waiter {
-            client: waiting.name,
-            waiting_since: system_time(waiting.since),
-            this_process: waiting.this_process,
+            client: waiter.name,
+            waiting_since: system_time(waiter.since),
+            this_process: waiter.this_process,
         }
     }
 }

@@ -45,7 +45,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Listing changes nothing, whenever the future is dropped.
+    /// Listing changes nothing, no matter when the future is dropped.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>, Error> {
         let prefix = prefix.to_owned();
         self.on_io_thread(|core| async move { list(core, &prefix).await })

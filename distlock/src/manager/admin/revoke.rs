@@ -59,8 +59,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped after its first poll, it continues in the background. The lock may
-    /// still be revoked, but the outcome is not reported.
+    /// If the future is dropped after its first poll, the revocation continues in the background.
+    /// The lock may still be revoked, but the outcome is not reported.
     pub fn revoke(&self, key: impl Into<String>) -> Revoke {
         Revoke {
             manager: self.clone(),

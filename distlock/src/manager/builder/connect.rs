@@ -258,8 +258,8 @@ impl LockManagerBuilder {
         }
         if !FENCE_TTL_RANGE.contains(&self.settings.fence_ttl) {
             return refuse(&format!(
-                "the fence TTL is {:?}: tokens could decrease too soon after an acquisition, or unused keys would \
-                 be kept; set it to between a minute and 366 days",
+                "the fence TTL is {:?}: set it to between a minute (below that, tokens could decrease soon after an \
+                 acquisition) and 366 days (above that, unused keys would be kept too long)",
                 self.settings.fence_ttl
             ));
         }

@@ -157,7 +157,8 @@ impl LockManager {
     ///   to all servers and sentinels, and requires one of the [TLS features](crate#features). A
     ///   socket has no TLS.
     /// - **Hosts**: a quorum has at least three different ones, a cluster or Sentinel at least one.
-    ///   An IPv6 address is in brackets, `[::1]`. The default port is 6379, of a sentinel 26379.
+    ///   An IPv6 address is in brackets, `[::1]`. The default port is 6379, or 26379 for a
+    ///   sentinel.
     /// - **User and password**: written once, before the first host. Without a user, as in
     ///   `:password@`, the password is that of the default user. Percent-encode `%`, `@`, `/`, `?`
     ///   and `#`, and also `:` in the user. Sentinels have
@@ -372,7 +373,7 @@ impl LockManagerBuilder {
     /// most of the time of an uncontended call. A runtime gets its connection after a few calls.
     /// The connection is closed after a minute without use, or if the runtime does not run while a
     /// reply is pending. A manager therefore has at most `n + 2` connections to the server, one
-    /// more for each pair of `min_replicas` and `fsync`, and one to each sentinel.
+    /// more for each combination of `min_replicas` and `fsync` in use, and one to each sentinel.
     ///
     /// In a cluster or over a quorum there are none: each would be a connection to each node.
     ///
@@ -384,7 +385,8 @@ impl LockManagerBuilder {
     /// so there the default is 0.
     ///
     /// ```
-    /// // A thousand replicas on one server: two connections each, instead of up to ten.
+    /// // A thousand instances of the service on one server: two connections each, instead of up
+    /// // to ten.
     /// let locks = distlock::LockManager::builder()
     ///     .max_runtime_connections(0)
     ///     .connect_lazy("redis://127.0.0.1:6379")?;
@@ -434,7 +436,7 @@ impl LockManagerBuilder {
     /// connection](LockManagerBuilder::max_runtime_connections), and must not block. It must return
     /// within 1 s, and within three quarters of the
     /// [`connect_timeout`](LockManagerBuilder::connect_timeout), because a connection that is being
-    /// opened may not wait longer. Fetch slower credentials in advance. If the provider fails or
+    /// opened cannot wait longer. Fetch slower credentials in advance. If the provider fails or
     /// panics, it is retried. The error contains its message, which must therefore not contain
     /// secrets.
     ///
@@ -462,7 +464,7 @@ impl LockManagerBuilder {
 
     /// Sets how often the provider is called for the credentials of open connections; default 5
     /// min, at least 1 s. Choose less than the lifetime of a token, because a managed service
-    /// closes connections when their token expires. It requires
+    /// closes connections when their token expires. This option requires
     /// [`credentials_provider`](LockManagerBuilder::credentials_provider).
     ///
     /// ```
@@ -530,8 +532,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the [`Quorum`] on which all clients of a `redis+quorum://` URL agree, if not its
-    /// default.
+    /// Sets the [`Quorum`], which must be the same for all clients of a `redis+quorum://` URL;
+    /// default [`Quorum::new()`].
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};

@@ -213,11 +213,11 @@ impl AcquireAttempt {
         call.publish_queued(holder);
     }
 
-    /// Returns this runtime's connection, unless replicas must acknowledge the lock.
+    /// Returns this runtime's connection, unless replicas or disks must acknowledge the lock.
     fn runtime_connection(&self) -> Option<Box<dyn DirectSender>> {
         let store = &self.core.store;
-        let needs_no_replicas = self.entry.request.durability.is_none();
-        needs_no_replicas.then(|| store.direct_sender()).flatten()
+        let needs_no_acks = self.entry.request.durability.is_none();
+        needs_no_acks.then(|| store.direct_sender()).flatten()
     }
 
     /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.

@@ -85,7 +85,7 @@ impl Executor {
         let work: Box<dyn FnOnce() + Send> = Box::new(work);
         match &self.decorator {
             // Tokio panics if the system refuses to start a thread, and the work stays queued. The
-            // caller, such as the watchdog, must not end with it.
+            // panic must not end the caller, such as the watchdog.
             None => drop(catch_unwind(AssertUnwindSafe(|| {
                 self.handle.spawn_blocking(work)
             }))),

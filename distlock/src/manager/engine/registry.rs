@@ -75,9 +75,9 @@ pub(crate) struct Entry {
     bodies_ended: Notify,
     /// True once its end was published.
     is_end_published: AtomicBool,
-    /// True once its holder has released it, after the end of its work.
+    /// True once the holder has finished its work and released the hold.
     is_completed: AtomicBool,
-    /// Counts it while its key may be in the store, even beyond the safe deadline.
+    /// Counts this acquisition while its key may be in the store, even beyond the safe deadline.
     _in_store: TaskTrackerToken,
 }
 
@@ -243,7 +243,7 @@ impl Registry {
     /// The caller has locked the acquisition, so no other thread indexes an older state.
     fn update_index(&self, entry: &Arc<Entry>, before: AcquisitionState, after: Snapshot) {
         let mut inner = lock(&self.inner);
-        let is_woken = match (after.state, after.due) {
+        let must_wake = match (after.state, after.due) {
             (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),
             (AcquisitionState::Ended, _) => {
                 inner.remove(entry.owner);
@@ -252,7 +252,7 @@ impl Registry {
             _ => false,
         };
         drop(inner);
-        if is_woken {
+        if must_wake {
             self.watchdog_notify.notify_one();
         }
         if before == after.state {

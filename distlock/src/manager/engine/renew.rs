@@ -164,7 +164,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
         .emit(Delivery::BestEffort, || Event::Renewed {
             holds: outcome.holds,
             failed: outcome.failed.len(),
-            gone: outcome.gone,
+            gone: outcome.lost,
             took: now.since(started),
             slack: outcome.slack,
         });
@@ -175,7 +175,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
 #[derive(Debug, Default)]
 struct BatchOutcome {
     holds: usize,
-    gone: usize,
+    lost: usize,
     /// The shortest time that a hold had left when it was renewed.
     slack: Option<Duration>,
     failed: Vec<(Arc<Entry>, StoreError)>,
@@ -193,7 +193,7 @@ impl BatchOutcome {
     ) {
         self.holds += 1;
         match reply {
-            Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
+            Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.lost += 1,
             Err(RenewalFailure::Error(error)) => {
                 self.failed.push((entry.clone(), error.clone()));
             }
@@ -213,8 +213,8 @@ impl BatchOutcome {
     }
 }
 
-/// Returns how long a hold that is renewed now was still valid. `None` if the hold has ended, or is
-/// near its limit, where the value means nothing.
+/// Returns how much time a hold had left when it was renewed at `now`. `None` if the hold has
+/// ended, or is near its limit, where the value means nothing.
 fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     let info = acquisition.hold_info()?;
     let safe_until = info.safe_deadline.safe_until()?;
@@ -223,7 +223,7 @@ fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     (!is_at_limit).then(|| safe_until.since(now))
 }
 
-/// Logs failed and slow renewals, with the hold among them that is lost first.
+/// Logs failed and slow renewals, with the hold among them that will be lost first.
 fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
     if outcome.failed.is_empty() && outcome.slow.is_empty() {
         return;

@@ -83,7 +83,7 @@ fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
                 held.push(entry);
             }
             // `perform` releases an acquisition with a command in flight on the I/O thread. The
-            // runtimes of the other calls may not run.
+            // runtimes of the other calls might not be running.
             AcquisitionState::Acquiring
             | AcquisitionState::Queued
             | AcquisitionState::NeedsPoll

@@ -37,7 +37,7 @@ impl HeldLock {
         }
     }
 
-    /// Publishes that the hold ended by itself.
+    /// Publishes that the hold ended before its holder released it.
     pub(crate) fn publish_loss(&self, error: &Error) {
         let Some(reason) = loss_kind(error) else {
             return self.publish_end(HoldOutcome::MaxHoldExceeded);

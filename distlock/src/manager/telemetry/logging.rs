@@ -276,7 +276,8 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-/// Logs failed or slow renewals. `first_to_expire` is the hold among them that is lost first.
+/// Logs failed or slow renewals. `first_to_expire` is the hold among them that will be
+/// lost first.
 pub(crate) fn renewal_problems(
     store: &str,
     problems: RenewalProblems,

@@ -63,7 +63,7 @@ impl LossLine {
             core.store.ready().await;
             let inspect = Inspect {
                 key: self.hold.lock_key(),
-                waiters: 0,
+                max_listed: 0,
             };
             core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
         };

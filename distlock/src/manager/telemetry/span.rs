@@ -73,8 +73,8 @@ impl RunSpan {
         self.record_outcome(failure_label(error));
     }
 
-    /// Records the end of the run. `held` is the age of its hold, `error` that of a hold that ended
-    /// early.
+    /// Records the end of the run. `held` is the age of its hold, `error` is the error of a hold
+    /// that ended early.
     pub(crate) fn end(mut self, held: Option<Duration>, error: Option<&Error>) {
         self.span.record("held_ms", held.map(millis));
         self.record_outcome(match error {

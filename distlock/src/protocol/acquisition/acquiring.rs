@@ -13,7 +13,7 @@ use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
 /// The pause after a transient failure. It doubles while commands are sent and fail, because many
-/// callers may wait. It restarts when a command was not sent.
+/// callers may wait. It returns to its initial value when a command could not be sent.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 #[derive(Debug)]
@@ -66,8 +66,8 @@ enum Next {
     Acquire,
     AwaitReply,
     AwaitGrant,
-    /// A failed acquire is repeated at this time. A grant can arrive before, because the failed
-    /// acquire may have been applied.
+    /// A failed acquire is repeated at this time. A grant can arrive before then, because the
+    /// failed acquire may have been applied.
     Retry(BootInstant),
     Confirm,
     AwaitConfirmation,
@@ -236,7 +236,8 @@ impl Acquiring {
         }
     }
 
-    /// Returns true if a pushed grant can be used now. One before the reply is stored for later.
+    /// Returns true if a pushed grant can be used now. A grant that overtakes the reply is kept for
+    /// later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
             Next::AwaitGrant | Next::Retry(_) => true,

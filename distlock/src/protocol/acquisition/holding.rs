@@ -158,7 +158,7 @@ impl Holding {
         now: BootInstant,
     ) -> HoldStatus {
         match reply {
-            // With another token, this grant had expired. The store granted the lock again later,
+            // If the token differs, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
             Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => {
                 HoldStatus::Gone

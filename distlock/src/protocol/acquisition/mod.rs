@@ -39,7 +39,7 @@ pub(crate) struct Acquisition {
     /// The release, once it has begun.
     releasing: Option<Releasing>,
     /// The hold is claimed once the caller has received it. Until then the hold is not extended,
-    /// and soon released (R37).
+    /// and it is soon released (R37).
     is_claimed: bool,
     /// Set while the loss of a hold in use has not been reported.
     is_loss_pending: bool,
@@ -53,14 +53,15 @@ pub(crate) struct Acquisition {
 enum Stage {
     Acquiring(Box<Acquiring>),
     Held(Holding),
-    /// Cancelled, released or lost. Carries why the hold ended, if there was one, unless cancelled.
+    /// Cancelled, released or lost. Carries why the hold ended; `None` if there was no hold, or if
+    /// its call stalled (R37).
     Ended(Option<HoldEnd>),
 }
 
 /// The state of an acquisition, as the manager sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquisitionState {
-    /// About to send an acquire command, waiting for a reply, or ended without a hold.
+    /// About to send an acquire command, waiting for a reply, or failed but not yet released.
     Acquiring,
     /// In the queue, which is checked at intervals.
     Queued,
@@ -131,7 +132,7 @@ impl Acquisition {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.is_in_flight())
     }
 
-    /// Returns true if a queue entry may exist, where a grant stays until it is confirmed.
+    /// Returns true if a queue entry may exist. A grant keeps its entry until it is confirmed.
     fn may_be_queued(&self) -> bool {
         match &self.stage {
             Stage::Acquiring(_) => true,
@@ -361,7 +362,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns true if the acquisition ended without a hold and the call must therefore release it.
+    /// Returns true if the acquisition has failed and the call must therefore release it.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
     }
@@ -475,7 +476,7 @@ impl Acquisition {
         std::mem::take(&mut self.is_release_due)
     }
 
-    /// Returns when the acquisition needs attention, if no input arrives before.
+    /// Returns when the acquisition needs attention, if no input arrives before then.
     pub(crate) fn poll_timeout(&self) -> Option<BootInstant> {
         match &self.stage {
             Stage::Acquiring(_) => Some(self.request.deadline()),

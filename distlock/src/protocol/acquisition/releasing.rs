@@ -25,7 +25,7 @@ pub(super) struct Releasing {
     queue_entry_expires_at: Option<BootInstant>,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
-    /// How often the release was sent again after a reply.
+    /// How many times the release was sent again after a reply.
     repeats: u32,
     backoff: Backoff,
 }
@@ -90,7 +90,7 @@ impl Releasing {
         match reply {
             Ok(released) => {
                 // If the hold is still valid and the first release did not find its lock, the lock
-                // was lost before. A hold that may have expired meanwhile proves nothing.
+                // had already been lost. A hold that may have expired meanwhile proves nothing.
                 let was_valid = self.safe_until.take().is_some_and(|at| now < at);
                 if was_valid && !released.was_held && !self.may_be_applied {
                     return ReleaseStep::NotHeld;

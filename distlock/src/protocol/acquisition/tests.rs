@@ -281,7 +281,7 @@ fn the_end_of_a_wait_reports_its_obstacle() {
 }
 
 #[test]
-fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
+fn a_release_that_finds_nothing_is_a_loss_if_the_hold_was_valid() {
     let nothing = ReleaseReply {
         was_held: false,
         repeat_after: None,
@@ -318,17 +318,17 @@ fn a_release_that_finds_nothing_is_a_loss_while_the_hold_was_valid() {
 /// The store may keep a queue entry for longer than a TTL.
 #[test]
 fn a_release_is_abandoned_only_once_all_state_has_expired() {
-    let leaves: [fn(&mut Acquisition); 2] = [
+    let ways_to_end: [fn(&mut Acquisition); 2] = [
         |acquisition| {
             acquisition.handle_acquire_reply(queued(), at(1_010));
             assert!(acquisition.release(Duration::ZERO, at(2_000)));
         },
         |acquisition| acquisition.handle_stall(at(2_000)),
     ];
-    for release in leaves {
+    for end in ways_to_end {
         let mut acquisition = fresh(SECOND, SECOND * 20);
         acquisition.poll_action(at(1_000));
-        release(&mut acquisition);
+        end(&mut acquisition);
         let expires_at = acquisition.request().queue_entry_expires_at();
         assert!(expires_at > at(21_000) && acquisition.has_expired(expires_at));
         assert!(!acquisition.has_expired(BootInstant(expires_at.0 - 1)));

@@ -282,18 +282,18 @@ impl MemoryLock {
         }
     }
 
-    pub(super) fn inspect(&self, context: &CommandContext<'_>, waiters: usize) -> Inspection {
+    pub(super) fn inspect(&self, context: &CommandContext<'_>, max_listed: usize) -> Inspection {
         // The owner of a marked entry no longer waits.
         let marked = usize::from(self.queue.marked().is_some());
-        let waiting = self.queue.entries.values().skip(marked).take(waiters);
+        let waiters = self.queue.entries.values().skip(marked).take(max_listed);
         Inspection {
             holder: self.holder(context),
             expires_in: self
                 .hold
                 .as_ref()
                 .map(|hold| hold.expires_at.since(context.now)),
-            waiters: (self.queue.len() - marked) as u64,
-            waiting: waiting
+            queue_length: (self.queue.len() - marked) as u64,
+            waiters: waiters
                 .map(|entry| QueuedWaiter {
                     this_process: true,
                     since: entry.since,

@@ -165,8 +165,8 @@ fn run(
             };
             CommandReply::QueueChecked(checks.iter().map(check).collect())
         }
-        Command::Inspect(Inspect { key, waiters }) => {
-            let inspection = locks.with(key, now, |lock| lock.inspect(context, waiters));
+        Command::Inspect(Inspect { key, max_listed }) => {
+            let inspection = locks.with(key, now, |lock| lock.inspect(context, max_listed));
             CommandReply::Inspected(Box::new(inspection))
         }
         Command::List(List { prefix }) => {

@@ -62,8 +62,8 @@ impl Nodes {
                 }
                 events(event);
             }),
-            // The name must be the same on all nodes and never change, because the client's state
-            // on one node may move to another.
+            // The client's id must be the same on all nodes and never change, because the client's
+            // state on one node may move to another.
             is_idle: Arc::new(|| false),
             ..client
         };
@@ -162,7 +162,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Closes the nodes that were not used for long, and the lost nodes that no longer have a slot.
+    /// Closes the nodes that have not been used for a long time, and the lost nodes that no longer
+    /// have a slot.
     pub(super) fn close_unused(&self) {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
         let mut closing = Vec::new();

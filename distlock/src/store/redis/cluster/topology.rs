@@ -32,7 +32,7 @@ pub(crate) struct Topology {
     pub(crate) refresh_requested: Notify,
     /// Set when a slot with waiters has moved, until the manager is notified.
     moved: AtomicBool,
-    /// The slots that have just moved, and since when that is known.
+    /// The slots that have just moved, and when that became known.
     moved_at: Mutex<HashMap<Slot, BootInstant>>,
     /// Notified of every update of the map.
     pub(crate) changed: Notify,

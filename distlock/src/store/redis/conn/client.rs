@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Publishes a message that has just arrived on this client's channel.
+    /// Reports a message that has just arrived on this client's channel.
     pub(crate) fn handle_push(&self, message: &[Value]) {
         let (id, received) = (self.id(), self.clock.now());
         let Some(text) = reply::payload(message) else {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_another_server_are_left() {
+    fn connections_to_another_server_are_ended() {
         let servers = ConnectionRegistry::default();
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {

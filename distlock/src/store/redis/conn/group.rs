@@ -1,4 +1,4 @@
-//! The data and callbacks that a server of a cluster or quorum passes to its connections.
+//! The data and callbacks that a cluster or quorum store passes to the connections of its nodes.
 
 use std::sync::Arc;
 

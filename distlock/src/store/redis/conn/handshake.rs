@@ -114,7 +114,7 @@ impl Dialer {
         if self.purpose == Purpose::Runtime {
             server_side_id = fetch_server_side_id(&*connection).await?;
         }
-        // A proxy routes a script by its keys, and SCRIPT LOAD has none. Each script is sent by its
+        // A proxy routes a script by its keys, and SCRIPT LOAD has none. Each script is sent as
         // source when the server does not know it.
         let load_commands = if connection.has_pushes() {
             self.load_commands()
@@ -133,8 +133,8 @@ impl Dialer {
                 .registry
                 .register(registered, shared.group.is_quorum())?
             {
-                // If the address reaches several servers, they would end each other's connections
-                // without a pause.
+                // If the address reaches several servers, the connections to them would otherwise
+                // end each other without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
             }
         }
@@ -179,7 +179,8 @@ impl Dialer {
     }
 
     /// Opens a connection to the server that `other` reaches. An address may reach several
-    /// servers, or to another one by now, and locks acquired on two servers exclude nothing.
+    /// servers, or may by now reach a different one, and locks acquired on two servers exclude
+    /// nothing.
     pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
         let session = self.dial(None).await?;
         if session.run_id.is_some() && session.run_id == other.run_id {
@@ -259,7 +260,7 @@ impl Dialer {
             (None, _) => Some(shared.names.probe.clone()),
             (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
         };
-        // By its source first, which makes the hash known.
+        // As source first, which makes the hash known.
         let probes = key.iter().flat_map(|key| {
             let probe = |script_ref| {
                 let mut cmd = shared.scripts.get(ScriptId::Probe).command(script_ref);

@@ -36,7 +36,7 @@ impl Cause {
 
 #[derive(Debug, Default)]
 struct Reports {
-    /// Since when the server is lost.
+    /// When the server was lost; `None` while it is not lost.
     unavailable_since: Option<BootInstant>,
     /// When the last outage began.
     last_outage: Option<BootInstant>,

@@ -27,7 +27,7 @@ impl LoadedScripts {
         }
     }
 
-    /// Returns how often the scripts were loaded again. Read it before sending a command.
+    /// Returns how many times the scripts were loaded again. Read it before sending a command.
     pub(crate) fn reload_count(&self) -> u64 {
         self.reload_count.load(Ordering::Acquire)
     }

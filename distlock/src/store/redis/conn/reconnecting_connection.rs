@@ -285,8 +285,8 @@ impl Supervisor {
                     return session;
                 }
                 Err(mut error) => {
-                    // The server was the right one before, and may be again. It may be in a
-                    // reconfiguration.
+                    // The server was the right one before, and may be again. It may be being
+                    // reconfigured.
                     if predecessor.is_some() && error.outage == Outage::Misconfigured {
                         error.outage = Outage::NotReady;
                     }

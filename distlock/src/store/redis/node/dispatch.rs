@@ -53,7 +53,8 @@ impl Node {
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
         let (shared, session) = (&*self.shared, &*chosen.session);
-        // The renewal connection does not subscribe, so the name is that of the command connection.
+        // The renewal connection does not subscribe, so the client id is that of the command
+        // connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let context = ScriptContext {
             run_id: session.run_id.as_deref().unwrap_or_default(),
@@ -128,7 +129,8 @@ impl Node {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<S::Reply, StoreError>> {
         Box::pin(async move {
-            // This connection does not subscribe, so the name is that of the command connection.
+            // This connection does not subscribe, so the client id is that of the command
+            // connection.
             let id = self.shared.id();
             let context = self.shared.script_context(&id);
             let command = script.encode(&context, ScriptRef::Hash);
@@ -303,7 +305,8 @@ async fn run_by_hash_or_source<
     if !is_unknown(&result) {
         return result;
     }
-    // Otherwise the future of every command would reserve space for it across these rare steps.
+    // Dropped here, because otherwise every command's future would reserve space for the result
+    // across these rare steps.
     drop(result);
     // If loading fails, the next attempt fails as well.
     load().await;

@@ -65,8 +65,8 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
 /// Ends every session to another server, if the sentinels agree on `primary`.
 async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host) {
     let name = sentinels.address_of(primary);
-    let is_known = |node: Arc<Node>| node.is_connected_only_to(&name);
-    if node.upgrade().is_none_or(is_known) {
+    let is_followed = |node: Arc<Node>| node.is_connected_only_to(&name);
+    if node.upgrade().is_none_or(is_followed) {
         return;
     }
     if let Ok(agreed) = sentinels.primary().await

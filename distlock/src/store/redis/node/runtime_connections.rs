@@ -90,7 +90,8 @@ impl RuntimeConnections {
         })
     }
 
-    /// Returns the current runtime's connection, if it belongs to `command_session` and is free.
+    /// Returns the current runtime's connection, if it belongs to `command_session` and has
+    /// capacity.
     /// Opens one to the same server if there is none and the runtime has made enough calls.
     pub(crate) fn for_current_runtime(
         self: &Arc<Self>,
@@ -100,7 +101,8 @@ impl RuntimeConnections {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
-        // On other runtimes, the root future runs on a thread of its own, so it needs a hop anyway.
+        // On a multi-thread runtime, the root future runs on a thread of its own, so it needs a hop
+        // anyway.
         let is_root = tokio::task::try_id().is_none();
         if is_root && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
             return None;

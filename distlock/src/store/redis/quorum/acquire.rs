@@ -125,7 +125,7 @@ impl Quorum {
             if let Progress::NoQuorum = progress {
                 return Err(context.nodes.unavailable_error(timeout));
             }
-            if let Some(view) = acquisition.blocking_view(quorum_size) {
+            if let Some(view) = acquisition.obstacle(quorum_size) {
                 let (holder, _) = acquisition.occupancy(quorum_size);
                 return match view {
                     LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),

@@ -163,9 +163,9 @@ impl QuorumAcquisition {
         (Some(holder.clone()), held_by(holder) >= quorum_size)
     }
 
-    /// Returns why a quorum cannot be reached, or `None` if enough usable nodes may still vote. A
-    /// reason that ends by itself carries the time until enough nodes vote.
-    pub(super) fn blocking_view(&self, quorum_size: usize) -> Option<LockView> {
+    /// Returns why a quorum cannot be reached, or `None` if enough usable nodes may still vote.
+    /// An obstacle that passes by itself carries the time until enough nodes vote.
+    pub(super) fn obstacle(&self, quorum_size: usize) -> Option<LockView> {
         let state = lock(&self.state);
         let (mut voting, mut durations, mut other) = (0, Vec::new(), None);
         for (node, view) in state.views.iter().enumerate() {

@@ -68,16 +68,16 @@ impl Quorum {
             .checked_sub(quorum_size)
             .map(|first| remaining[first]);
         // Each node has its own queue, in the order of the same tickets.
-        let longest = inspections().max_by_key(|inspection| inspection.waiting.len());
+        let longest = inspections().max_by_key(|inspection| inspection.waiters.len());
         let key_conflict = inspections().any(|inspection| inspection.key_conflict.is_some());
         Ok(Inspection {
             holder,
             expires_in: expires_in.flatten(),
-            waiters: inspections()
-                .map(|inspection| inspection.waiters)
+            queue_length: inspections()
+                .map(|inspection| inspection.queue_length)
                 .max()
                 .unwrap_or(0),
-            waiting: longest.map_or_else(Vec::new, |inspection| inspection.waiting.clone()),
+            waiters: longest.map_or_else(Vec::new, |inspection| inspection.waiters.clone()),
             last_token: inspections()
                 .filter_map(|inspection| inspection.last_token)
                 .max(),

@@ -46,7 +46,7 @@ impl Quorum {
                 self.remove(acquisition);
                 missing.push(*owner);
             }
-            if let Some(LockView::KeyConflict(detail)) = acquisition.blocking_view(quorum_size) {
+            if let Some(LockView::KeyConflict(detail)) = acquisition.obstacle(quorum_size) {
                 return CheckQueueReply::KeyConflict(detail);
             }
             holder = holder.or_else(|| acquisition.occupancy(quorum_size).0);

@@ -10,7 +10,7 @@ use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
-/// A fencing token, as the nodes count them.
+/// A fencing token, as the nodes count it.
 pub(super) type Token = u64;
 
 /// A command to a node.
@@ -57,7 +57,7 @@ pub(super) enum NodeEvent {
         at: u64,
         proof: NodeProof,
     },
-    /// The owner's vote has this newer token, which is the least to be confirmed.
+    /// The owner's vote has this newer token, which is the smallest that may be confirmed.
     Newer {
         token: Token,
     },
@@ -96,7 +96,7 @@ struct NodeState {
     vote: NodeVote,
     /// A command is in flight to the node.
     in_flight: bool,
-    /// A request, or an unanswered command, may be sent: once until the next queue check.
+    /// A request may be sent, or an unanswered command repeated, once per queue check.
     may_request: bool,
     is_usable: bool,
     /// The node may store state for this owner.
@@ -164,7 +164,7 @@ pub(super) struct VoteState {
     lease: Duration,
     rules: Rules,
     phase: VotePhase,
-    /// The least token to be confirmed, except for the token that the requests name.
+    /// The smallest token that may be confirmed, except for the token that the requests name.
     min_token: Token,
     /// The token that the requests name. It is the same for all nodes, so that they need no further
     /// round if all agree.

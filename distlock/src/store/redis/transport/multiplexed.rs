@@ -179,7 +179,8 @@ impl Connection for Multiplexed {
     }
 }
 
-/// Events of a connection, withheld until the handshake completes, because it may be replaced.
+/// Events of a connection, withheld until the handshake completes, because the connection may
+/// yet be replaced.
 struct EventGate {
     on_event: ConnectionEventHandler,
     state: Mutex<GateState>,

@@ -1,4 +1,4 @@
-//! Detection of servers that speak another protocol than the URL says.
+//! Detection of servers that speak a different protocol from the one that the URL names.
 
 use std::io;
 use std::time::Duration;

@@ -22,7 +22,8 @@ pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), Sto
             Outage::ReadOnly,
             "the sentinels report it as the primary, but it is a replica: a failover is in progress",
         )),
-        // Without permission for ROLE, a rejected write shows it, unless replicas accept writes.
+        // Without permission for ROLE, a rejected write reveals the replica, unless replicas
+        // accept writes.
         Err(error) if error.outage == Outage::Denied => Ok(()),
         Err(error) => Err(error),
     }

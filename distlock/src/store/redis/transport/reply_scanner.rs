@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     const PUSH: &str = ">3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:0\r\n";
-    const ITS_OWN: &str = ">3\r\n$12\r\nsunsubscribd\r\n$1\r\na\r\n:0\r\n";
+    const RENAMED_PUSH: &str = ">3\r\n$12\r\nsunsubscribd\r\n$1\r\na\r\n:0\r\n";
 
     /// Other output of a server, with the name wherever it is not that of a push.
     const OTHERS: &[&str] = &[
@@ -253,7 +253,7 @@ mod tests {
                 scanner.scan(piece).unwrap();
                 rest = behind;
             }
-            prop_assert_eq!(String::from_utf8(bytes).unwrap(), text(ITS_OWN));
+            prop_assert_eq!(String::from_utf8(bytes).unwrap(), text(RENAMED_PUSH));
             prop_assert_eq!(scanner.missing, 0);
         }
     }

@@ -128,7 +128,8 @@ fn default_roots() -> Result<RootCertStore, StoreError> {
 }
 
 #[cfg(all(feature = "tls-webpki-roots", not(feature = "tls-native-roots")))]
-#[allow(clippy::unnecessary_wraps)] // The system's may be missing.
+// The other variant can fail: the system's roots may be missing.
+#[allow(clippy::unnecessary_wraps)]
 fn default_roots() -> Result<RootCertStore, StoreError> {
     Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
 }

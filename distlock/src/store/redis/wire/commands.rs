@@ -373,7 +373,7 @@ impl ScriptCall for Inspect<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
         context.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(self.waiters);
+        cmd.arg(self.max_listed);
         cmd
     }
 
@@ -387,7 +387,7 @@ impl ScriptCall for Inspect<'_> {
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
-        let waiters = reply.int()?;
+        let queue_length = reply.int()?;
         let last_token = reply.text()?;
         let exists = reply.int()? == 1;
         let ends_at = ends_at(at, remaining);
@@ -411,8 +411,8 @@ impl ScriptCall for Inspect<'_> {
             holder: known.flatten(),
             // The remaining time of a lock that exists and expires.
             expires_in: u64::try_from(remaining).ok().map(Duration::from_millis),
-            waiters,
-            waiting: decode_waiters(context.client, &mut reply)?,
+            queue_length,
+            waiters: decode_waiters(context.client, &mut reply)?,
             last_token: last_token.parse().ok().map(FencingToken::new),
             key_conflict,
             servers: Vec::new(),

@@ -153,18 +153,18 @@ pub(crate) fn decode_waiters(
     client: &ClientId,
     reply: &mut ReplyReader,
 ) -> Result<Vec<QueuedWaiter>, StoreError> {
-    let mut waiting = Vec::new();
+    let mut waiters = Vec::new();
     while let Some(owner) = reply.next() {
         let (this_process, _) = client.recognize(&reply::text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
-        waiting.push(QueuedWaiter {
+        waiters.push(QueuedWaiter {
             this_process,
             since: place.parse().unwrap_or_default(),
             name: one_line(entry.splitn(4, ' ').nth(3).unwrap_or_default().to_owned()),
         });
     }
-    Ok(waiting)
+    Ok(waiters)
 }
 
 /// Reads `held token`, where the token is also the server's time, or `held token now`.

@@ -1,4 +1,4 @@
-//! The Lua scripts, sent by hash, or by source if the server does not know them.
+//! The Lua scripts, sent by hash, or as source if the server does not know them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

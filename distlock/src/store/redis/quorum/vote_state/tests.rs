@@ -280,7 +280,7 @@ fn only_a_valid_hold_is_repaired() {
     for node in [0, 2] {
         votes.handle_reply(node, granted(7), at(1));
     }
-    assert!(!votes.start_repair(0), "it is none yet");
+    assert!(!votes.start_repair(0), "it is not a hold yet");
     for node in [0, 2] {
         assert_eq!(
             votes.next_command(node, at(1)),
