@@ -15,7 +15,7 @@
 //!
 //! The alternative without a record is `wait = "0s", min_hold = "10m"`, which keeps the key locked
 //! for longer than clocks differ. Then a replica that has tried already does not take over when the
-//! holder dies; only a replica that tries after the holder's lease runs the job again.
+//! holder dies; only a replica that tries after the holder's lease and grace period does.
 
 mod demonstration;
 mod record;
