@@ -23,7 +23,7 @@ What every change must pass, at most 45 minutes:
 
 Nightly, because they take longer:
   --saboteurs  all saboteurs: runs torture with one protocol rule disabled at a time, and expects a violation each time
-  --servers    conformance, faults and the inventory example against every server in tests/servers, and proxies behind Envoy
+  --servers    conformance, faults and the inventory example against every server in tests/servers; the tests of proxies also with Envoy
   --torture    a minute of random faults on every topology
   --book       builds the book with mdbook, and checks its links, anchors and pictures
   --bench      the benchmark behind BENCHMARKS.md
@@ -168,7 +168,7 @@ against() {
 }
 
 # Runs the tests of twemproxy with Envoy instead.
-behind_envoy() {
+proxy_tests_with_envoy() {
     local envoy
     if ! envoy=$(tests/servers/fetch.sh envoy-1.40); then
         [ -z "${CI:-}" ] || fail "could not fetch Envoy; it was not tested"
@@ -187,8 +187,8 @@ other_servers() {
     tests/servers/fetch.sh --list
 }
 
-# Builds with sabotage in their own folder. Without optimization, because it takes longer to build
-# than it saves.
+# Builds with `--cfg sabotage` have a target folder of their own, and no optimization, because that
+# would take longer to build than it saves.
 saboteurs() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
         cargo run -p torture -- saboteurs "$@"
@@ -248,7 +248,7 @@ case "$mode" in
         for server in $others; do
             step "$server" against "$server" conformance faults inventory
         done
-        step "envoy" behind_envoy
+        step "envoy" proxy_tests_with_envoy
         ;;
     torture)
         for topology in standalone tls sentinel replicas cluster quorum3 quorum5; do

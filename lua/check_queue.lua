@@ -19,7 +19,7 @@ local function check_queue(lock, queue, entries, fence, first_arg, last_arg)
   local remaining, holder, max_ttl = 0, nil, nil
   if value then
     holder, max_ttl = string.match(value, '^2 (%x+:%d+) %d+ (%d+) %d+ ')
-    if not holder then return 'FOREIGN a value that is not distlock\'s' end
+    if not holder then return 'FOREIGN the lock key holds a value that distlock did not write' end
     remaining = clamp_ttl(holder, max_ttl)
   end
   local missing = {}

@@ -66,7 +66,8 @@ impl Timing {
         }
     }
 
-    /// Returns how long a short grant is held unconfirmed. A shorter body saves that round trip.
+    /// Returns how long a short grant is held before it is confirmed. A body that ends sooner saves
+    /// the round trip of the confirmation.
     pub(crate) fn confirm_delay(self) -> Duration {
         self.short_grant_timing().lease / 50
     }

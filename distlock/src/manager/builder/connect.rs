@@ -242,15 +242,16 @@ impl LockManagerBuilder {
         let refuse = |detail: &str| Err(Error::config(detail));
         if !is_namespace(&self.namespace) {
             return refuse(
-                "the namespace must be 1 to 64 bytes long, without white space, braces or control characters; after a \
-                 `:`, avoid `lock`, `queue`, `entry`, `fence` and `client`",
+                "the namespace must be 1 to 64 bytes long, without white space, braces or control characters; no part \
+                 after a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
             );
         }
         if let Some(name) = &self.client_name
             && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
         {
             return refuse(
-                "the client name must be 1 to 128 bytes long, without control characters",
+                "the client name must be 1 to 128 bytes long, without control characters or characters that end a \
+                 line or set the direction of text",
             );
         }
         if self.connect_timeout.is_zero() {

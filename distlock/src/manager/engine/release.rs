@@ -125,8 +125,9 @@ fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep_for: Duration) -> bo
         .update(entry, |acquisition| acquisition.release(keep_for, now))
 }
 
-/// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key's TTL does
-/// so. Call this after the reply to the release, which would otherwise report a lost lock.
+/// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key expires
+/// with its TTL, and the next queue check grants the lock. Call this after the reply to the
+/// release, which would otherwise report a lost lock.
 fn hand_off_at(core: &Arc<Core>, entry: &Arc<Entry>, at: BootInstant) {
     let (task_core, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
     let in_store = core.in_store.token();

@@ -307,8 +307,8 @@ pub(crate) fn renewal_problems(
             key = visible_key(first_to_expire),
             slack_ms = millis(problems.slack),
             lost_in_ms,
-            "slow_renewal: locks were renewed with less than a third of their lease left (`lock` with `slack_ms`); \
-             check the store, the network and this process for overload, or raise the lease"
+            "slow_renewal: locks were renewed with less than a third of their lease left (at least `slack_ms`; \
+             `lock` is one of them); check the store, the network and this process for overload, or raise the lease"
         );
     }
 }

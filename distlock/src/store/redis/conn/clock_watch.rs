@@ -149,11 +149,15 @@ mod tests {
         let watch = ClockWatch::default();
         check(&watch, 1_000, 1_001, 1_000);
         let reading = check(&watch, 3_000, 3_001, 13_000).expect("later");
-        assert_eq!(reading.jump, Some(9_999_000), "but for the commands' time");
+        assert_eq!(
+            reading.jump,
+            Some(9_999_000),
+            "less the commands' round trips"
+        );
         let reading = check(&watch, 5_000, 5_001, 5_000).expect("later");
         assert_eq!(reading.jump, Some(-9_999_000));
         let reading = check(&watch, 7_000, 7_001, 7_200).expect("later");
-        assert_eq!(reading.jump, None, "it was set by a little");
+        assert_eq!(reading.jump, None, "a small adjustment is not a jump");
     }
 
     #[test]

@@ -207,8 +207,8 @@ impl Dialer {
                 "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"
             }
             Group::Single if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
-                "the server no longer sends pushes, as it did when this client connected; connect a new manager if \
-                 there is a proxy now"
+                "the server sent pushes when this client connected, but no longer does; if there is a proxy now, \
+                 connect a new manager"
             }
             Group::Single => return Ok(()),
         };

@@ -312,7 +312,8 @@ impl Supervisor {
 
 /// Opens the first connection. Each attempt takes at most `timeout`, a part of the caller's
 /// timeout, because another server may have replaced one that does not reply. Returns an error at
-/// once if it is permanent. `last_error` is set to the last other error, for the caller's timeout.
+/// once if it is permanent. Stores every other error in `last_error`, which the caller reports if
+/// its own timeout ends first.
 pub(crate) async fn open_first(
     dialer: &Dialer,
     timeout: Duration,

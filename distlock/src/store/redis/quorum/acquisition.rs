@@ -24,8 +24,8 @@ use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 /// How far a token is ahead of all nodes' clocks (µs). A node that receives a request later than
-/// this does not confirm its vote at once. A vote above the token that the other nodes confirmed is
-/// not confirmed at all, so the hold would have no more than a quorum.
+/// this votes with a larger token of its own. Once a quorum has confirmed the smaller token, that
+/// vote is not confirmed, so only the quorum stores the hold.
 const TOKEN_LEAD_MICROS: u64 = 100_000;
 
 /// The state shared by all acquisitions of a client.

@@ -306,7 +306,7 @@ impl ScriptCall for RenewVotes<'_> {
     }
 }
 
-/// Takes a free vote for a hold that the node has lost.
+/// Takes a node's vote again for a hold that the node has lost, if the vote is free or unconfirmed.
 pub(super) struct RepairVote<'a> {
     pub(super) request: &'a VoteRequest,
     pub(super) token: Token,

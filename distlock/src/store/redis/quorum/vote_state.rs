@@ -73,7 +73,8 @@ enum NodeVote {
     Queued,
     NotVoting,
     Granted(Token),
-    /// Until the reply to the yield, other messages are older, except a grant with a newer token.
+    /// Until the reply to the yield, every other message was sent before the yield, except a grant
+    /// with a newer token.
     Yielding(Token),
     Confirming(Token),
     Confirmed(Token),

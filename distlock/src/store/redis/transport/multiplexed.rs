@@ -139,8 +139,8 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let mut pipe = redis::pipe();
-            // A numbered reply after the others shows that theirs, such as that of `WAIT`, are not
-            // shifted either.
+            // The numbered reply to a final PING shows that the replies before it without a number,
+            // such as that of `WAIT`, are not shifted either.
             let last = self.has_pushes.then(|| redis::cmd("PING"));
             let mut numbers = Vec::with_capacity(commands.len() + 1);
             for mut command in commands.iter().cloned().chain(last) {

@@ -13,8 +13,8 @@ async fn replication_role(connection: &dyn Connection) -> Result<String, StoreEr
     ReplyReader::from_list(role.map_err(|error| errors::classify(&error))?)?.text()
 }
 
-/// Rejects a server that the sentinels report as the primary, and that is not. It is about to
-/// become the primary, or no longer is.
+/// Rejects a server that the sentinels report as the primary, but that is a replica: it is about to
+/// be promoted, or was just demoted.
 pub(crate) async fn check_primary(connection: &dyn Connection) -> Result<(), StoreError> {
     match replication_role(connection).await {
         Ok(role) if role == "master" => Ok(()),

@@ -110,8 +110,8 @@ impl Sentinels {
             return StoreError::new(
                 Outage::NoSuchService,
                 format!(
-                    "{unknown} of {} sentinels replied that they do not know the service `{service}`; write the name \
-                     that `SENTINEL MASTERS` shows after their addresses in the URL",
+                    "{unknown} of {} sentinels replied that they do not know the service `{service}`; in the URL, \
+                     after the sentinels' addresses, write a name that `SENTINEL MASTERS` shows",
                     self.hosts.len()
                 ),
             );

@@ -199,8 +199,8 @@ fn explain(error: &rustls::Error, name: &str) -> String {
             | AlertDescription::DecryptError
             | AlertDescription::HandshakeFailure,
         ) => format!(
-            "the server does not accept the client certificate, or received none ({error}); set one that its \
-             `tls-ca-cert-file` has signed with `Tls::client_certificate`"
+            "the server does not accept the client certificate, or received none ({error}); with \
+             `Tls::client_certificate`, set one that is signed by a CA in the server's `tls-ca-cert-file`"
         ),
         _ => error.to_string(),
     }

@@ -115,7 +115,11 @@ fn a_vote_in_the_meantime_raises_the_token() {
     votes.handle_reply(0, confirmed(7, 1), at(2));
     votes.handle_reply(2, granted(20), at(3));
     votes.handle_reply(1, confirmed(7, 1), at(4));
-    assert_eq!(votes.hold(), None, "another client may have held with 19");
+    assert_eq!(
+        votes.hold(),
+        None,
+        "another client may have held the lock with 19"
+    );
     assert_commands(&mut votes, &[0, 1, 2], 4, Some(NodeCommand::Confirm(20)));
 }
 
