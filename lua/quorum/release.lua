@@ -3,7 +3,7 @@
 -- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', and for a hand-off:
 --       'token to confirm the next holder with at once, if it is above the node's clock and all tokens that it knows, ticket µs,
 --       quarantine ms, run id'
--- Reply 1 the owner held the lock, or 0
+-- Reply 1 if the owner had the vote of this node, confirmed or not, otherwise 0
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, min_hold = ARGV[1], ARGV[2]
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')

@@ -85,8 +85,9 @@ impl Backlog {
         Some(release)
     }
 
-    /// Starts a release that does not wait for others, because its caller waits for it.
-    pub(crate) fn start_immediately(&self) {
+    /// Counts a release as in flight, even beyond `MAX_IN_FLIGHT`. The caller starts it at once,
+    /// because its holder waits for it.
+    pub(crate) fn count_in_flight(&self) {
         lock(&self.queues).in_flight += 1;
     }
 

@@ -57,7 +57,7 @@ fn send_on_io_thread(
 ) -> oneshot::Receiver<ReleaseResult> {
     let (sender, receiver) = oneshot::channel();
     release.result_sender = Some(sender);
-    core.releases.start_immediately();
+    core.releases.count_in_flight();
     (core.executor).poll_or_spawn(run_releases(core.clone(), release));
     receiver
 }

@@ -113,8 +113,9 @@ pub(crate) fn lost(hold: &HeldLock, error: &Error, current_holder: Option<&str>)
             reason,
             fencing_token,
             detail = cause(error),
-            "lock revoked: its body stops at the next await, and no other client can acquire the lock until it is \
-             released or expires; check that the work can be repeated"
+            "lock revoked: a body stops at its next await (with `on_lost = \"finish\"` it continues, as does code that \
+             uses a guard), and no other client can acquire the lock until it is released or expires; check that the \
+             work can be repeated"
         ),
         // Requested, by a shutdown or by the lock's own `max_hold`.
         Error::Lost {

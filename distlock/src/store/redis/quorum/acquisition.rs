@@ -141,8 +141,8 @@ impl QuorumAcquisition {
         state.is_queued
     }
 
-    /// Returns the owner that occupies the lock on most nodes, and whether a quorum of nodes
-    /// reports that owner as the holder.
+    /// Returns the owner that most nodes report as the holder, and whether they are a quorum. If no
+    /// node reports a holder, returns any owner that has a node's vote.
     pub(super) fn occupancy(&self, quorum_size: usize) -> (Option<HolderView>, bool) {
         let state = lock(&self.state);
         let occupied = state.views.iter().filter_map(|view| match view {
