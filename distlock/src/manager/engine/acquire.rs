@@ -64,20 +64,23 @@ pub(crate) async fn acquire_all(
         .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
         .collect();
     let now = core.clock.now();
-    let mut calls = Vec::new();
-    let mut time = (Duration::ZERO, Duration::ZERO);
-    for attempt in &mut attempts {
+    let mut time = None;
+    for attempt in &attempts {
         let action =
             (core.registry).update(&attempt.entry, |acquisition| acquisition.poll_action(now));
         let Some(Action::Acquire { wait, timeout }) = action else {
+            // A shutdown has begun.
             return None;
         };
-        time = (wait, timeout);
+        time = Some((wait, timeout));
+    }
+    let mut calls = Vec::new();
+    for attempt in &mut attempts {
         let (done, io_thread_done) = oneshot::channel();
         attempt.io_thread_done = Some(io_thread_done);
         calls.push((attempt.entry.clone(), done));
     }
-    let work = perform_all(core.clone(), calls, time, in_flight);
+    let work = perform_all(core.clone(), calls, time?, in_flight);
     core.executor.poll_or_spawn(work);
     let mut all_held = true;
     for attempt in &mut attempts {
@@ -91,12 +94,17 @@ pub(crate) async fn acquire_all(
     if !all_held {
         return None;
     }
-    let held: Option<Vec<_>> = attempts.iter_mut().map(AcquireAttempt::take_hold).collect();
-    for held in held.iter().flatten() {
+    let held = attempts
+        .iter()
+        .map(|attempt| HeldLock::of(core, &attempt.entry));
+    let held: Vec<_> = held.collect::<Option<_>>()?;
+    for (attempt, held) in attempts.iter_mut().zip(&held) {
+        // From here on the guard releases the lock.
+        attempt.became_hold = true;
         let call = AcquireCall::begin(core, held.entry.request.clone());
         call.finish_acquired(held.info.path, held.info.token, held.info.granted_at);
     }
-    held
+    Some(held)
 }
 
 /// One acquisition of a call. If dropped before it becomes a hold, it is cancelled, whatever the
