@@ -84,10 +84,12 @@ pub(crate) async fn acquire_all(
     core.executor.poll_or_spawn(work);
     let mut all_held = true;
     for attempt in &mut attempts {
-        if let Some(io_thread_done) = attempt.io_thread_done.take() {
+        // Taken once it has resolved: a call that is dropped before must see the command in flight.
+        if let Some(io_thread_done) = &mut attempt.io_thread_done {
             // An error means that the I/O thread no longer runs.
             let _ = io_thread_done.await;
         }
+        attempt.io_thread_done = None;
         let outcome = (core.registry).update(&attempt.entry, Acquisition::poll_outcome);
         all_held &= matches!(outcome, Some(Outcome::Held));
     }
