@@ -130,8 +130,7 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     // `user:80`, which would be connected to, and shown.
     if path.contains(['@', '#']) {
         return Err(
-            "the lock store's URL has an unexpected `@` or `#` after the end of its hosts (in a password, \
-             percent-encode `/`, `?`, `#` and `@`, but not the `@` before the hosts)"
+            "the lock store's URL has an unexpected `@` or `#` (percent-encode `@`, `#`, `/` and `?` in a password)"
                 .into(),
         );
     }
