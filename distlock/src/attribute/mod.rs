@@ -203,10 +203,12 @@ impl Request {
             .or_else(scope::task_manager)
             .or_else(|| installed.clone());
         let build = |key: KeyBuilder| {
+            let template = key.template;
+            let key = key.finish()?;
             if let (Some(manager), Some(installed)) = (&manager, &installed) {
-                templates::record(key.template, manager, installed);
+                templates::record(template, manager, installed);
             }
-            key.finish()
+            Ok(key)
         };
         let first = build(self.key)?;
         let more = self.more_keys.into_iter().map(build);

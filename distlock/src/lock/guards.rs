@@ -107,6 +107,7 @@ impl Guards {
                 .await;
             };
             tokio::select! {
+                biased;
                 () = first.entry.ended.notified() => {}
                 () = rest_ended => {}
             }

@@ -326,7 +326,7 @@ impl MultiLock {
         }
         match locks.len() {
             0 => Err(Error::config(
-                "`lock_all` without any key; pass at least one key".to_owned(),
+                "`lock_all` without any key; pass at least one key",
             )),
             1..=MAX_KEYS => Ok(locks.into_values().collect()),
             count => Err(Error::config(format!(
