@@ -13,11 +13,11 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Without options, at most 15 minutes on two cores: formatting, lints of the library and its example, unit tests, conformance on memory and Redis, the attribute's
-compile-fail cases, doctests, the fault tests that do not take minutes, and the first command of the README.
+Without options, at most 12 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
+compile-fail cases, doctests, the fault tests of one server that do not take minutes, and the first command of the README.
 
 What every change must pass, at most 45 minutes:
-  --all        also all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
+  --all        also lints, all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
                the simulation at length, the models, the short list of saboteurs, documentation, the published library with
                several sets of features, and the examples with PostgreSQL and OpenTelemetry
 
@@ -126,8 +126,8 @@ published() {
 # Without the command line, the packages of the long tests, and the larger examples.
 default_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
 
-# The fault tests that take half of the time of all fault tests.
-slow_tests=(a_minute:: cluster:: stampede::)
+# The fault tests of several servers, and those that take minutes.
+slow_tests=(a_minute:: cluster:: quorum:: replicas:: sentinel:: stampede::)
 
 default_tests() {
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${default_packages[@]}" --lib --bins
@@ -216,8 +216,6 @@ case "$mode" in
     default)
         step "format" cargo fmt --all --check
         step "words" tests/words.sh
-        # Only published packages and the example. --all lints the rest.
-        step "lints" cargo clippy -p distlock -p distlock-macros -p inventory -- -D warnings
         step "twemproxy" twemproxy
         step "tests" default_tests
         # The tests have built the example. --all runs it with `cargo run`.
