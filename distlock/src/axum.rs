@@ -190,6 +190,7 @@ mod tests {
             key: secret(),
             waited: Duration::from_secs(5),
             holders: vec![holder],
+            held_keys: vec![secret()],
         };
         let limit = Error::MaxHoldExceeded {
             key: secret(),

@@ -8,11 +8,15 @@ use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
 
 /// The part of a message that explains contention and names the remedy.
-pub(super) struct Contention<'a>(pub(super) Duration, pub(super) &'a [Holder]);
+pub(super) struct Contention<'a>(
+    pub(super) Duration,
+    pub(super) &'a [Holder],
+    pub(super) &'a [String],
+);
 
 impl fmt::Display for Contention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contention(waited, holders) = *self;
+        let Contention(waited, holders, held_keys) = *self;
         if !waited.is_zero() {
             write!(f, "waited {waited:.1?}, ")?;
         }
@@ -20,6 +24,17 @@ impl fmt::Display for Contention<'_> {
             f.write_str("other calls wait for it; ")?;
         }
         write!(f, "{}", Holders(holders))?;
+        let is_kept = matches!(holders, [holder] if holder.kept_until.is_some());
+        if !waited.is_zero() && !is_kept && !held_keys.is_empty() {
+            let held_keys = held_keys.iter().map(|key| format!("`{}`", Visible(key)));
+            let held_keys: Vec<_> = held_keys.collect();
+            return write!(
+                f,
+                "this call tree held {} meanwhile, for which the holder may wait: acquire all of these keys in one \
+                 call, with `keys = [...]` or `lock_all`",
+                held_keys.join(", ")
+            );
+        }
         f.write_str(match holders {
             [holder] if holder.kept_until.is_some() => {
                 "`min_hold` keeps the key so that the work is not repeated: try again after that time"

@@ -58,7 +58,7 @@ mod outage;
 #[non_exhaustive]
 pub enum Error {
     /// For all of this call's `wait`, other calls held the lock or were ahead in its queue.
-    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, .holders))]
+    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, .holders, .held_keys))]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
@@ -67,6 +67,9 @@ pub enum Error {
         waited: Duration,
         /// The last known holders; empty if they are unknown.
         holders: Vec<Holder>,
+        /// The other keys that the caller's own call tree held. The holder may wait for one of
+        /// them.
+        held_keys: Vec<String>,
     },
 
     /// The queue of the lock already had [`max_waiters`](crate::LockManagerBuilder::max_waiters)
@@ -372,6 +375,15 @@ impl Error {
         self
     }
 
+    /// Adds the keys that the caller's call tree held, if the call failed because of contention.
+    pub(crate) fn with_held_keys(mut self, keys: impl FnOnce() -> Vec<String>) -> Self {
+        if let Error::Busy { key, held_keys, .. } = &mut self {
+            *held_keys = keys();
+            held_keys.retain(|held| held != key);
+        }
+        self
+    }
+
     /// Sets the state of the body, if the error has one.
     pub(crate) fn with_body(mut self, state: BodyState) -> Self {
         if let Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } = &mut self {
@@ -446,6 +458,7 @@ mod tests {
             key: key.into(),
             waited,
             holders: holders(client),
+            held_keys: Vec::new(),
         }
     }
 

@@ -406,19 +406,16 @@ impl Lock {
     }
 
     pub(crate) async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
-        let core = self.manager.core();
-        let span = span::acquire_span(core, &self.key, self.options.label.as_deref());
-        let started = (!span.is_disabled()).then(|| core.clock.now());
-        let result = span::instrument(&span, pin!(self.acquire_inner(wait))).await;
-        if let Some(started) = started {
-            let outcome = result.as_ref();
-            let outcome = outcome.map(|guard| (guard.path(), guard.fencing_token()));
-            span::record_acquire(&span, core.clock.now().since(started), outcome);
-        }
-        if let Err(error) = &result {
-            logging::acquire_failed(self.options.label.as_deref(), error);
-        }
-        result
+        let (core, label) = (self.manager.core(), self.options.label.as_deref());
+        let acquiring = pin!(self.acquire_inner(wait));
+        let outcome = |guard: &LockGuard| (guard.path(), Some(guard.fencing_token()));
+        let acquired = span::trace_acquire(core, &self.key, label, acquiring, outcome).await;
+        acquired.map_err(|error| {
+            let held_keys = || scope::held_keys(self.manager.store_identity());
+            let error = error.with_held_keys(held_keys);
+            logging::acquire_failed(label, &error);
+            error
+        })
     }
 
     async fn acquire_inner(&self, wait: Duration) -> Result<LockGuard, Error> {
@@ -490,6 +487,7 @@ impl Lock {
                 key: self.key.clone(),
                 waited: core.clock.now().since(request.started),
                 holders: vec![self.manager.as_holder(held)],
+                held_keys: Vec::new(),
             }),
         }
     }

@@ -18,7 +18,7 @@ use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span::RunSpan;
+use crate::manager::telemetry::span::{self, RunSpan};
 use crate::protocol::request::Request;
 
 /// Largest number of keys of a call.
@@ -30,8 +30,9 @@ const MAX_KEYS: usize = 64;
 /// If all locks are free on one server, one command takes them. Otherwise they are acquired one
 /// after the other, in one order for all callers. So two calls that name the same keys in different
 /// orders never wait for each other. A call waits in the queue of each key, and keeps the locks it
-/// already has while it waits for the next. In a cluster, in a quorum, behind a proxy that reads
-/// commands, with `min_replicas` or `fsync`, and on re-entry, it is always one after the other.
+/// already has while it waits for the next. In a quorum, behind a proxy that reads commands, with
+/// `min_replicas` or `fsync`, on re-entry, and for keys in several slots of a cluster, it is always
+/// one after the other.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -250,7 +251,17 @@ impl MultiLock {
         run::acquire_in_span(core, &self.keys.join(", "), options, acquiring).await
     }
 
+    /// Acquires all locks in one span. Locks that are acquired one after the other also have a
+    /// span each, inside of it.
     async fn acquire_all(&self, wait: Duration) -> Result<Guards, Error> {
+        let core = self.lock.manager.core();
+        let label = self.lock.options.label.as_deref();
+        let acquiring = pin!(self.acquire_within(wait));
+        let outcome = |guards: &Guards| (guards.path(), guards.fencing_token());
+        span::trace_acquire(core, &self.keys.join(", "), label, acquiring, outcome).await
+    }
+
+    async fn acquire_within(&self, wait: Duration) -> Result<Guards, Error> {
         let locks = self.in_global_order()?;
         let clock = &self.lock.manager.core().clock;
         let started = clock.now();
@@ -299,7 +310,11 @@ impl MultiLock {
         if !fits_one_command {
             return Ok(None);
         }
-        let Some(held) = acquire::acquire_all(core, requests.into_iter()).await else {
+        let acquired = acquire::acquire_all(core, requests.into_iter()).await;
+        let acquired = acquired.inspect_err(|error| {
+            logging::acquire_failed(self.lock.options.label.as_deref(), error);
+        });
+        let Some(held) = acquired? else {
             return Ok(None);
         };
         let guards = held.into_iter().map(|held| {

@@ -88,6 +88,20 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
+/// Returns the keys of a store that the running call tree holds, the innermost first.
+pub(crate) fn held_keys(store: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut frame = top();
+    while let Some(this) = frame {
+        let key = this.held.key();
+        if &*this.store == store && !keys.iter().any(|known| known == key) {
+            keys.push(key.to_owned());
+        }
+        frame = this.parent.clone();
+    }
+    keys
+}
+
 /// Returns the innermost hold of this lock in the running call tree; of any store if `store` is
 /// `None`.
 pub(crate) fn innermost(store: Option<&str>, key: &LockKey) -> Option<Arc<Frame>> {

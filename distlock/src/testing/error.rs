@@ -48,6 +48,7 @@ pub fn busy(
         key: key.into(),
         waited,
         holders: holders.into_iter().collect(),
+        held_keys: Vec::new(),
     }
 }
 

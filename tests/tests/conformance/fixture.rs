@@ -138,6 +138,10 @@ impl Fixture {
         self.servers.proxy.is_some()
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.servers.cluster.is_some()
+    }
+
     pub(crate) fn is_quorum(&self) -> bool {
         self.servers.quorum.is_some()
     }

@@ -1,6 +1,6 @@
 //! The texts of errors: what happened, to which key, and the remedy.
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 
 use crate::fixture::{PATIENCE, ms};
 
@@ -21,6 +21,28 @@ async fn a_possible_self_deadlock_is_named() {
         assert!(message.contains(part), "{part} is not in {message}");
     }
     assert!(!message.contains("longer wait"), "{message}");
+}
+
+/// If a call tree waits while it holds another key, the error names that key and the remedy.
+#[tokio::test]
+async fn a_possible_deadlock_of_two_keys_is_named() {
+    let manager = LockManager::in_memory();
+    let _held = manager.lock("b").acquire().await.unwrap();
+    let lock = manager.lock("a");
+    let nested = lock.run(async |_| {
+        let once = manager.lock("b").try_acquire().await?;
+        assert!(once.is_none());
+        manager.lock("b").wait(ms(50)).acquire().await
+    });
+    let error = nested.await.unwrap_err();
+    let Error::Busy { held_keys, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(held_keys[..], ["a"]);
+    let message = error.to_string();
+    for part in ["lock `b`", "held `a` meanwhile", "`lock_all`"] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
 }
 
 /// The code that uses a guard cannot be stopped.

@@ -1,6 +1,6 @@
 //! Holds that are lost, or exceed a limit.
 
-use distlock::testing::{InjectedLoss, assert_locked, assert_not_locked};
+use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
 use distlock::{BodyState, Error, LossReason};
 use tokio::time::Instant;
 
@@ -40,6 +40,28 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
     }
     assert_eq!((shop.begun(), shop.done(), shop.dropped()), (3, 0, 3));
     shop.reduce(7, secs(60)).await.unwrap();
+}
+
+/// What is set for one key happens to a call for several keys.
+#[tokio::test(start_paused = true)]
+async fn a_call_for_several_keys_is_refused_and_stopped() {
+    let locks = TestLocks::new();
+    let both = locks.manager().lock_all(["a", "b"]).wait(secs(1));
+    let sleep = || both.run(async |_| Ok::<_, Error>(tokio::time::sleep(secs(3_600)).await));
+    locks.on("b").once().busy(holder("worker-2"));
+    let error = sleep().await.unwrap_err();
+    assert!(error.is_busy() && error.key() == Some("b"), "{error}");
+
+    locks
+        .on("b")
+        .once()
+        .lost_after(ms(1_500), InjectedLoss::Gone);
+    let started = Instant::now();
+    let error = sleep().await.unwrap_err();
+    assert_took(started, ms(1_500));
+    assert_eq!(error.key(), Some("b"));
+    assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
+    assert!(both.try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,13 +52,14 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
 }
 
 /// Acquires several locks with one command, if all of them are free. Otherwise, or after an error,
-/// returns `None`, and cancels what the command may have left behind.
+/// returns `None`, and cancels what the command may have left behind. A call that tries once gets
+/// the error of a command without a reply.
 ///
-/// The requests have the same options. Their calls are published only if they succeed.
+/// The requests have the same options. Their calls are published only if they end here.
 pub(crate) async fn acquire_all(
     core: &Arc<Core>,
     requests: impl Iterator<Item = Request>,
-) -> Option<Vec<HeldLock>> {
+) -> Result<Option<Vec<HeldLock>>, Error> {
     let in_flight = core.in_flight.token();
     let mut attempts: Vec<_> = requests
         .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
@@ -70,17 +71,18 @@ pub(crate) async fn acquire_all(
             (core.registry).update(&attempt.entry, |acquisition| acquisition.poll_action(now));
         let Some(Action::Acquire { wait, timeout }) = action else {
             // A shutdown has begun.
-            return None;
+            return Ok(None);
         };
         time = Some((wait, timeout));
     }
+    let Some(time) = time else { return Ok(None) };
     let mut calls = Vec::new();
     for attempt in &mut attempts {
         let (done, io_thread_done) = oneshot::channel();
         attempt.io_thread_done = Some(io_thread_done);
         calls.push((attempt.entry.clone(), done));
     }
-    let work = perform_all(core.clone(), calls, time?, in_flight);
+    let work = perform_all(core.clone(), calls, time, in_flight);
     core.executor.poll_or_spawn(work);
     let mut all_held = true;
     for attempt in &mut attempts {
@@ -90,23 +92,33 @@ pub(crate) async fn acquire_all(
             let _ = io_thread_done.await;
         }
         attempt.io_thread_done = None;
-        let outcome = (core.registry).update(&attempt.entry, Acquisition::poll_outcome);
-        all_held &= matches!(outcome, Some(Outcome::Held));
+        match (core.registry).update(&attempt.entry, Acquisition::poll_outcome) {
+            Some(Outcome::Held) => {}
+            Some(Outcome::Failed(Failure::Unavailable(error))) if error.is_unanswered() => {
+                let call = AcquireCall::begin(core, attempt.entry.request.clone());
+                let error = failure_error(core, &call.request, Failure::Unavailable(error));
+                call.finish_failed(&error);
+                return Err(error);
+            }
+            _ => all_held = false,
+        }
     }
     if !all_held {
-        return None;
+        return Ok(None);
     }
     let held = attempts
         .iter()
         .map(|attempt| HeldLock::of(core, &attempt.entry));
-    let held: Vec<_> = held.collect::<Option<_>>()?;
+    let Some(held) = held.collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
     for (attempt, held) in attempts.iter_mut().zip(&held) {
         // From here on the guard releases the lock.
         attempt.became_hold = true;
         let call = AcquireCall::begin(core, held.entry.request.clone());
         call.finish_acquired(held.info.path, held.info.token, held.info.granted_at);
     }
-    Some(held)
+    Ok(Some(held))
 }
 
 /// One acquisition of a call. If dropped before it becomes a hold, it is cancelled, whatever the
@@ -420,6 +432,7 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
             key,
             waited,
             holders: holder.iter().map(HolderView::to_holder).collect(),
+            held_keys: Vec::new(),
         },
         Failure::Full(holder) => Error::QueueFull {
             key,

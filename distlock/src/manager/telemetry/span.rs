@@ -129,8 +129,38 @@ pub(crate) fn drop_outcome() -> HoldOutcome {
     }
 }
 
+/// Runs an acquisition in the span `distlock.acquire`. `outcome` returns how it got its locks, and
+/// the token if there is only one.
+pub(crate) async fn trace_acquire<T>(
+    core: &Core,
+    key: &str,
+    label: Option<&str>,
+    acquiring: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    outcome: impl FnOnce(&T) -> (AcquirePath, Option<FencingToken>),
+) -> Result<T, Error> {
+    let span = acquire_span(core, key, label);
+    if span.is_disabled() {
+        return acquiring.await;
+    }
+    let started = core.clock.now();
+    let result = instrument(&span, acquiring).await;
+    span.record("waited_ms", millis(core.clock.now().since(started)));
+    match &result {
+        Ok(acquired) => {
+            let (path, token) = outcome(acquired);
+            span.record("outcome", "acquired");
+            span.record("fencing_token", token.map(FencingToken::get));
+            span.record("path", path.as_str());
+        }
+        Err(error) => {
+            span.record("outcome", failure_label(error));
+        }
+    }
+    result
+}
+
 /// Returns the span `distlock.acquire`.
-pub(crate) fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span {
+fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span {
     let span = debug_span!(
         target: TARGET,
         "distlock.acquire",
@@ -160,25 +190,6 @@ pub(crate) fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span 
         span.record("key", key);
     }
     span
-}
-
-/// Records the result of an acquisition in its span.
-pub(crate) fn record_acquire(
-    span: &Span,
-    waited: Duration,
-    result: Result<(AcquirePath, FencingToken), &Error>,
-) {
-    span.record("waited_ms", millis(waited));
-    match result {
-        Ok((path, fencing_token)) => {
-            span.record("outcome", "acquired");
-            span.record("fencing_token", fencing_token.get());
-            span.record("path", path.as_str());
-        }
-        Err(error) => {
-            span.record("outcome", failure_label(error));
-        }
-    }
 }
 
 fn failure_label(error: &Error) -> &'static str {

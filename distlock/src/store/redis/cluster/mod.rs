@@ -16,7 +16,9 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, ReleaseReply};
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply,
+};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
@@ -393,6 +395,33 @@ impl LockStore for ClusterStore {
                     route.send(&revoke).await.map(CommandReply::Revoked)
                 }
             }
+        })
+    }
+
+    /// Acquires keys of one slot with one command.
+    fn acquire_all<'a>(
+        &'a self,
+        requests: &'a [Acquire<'a>],
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
+        Box::pin(async move {
+            let Some(key) = requests.first().map(|request| request.key) else {
+                return Ok(None);
+            };
+            if requests
+                .iter()
+                .any(|request| slot(request.key) != slot(key))
+            {
+                return Ok(None);
+            }
+            let route = Route::new(&self.nodes, key, timeout);
+            let acquired = route.run(|attempt| async move {
+                let track =
+                    |request: &Acquire<'_>| self.unanswered.track(request.owner, &attempt.node);
+                let _unanswered_guards: Vec<_> = requests.iter().map(track).collect();
+                attempt.node.acquire_all(requests, attempt.timeout).await
+            });
+            acquired.await
         })
     }
 
