@@ -47,7 +47,12 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
 async fn a_call_for_several_keys_is_refused_and_stopped() {
     let locks = TestLocks::new();
     let both = locks.manager().lock_all(["a", "b"]).wait(secs(1));
-    let sleep = || both.run(async |_| Ok::<_, Error>(tokio::time::sleep(secs(3_600)).await));
+    let sleep = || {
+        both.run(async |_| {
+            tokio::time::sleep(secs(3_600)).await;
+            Ok::<_, Error>(())
+        })
+    };
     locks.on("b").once().busy(holder("worker-2"));
     let error = sleep().await.unwrap_err();
     assert!(error.is_busy() && error.key() == Some("b"), "{error}");
