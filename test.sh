@@ -110,9 +110,9 @@ tools() {
     cargo clippy --version || fail "clippy is missing: rustup component add clippy"
 }
 
-# The published library: RUSTFLAGS replace the flags of .cargo/config.toml, which are for tests.
+# Compiles this workspace's packages as they are published.
 as_published() {
-    env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" "$@"
+    RUSTC_WORKSPACE_WRAPPER=$PWD/tests/rustc/published.sh "$@"
 }
 
 published() {
@@ -188,11 +188,8 @@ other_servers() {
     tests/servers/fetch.sh --list
 }
 
-# Builds with `--cfg sabotage` have a target folder of their own, and no optimization, because that
-# would take longer to build than it saves.
 saboteurs() {
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
-        cargo run -p torture -- saboteurs "$@"
+    RUSTC_WORKSPACE_WRAPPER=$PWD/tests/rustc/sabotage.sh cargo run --profile test -p torture -- saboteurs "$@"
 }
 
 # Examples that need more than Redis: a copy of the shop, and the code in docs/migration.md.

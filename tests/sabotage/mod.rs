@@ -11,7 +11,6 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::manager::builder::Parts;
-use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
@@ -292,6 +291,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::protocol::rules::Rules;
 
     #[test]
     fn every_passage_is_found_in_its_file() {
