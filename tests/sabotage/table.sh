@@ -5,10 +5,10 @@
 # usage: tests/sabotage/table.sh [SABOTEUR...]   (default: all; takes some hours)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-export RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}/sabotage"
+export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/rustc/sabotage.sh
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000}
-found=$CARGO_TARGET_DIR/found
+target=${CARGO_TARGET_DIR:-$PWD/target}
+found=$target/sabotage/found
 suites=(simulation equivalence conformance faults torture)
 
 # The saboteurs that the model runs as well. It must find a counter-example for each.
@@ -99,7 +99,7 @@ library=$(binary distlock --lib)
 conformance=$(binary distlock-tests --test conformance)
 faults=$(binary distlock-tests --test faults)
 cargo build -q -p torture
-torture=$CARGO_TARGET_DIR/debug/torture
+torture=$target/debug/torture
 [ $# -gt 0 ] || set -- $(saboteurs)
 for name; do
     for one in "${suites[@]}"; do

@@ -107,7 +107,7 @@ fn supervise(args: Args) -> anyhow::Result<ExitCode> {
     };
     ensure!(
         options.sabotage.is_none() || cfg!(sabotage),
-        "this build cannot be sabotaged; build it with RUSTFLAGS=\"--cfg sabotage\""
+        "this build cannot be sabotaged; build it with RUSTC_WORKSPACE_WRAPPER=$PWD/tests/rustc/sabotage.sh"
     );
     ensure!(options.seconds >= 2, "a run takes at least two seconds");
     ensure!(options.workers >= 1, "a run needs a worker");

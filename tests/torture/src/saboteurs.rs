@@ -103,7 +103,8 @@ const BELIEFS: &[Invariant] = &[Invariant::Exclusion, Invariant::Audits];
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ensure!(
         cfg!(sabotage),
-        "this build has no saboteurs; run `./test.sh --saboteurs`, or build with RUSTFLAGS=\"--cfg sabotage\""
+        "this build has no saboteurs; run `./test.sh --saboteurs`, or build with \
+         RUSTC_WORKSPACE_WRAPPER=$PWD/tests/rustc/sabotage.sh"
     );
     let chosen: Vec<_> = SABOTEURS
         .iter()
