@@ -164,6 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_shortens_a_hold_that_has_not_ended() {
+        let safe_deadline = begun(None);
+        for (until, expected) in [(1_200, 1_200), (1_250, 1_200)] {
+            safe_deadline.shorten(at(until));
+            assert_eq!(safe_deadline.safe_until(), Some(at(expected)));
+        }
+        safe_deadline.close(at(1_000));
+        safe_deadline.shorten(at(1_100));
+        assert_eq!(safe_deadline.last_safe_until(), at(1_200));
+    }
+
+    #[test]
     fn an_end_reports_whether_the_hold_was_valid() {
         assert_eq!(begun(None).close(at(1_299)), Some(at(1_300)));
         assert_eq!(begun(None).close(at(1_300)), None);

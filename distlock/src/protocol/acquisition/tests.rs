@@ -441,3 +441,184 @@ fn a_hold_knows_the_origin_of_its_grant() {
         assert_eq!((hold_info.path, hold_info.granted_at), (path, granted_at));
     }
 }
+
+/// A short timeout at the end of the wait says less than the error before it.
+#[test]
+fn a_call_fails_with_the_error_that_says_most() {
+    let unreachable = error(Outage::Unreachable);
+    for (again, last, expected) in [
+        (10_500, error(Outage::TimedOut), &unreachable),
+        (10_500, error(Outage::NotReady), &error(Outage::NotReady)),
+        // There was time for a whole command.
+        (10_000, error(Outage::TimedOut), &error(Outage::TimedOut)),
+    ] {
+        let mut acquisition = replied(Err(unreachable.clone()));
+        assert_eq!(acquisition.error(), Some(&unreachable));
+        let retry_at = acquisition.poll_retry();
+        assert_eq!(retry_at, Some(at(1_030)), "the first pause is 20 ms");
+        acquisition.handle_retry();
+        assert!(acquisition.poll_action(at(again)).is_some());
+        acquisition.handle_acquire_reply(Err(last), at(11_000));
+        acquisition.handle_time(at(11_000));
+        let failed = Outcome::Failed(Failure::Unavailable(expected.clone()));
+        assert_eq!(acquisition.poll_outcome(), Some(failed));
+    }
+    // An outage that does not pass ends the call at once, and so does any error a call that tries
+    // once.
+    let mut tries_once = fresh(SECOND * 30, Duration::ZERO);
+    tries_once.poll_action(at(1_000));
+    for (mut acquisition, outage) in [
+        (sent(), Outage::Unsupported),
+        (tries_once, Outage::TimedOut),
+    ] {
+        acquisition.handle_acquire_reply(Err(error(outage)), at(1_010));
+        let failed = Outcome::Failed(Failure::Unavailable(error(outage)));
+        assert_eq!(acquisition.poll_outcome(), Some(failed));
+    }
+}
+
+#[test]
+fn an_acquire_that_came_too_late_is_repeated() {
+    for (wait, is_over) in [(SECOND * 10, false), (Duration::ZERO, true)] {
+        let mut acquisition = fresh(SECOND * 30, wait);
+        for expected in [None, is_over.then_some(Outage::TimedOut)] {
+            assert!(acquisition.poll_action(at(1_000)).is_some());
+            acquisition.handle_acquire_reply(Ok(AcquireReply::Late), at(1_010));
+            let outage = match acquisition.poll_outcome() {
+                Some(Outcome::Failed(Failure::Unavailable(error))) => Some(error.outage),
+                other => other.map(|other| panic!("{other:?}")),
+            };
+            assert_eq!(outage, expected, "wait {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_follows_the_queue_checks() {
+    let acquires = |acquisition: &mut Acquisition| {
+        let action = acquisition.poll_action(at(2_000));
+        matches!(action, Some(Action::Acquire { .. }))
+    };
+    // Free behind dead waiters, or no longer in the queue.
+    let mut behind_dead = replied(Ok(AcquireReply::Queued(None)));
+    assert!(acquires(&mut behind_dead));
+    let mut missing = replied(queued());
+    assert!(!acquires(&mut missing) && !missing.has_failed());
+    missing.handle_missing();
+    assert!(acquires(&mut missing));
+
+    let mut acquisition = replied(queued());
+    let name = |acquisition: &Acquisition| acquisition.holder().map(|holder| holder.name.clone());
+    assert_eq!(name(&acquisition).as_deref(), Some("another"));
+    let Ok(AcquireReply::Queued(Some(holder))) = queued() else {
+        unreachable!("a holder")
+    };
+    let next = HolderView {
+        name: "next".into(),
+        ..holder
+    };
+    acquisition.handle_occupied(Some(next));
+    assert_eq!(name(&acquisition).as_deref(), Some("next"));
+    acquisition.handle_key_conflict("a list".into());
+    assert!(acquisition.has_failed());
+    let conflict = Outcome::Failed(Failure::KeyConflict("a list".into()));
+    assert_eq!(acquisition.poll_outcome(), Some(conflict));
+}
+
+/// A hold ends with its `max_hold`, or before, if nothing has renewed it.
+#[test]
+fn a_hold_ends_at_its_limit() {
+    for from_start in [false, true] {
+        let options = Options {
+            lease: SECOND * 30,
+            max_hold: Some(SECOND * 5),
+            max_hold_from_start: from_start,
+            ..Options::default()
+        };
+        let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
+        let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
+        acquisition.poll_action(at(1_000));
+        acquisition.handle_acquire_reply(held(7), at(1_010));
+        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+        let ends = if from_start {
+            assert!(
+                acquisition.poll_timeout() > Some(at(7_000)),
+                "it is renewed"
+            );
+            acquisition.start_max_hold(at(2_000));
+            7_000
+        } else {
+            6_010
+        };
+        let due = acquisition.poll_timeout();
+        acquisition.handle_time(at(ends - 1));
+        assert_eq!(acquisition.state(), AcquisitionState::Held);
+        acquisition.handle_time(at(ends));
+        assert_eq!(acquisition.poll_loss(), Some(HoldEnd::MaxHold));
+        if !from_start {
+            assert_eq!(due, Some(at(ends)), "a hold up to its limit is not renewed");
+        }
+    }
+    let mut acquisition = replied(held(7));
+    acquisition.poll_outcome();
+    acquisition.handle_time(at(40_000));
+    assert_eq!(
+        acquisition.poll_loss(),
+        Some(HoldEnd::NotRenewed(String::new()))
+    );
+}
+
+#[test]
+fn only_the_revocation_of_its_own_token_ends_a_hold() {
+    let mut acquisition = replied(held(7));
+    acquisition.poll_outcome();
+    for token in [6, 7] {
+        assert_eq!(acquisition.state(), AcquisitionState::Held);
+        let revocation = RevocationNotice {
+            key: LockKey::new("k").unwrap(),
+            token: FencingToken::new(token),
+            by: "ops".into(),
+        };
+        acquisition.handle_revocation(&revocation, at(2_000));
+    }
+    assert_eq!(
+        acquisition.poll_loss(),
+        Some(HoldEnd::Revoked("ops".into()))
+    );
+}
+
+#[test]
+fn a_new_connection_makes_a_renewal_due() {
+    let mut acquisition = replied(held(7));
+    acquisition.poll_outcome();
+    acquisition.renew_now(at(1_500));
+    assert_eq!(acquisition.poll_action(at(1_500)), Some(Action::Renew));
+    // A proof that came too late changes nothing.
+    acquisition.handle_renewal(Ok(()), at(1_500), at(60_000));
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+}
+
+#[test]
+fn a_release_is_repeated_while_an_acquire_may_be_applied() {
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(Duration::ZERO, at(1_500)));
+    let again = ReleaseReply {
+        was_held: true,
+        repeat_after: Some(SECOND),
+    };
+    for _ in 0..3 {
+        let step = acquisition.handle_release_reply(Ok(again), at(2_000));
+        assert_eq!(step, ReleaseStep::RepeatAt(at(3_000)));
+    }
+    let step = acquisition.handle_release_reply(Ok(again), at(2_000));
+    assert_eq!(step, ReleaseStep::Done, "three times are enough");
+    // The store is back at once after an error without a reply.
+    for (outage, pause) in [
+        (Outage::TimedOut, 0),
+        (Outage::NotReady, 50),
+        (Outage::NotReady, 100),
+    ] {
+        let step = acquisition.handle_release_reply(Err(error(outage)), at(2_000));
+        assert_eq!(step, ReleaseStep::RepeatAt(at(2_000 + pause)), "{outage:?}");
+    }
+}
