@@ -97,3 +97,28 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_reported_once_after_half_of_it() {
+        let second = Duration::from_secs(1);
+        for (wait, long) in [
+            (second, second),
+            (second * 10, second * 5),
+            (second * 90, second * 30),
+        ] {
+            let options = Options {
+                wait,
+                ..Options::default()
+            };
+            let started = BootInstant(1);
+            let request = Request::new(LockKey::new("k").unwrap(), options, started);
+            assert!(!request.mark_long_wait(BootInstant((started + long).0 - 1)));
+            assert!(request.mark_long_wait(started + long), "{wait:?}");
+            assert!(!request.mark_long_wait(started + long * 2), "{wait:?}");
+        }
+    }
+}

@@ -162,3 +162,22 @@ pub(crate) fn one_line(text: String) -> String {
     let clean = |c: char| if is_hidden(c) { ' ' } else { c };
     text.chars().take(MAX_CHARS).map(clean).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_a_server_is_one_short_line_with_its_address() {
+        for (text, expected) in [("a text", "a text"), ("a\n\u{202e}b", "a  b")] {
+            assert_eq!(one_line(text.into()), expected);
+        }
+        let long = "x".repeat(501);
+        assert_eq!(one_line(long.clone()), long[1..]);
+        assert_eq!(one_line(long[1..].to_owned()), long[1..]);
+        let error = StoreError::new(Outage::NotReady, "loading").at("host:1");
+        assert_eq!(error.detail, "host:1: loading");
+        assert_eq!(error.clone().at("host:1"), error);
+        assert!(error.text_with_remedy().contains("host:1: loading"));
+    }
+}

@@ -91,5 +91,6 @@ mod tests {
         assert_eq!(timing(50).ttl(), Duration::from_millis(300));
         assert_eq!(timing(15_000).ttl(), Duration::from_millis(16_500));
         assert_eq!(timing(86_400_000).grace(), Duration::from_secs(10));
+        assert_eq!(timing(3_000).command_timeout(), Duration::from_millis(300));
     }
 }
