@@ -315,12 +315,6 @@ impl Protocol for Config {
         }
     }
 
-    fn prompt_steps(&self, state: &State) -> Vec<Action> {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps
-    }
-
     fn is_served(&self, state: &State) -> bool {
         (state.calls.iter()).all(|call| call.phase == Phase::Idle)
     }

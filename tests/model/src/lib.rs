@@ -22,6 +22,7 @@
 //! bound ([`Check::served_within`]).
 
 mod calm;
+pub mod counted;
 mod explore;
 mod hashing;
 pub mod keys;

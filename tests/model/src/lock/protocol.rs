@@ -58,7 +58,7 @@ impl Protocol for Config {
                     client.crashed || client.id() == Some(id) || client.has_cancel(id)
                 })
             }
-            Claim::Served => unreachable!("the explorer checks it"),
+            _ => unreachable!("the explorer checks it, or another model"),
         }
     }
 

@@ -61,7 +61,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
             }),
             // Queues are served by tickets, not in order of arrival.
             Claim::InOrder => true,
-            Claim::Served => unreachable!("the explorer checks it"),
+            _ => unreachable!("the explorer checks it, or another model"),
         }
     }
 
