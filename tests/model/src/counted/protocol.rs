@@ -8,19 +8,10 @@ use crate::explore::{Claim, Protocol};
 impl CountedLock {
     /// Returns the weight that a call with a valid hold uses.
     fn valid_weight(&self, state: &State, call: usize) -> u8 {
-        match (self.request(call), &state.calls[call]) {
-            (_, call) if !call.valid => 0,
-            (Request::WRITE, call) if !call.writes => Request::READ.weight,
-            (request, _) => request.weight,
+        match self.request(call) {
+            Request::WRITE if !self.writes(state, call) => Request::READ.weight,
+            request => request.weight,
         }
-    }
-
-    /// Returns true if no write of an ended hold reaches the resource after a valid reader.
-    fn rejects_late_writes(state: &State) -> bool {
-        let has_read = state.calls.iter().any(|call| call.valid && call.accessed);
-        let is_rejected = |token| token == 0 || token < state.seen;
-        let mut calls = state.calls.iter();
-        !has_read || calls.all(|call| call.valid && call.writes || is_rejected(call.write_token))
     }
 }
 
@@ -29,6 +20,8 @@ impl Protocol for CountedLock {
     type Action = Action;
     type Trace = ();
     const TICK: Action = (Step::Tick, 0);
+
+    fn trace(&self) {}
 
     fn initial(&self) -> State {
         State {
@@ -48,31 +41,36 @@ impl Protocol for CountedLock {
     }
 
     fn holds(&self, claim: Claim, state: &State) -> bool {
-        let server = &state.server;
         let mut calls = 0..self.requests.len();
+        let is_valid = |call: &usize| self.is_valid(&state.calls[*call]);
+        let mut valid = calls.clone().filter(is_valid);
         let holds_now = match claim {
             Claim::Exclusive => {
-                let used: u8 = (calls.clone().map(|call| self.valid_weight(state, call))).sum();
-                let fits = |call| used <= self.request(call).capacity;
-                calls.all(|call| !state.calls[call].valid || fits(call))
+                let used: u8 = (valid.clone().map(|call| self.valid_weight(state, call))).sum();
+                valid.all(|call| used <= self.request(call).capacity)
             }
-            Claim::Proven => calls.all(|call| {
-                let (record, call) = (server.records[call], &state.calls[call]);
-                let lives = record.filter(|record| !record.expired);
-                !call.valid || lives.is_some_and(|record| record.token == call.token)
+            Claim::Proven => valid.all(|call| {
+                let token = state.calls[call].token;
+                state.records[call].is_some_and(|record| !record.expired && record.token == token)
             }),
             Claim::Counted => {
-                let records = server.records.iter().flatten();
+                let records = state.records.iter().flatten();
                 let sum: u8 = records.map(|record| record.weight).sum();
                 // A script that stopped half-way leaves a sum that is too large.
-                server.used == sum || self.faults.stops > 0 && server.used > sum
+                state.used == sum || self.faults.stops > 0 && state.used > sum
             }
             Claim::NothingLeft => calls.all(|number| {
                 let call = &state.calls[number];
-                let is_known = server.records[number].is_some() || server.is_queued(number);
+                let is_known = state.records[number].is_some() || state.is_queued(number);
                 call.phase != Phase::Ended || call.late.is_some() || !is_known
             }),
-            Claim::Fenced => Self::rejects_late_writes(state),
+            // No write of an ended hold reaches the resource after a valid reader.
+            Claim::Fenced => {
+                let has_read = valid.any(|call| state.calls[call].accessed);
+                let late_writes = calls.filter(|call| !self.writes(state, *call));
+                let mut tokens = late_writes.map(|call| state.calls[call].write_token);
+                !has_read || tokens.all(|token| token == 0 || token < state.seen)
+            }
             _ => true,
         };
         holds_now && state.violated & 1 << claim as u8 == 0
@@ -92,26 +90,13 @@ impl Protocol for CountedLock {
     fn prompt_steps(&self, state: &State) -> Vec<Action> {
         let mut steps = Vec::new();
         self.steps(state, &mut steps);
-        steps.retain(|action| {
-            let is_optional = matches!(action.0, Step::StartRenewal | Step::Access);
-            !is_optional && self.after(state, *action) != *state
-        });
+        let is_optional = |step| matches!(step, Step::StartRenewal | Step::Access);
+        steps.retain(|action| !is_optional(action.0) && self.after(state, *action) != *state);
         steps
     }
 
     fn is_served(&self, state: &State) -> bool {
         let has_ended = |phase| matches!(phase, Phase::Ended | Phase::Crashed);
         state.calls.iter().all(|call| has_ended(call.phase))
-    }
-
-    fn trace(&self) {}
-
-    fn describe(&self, (): &mut (), state: &State, action: Action) -> String {
-        let next = self.after(state, action);
-        let mut text = format!("{action:?}\n    {:?}", next.server);
-        for (number, call) in next.calls.iter().enumerate().take(self.requests.len()) {
-            text += &format!("\n    {number}: {call:?}");
-        }
-        text
     }
 }

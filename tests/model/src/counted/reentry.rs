@@ -18,162 +18,125 @@ const REQUESTS: [Request; 6] = [
 
 pub(crate) struct Trees(pub(crate) Config);
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Tree {
-    phase: Phase,
-    outer: Request,
-    inner: Request,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Phase {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Tree {
     Idle,
-    Outer,
+    /// The outer body runs.
+    Outer(Request),
     /// The outer body waits for the inner hold.
-    Waiting,
-    Inner,
-    #[default]
+    Waiting(Request, Request),
+    /// The inner body runs.
+    Inner(Request, Request),
     Ended,
 }
 
 type State = [Tree; TREES];
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Action {
-    Acquire(usize, Request),
-    AcquireInner(usize, Request),
-    Grant(usize),
-    End(usize),
-    /// The `wait` of every inner request ends.
-    Tick,
-}
-
-#[derive(PartialEq)]
-enum Decision {
-    Reenter,
-    Reject,
-    Store,
-}
-
 impl Trees {
-    fn decide(&self, outer: Request, inner: Request) -> Decision {
+    /// Returns the tree after an inner request.
+    fn request(&self, outer: Request, inner: Request) -> Tree {
         let (rules, sum) = (&self.0.rules, outer.weight + inner.weight);
         match (outer, inner) {
-            _ if !rules.reenters_by_kind => Decision::Reenter,
+            _ if !rules.reenters_by_kind => Tree::Inner(outer, inner),
             (Request::MUTEX, Request::MUTEX)
             | (Request::READ, Request::READ)
-            | (Request::WRITE, Request::READ | Request::WRITE) => Decision::Reenter,
-            (Request::READ, Request::WRITE) if !rules.rejects_upgrade => Decision::Store,
-            (Request::READ, _) => Decision::Reject,
-            _ if outer.capacity != inner.capacity => Decision::Reject,
-            _ if sum > outer.capacity && rules.adds_permits => Decision::Reject,
-            _ => Decision::Store,
-        }
-    }
-
-    /// Returns the weight of a tree's holds in the store.
-    fn weight(&self, tree: &Tree) -> u8 {
-        match tree.phase {
-            Phase::Idle | Phase::Ended => 0,
-            Phase::Inner if self.decide(tree.outer, tree.inner) == Decision::Store => {
-                tree.outer.weight + tree.inner.weight
+            | (Request::WRITE, Request::READ | Request::WRITE) => Tree::Inner(outer, inner),
+            (Request::READ, Request::WRITE) if rules.rejects_upgrade => Tree::Ended,
+            _ if outer.capacity != inner.capacity => Tree::Ended,
+            _ if sum > outer.capacity && outer != Request::READ && rules.adds_permits => {
+                Tree::Ended
             }
-            _ => tree.outer.weight,
+            _ => Tree::Waiting(outer, inner),
         }
     }
 
-    /// Returns true if the store has room for `weight` more, besides other holders of the kind.
-    fn has_room(&self, mut trees: impl Iterator<Item = Tree> + Clone, request: Request) -> bool {
-        let used: u8 = trees.clone().map(|tree| self.weight(&tree)).sum();
-        used + request.weight <= request.capacity
-            && trees.all(|tree| self.weight(&tree) == 0 || tree.outer.capacity == request.capacity)
+    /// Returns true if the store has room for a request besides the holds of the trees.
+    fn has_room(&self, trees: &[Tree], request: Request) -> bool {
+        let mut used = request.weight;
+        trees.iter().all(|tree| match *tree {
+            Tree::Idle | Tree::Ended => true,
+            Tree::Outer(outer) | Tree::Waiting(outer, _) | Tree::Inner(outer, _) => {
+                used += outer.weight;
+                if let Tree::Inner(_, inner) = *tree
+                    && matches!(self.request(outer, inner), Tree::Waiting(..))
+                {
+                    used += inner.weight;
+                }
+                outer.capacity == request.capacity && used <= request.capacity
+            }
+        }) && used <= request.capacity
     }
 }
 
 impl Protocol for Trees {
     type State = State;
-    type Action = Action;
+    /// The number of a tree, and the tree after the step. In a tick, every `wait` ends.
+    type Action = (usize, Tree);
     type Trace = ();
-    const TICK: Action = Action::Tick;
+    const TICK: Self::Action = (TREES, Tree::Ended);
 
     fn trace(&self) {}
 
     fn initial(&self) -> State {
-        let mut state = State::default();
-        for tree in &mut state[..self.0.calls.len()] {
-            tree.phase = Phase::Idle;
-        }
+        let mut state = [Tree::Ended; TREES];
+        state[..self.0.calls.len()].fill(Tree::Idle);
         state
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Action>) {
-        let has_room = |request: &Request| self.has_room(state.iter().copied(), *request);
+    fn steps(&self, state: &State, steps: &mut Vec<Self::Action>) {
         for (number, tree) in state.iter().enumerate() {
-            match tree.phase {
-                Phase::Idle => {
+            let mut add = |next| steps.push((number, next));
+            match *tree {
+                Tree::Idle => {
+                    let has_room = |request: &Request| self.has_room(state, *request);
                     let requests = REQUESTS.into_iter().filter(has_room);
-                    steps.extend(requests.map(|request| Action::Acquire(number, request)));
+                    requests.for_each(|request| add(Tree::Outer(request)));
                 }
-                Phase::Outer => {
-                    steps.push(Action::End(number));
-                    steps.extend(REQUESTS.map(|request| Action::AcquireInner(number, request)));
+                Tree::Outer(outer) => {
+                    add(Tree::Ended);
+                    REQUESTS.map(|inner| add(self.request(outer, inner)));
                 }
-                Phase::Waiting if has_room(&tree.inner) => steps.push(Action::Grant(number)),
-                Phase::Inner => steps.push(Action::End(number)),
-                Phase::Waiting | Phase::Ended => {}
+                Tree::Waiting(outer, inner) if self.has_room(state, inner) => {
+                    add(Tree::Inner(outer, inner));
+                }
+                Tree::Inner(..) => add(Tree::Ended),
+                Tree::Waiting(..) | Tree::Ended => {}
             }
         }
         if steps.is_empty() {
-            steps.push(Action::Tick);
+            steps.push(Self::TICK);
         }
     }
 
-    fn after(&self, state: &State, action: Action) -> State {
+    fn after(&self, state: &State, (number, tree): Self::Action) -> State {
         let mut next = *state;
-        match action {
-            Action::Acquire(number, request) => {
-                (next[number].phase, next[number].outer) = (Phase::Outer, request);
-            }
-            Action::AcquireInner(number, request) => {
-                next[number].inner = request;
-                next[number].phase = match self.decide(next[number].outer, request) {
-                    Decision::Reenter => Phase::Inner,
-                    Decision::Reject => Phase::Ended,
-                    Decision::Store => Phase::Waiting,
-                };
-            }
-            Action::Grant(number) => next[number].phase = Phase::Inner,
-            Action::End(number) => next[number].phase = Phase::Ended,
-            Action::Tick => {
-                for tree in next.iter_mut().filter(|tree| tree.phase == Phase::Waiting) {
-                    tree.phase = Phase::Ended;
-                }
-            }
+        if number == TREES {
+            next = [tree; TREES];
+        } else {
+            next[number] = tree;
         }
         next
     }
 
-    /// Returns true if every inner body may run beside the other trees' holds.
+    /// Returns true if every inner body may run beside the holds of the other trees.
     fn holds(&self, _: Claim, state: &State) -> bool {
-        let mut trees = state.iter().enumerate();
-        trees.all(|(number, tree)| {
-            let others = state
-                .iter()
-                .copied()
-                .enumerate()
-                .filter(|(other, _)| *other != number);
-            let others = others.map(|(_, tree)| tree);
-            tree.phase != Phase::Inner || self.has_room(others, tree.inner)
+        (0..TREES).all(|number| {
+            let mut others = *state;
+            others[number] = Tree::Ended;
+            match state[number] {
+                Tree::Inner(_, inner) => self.has_room(&others, inner),
+                _ => true,
+            }
         })
     }
 
     fn calm(&self, state: &mut State) {
-        for tree in state.iter_mut().filter(|tree| tree.phase == Phase::Idle) {
-            tree.phase = Phase::Ended;
+        for tree in state.iter_mut().filter(|tree| **tree == Tree::Idle) {
+            *tree = Tree::Ended;
         }
     }
 
     fn is_served(&self, state: &State) -> bool {
-        state.iter().all(|tree| tree.phase == Phase::Ended)
+        *state == [Tree::Ended; TREES]
     }
 }

@@ -1,7 +1,7 @@
 //! The server's scripts, branch by branch. A script is atomic unless it stops half-way.
 
 use super::config::Request;
-use super::state::{Flag, Note, Record, Server, State};
+use super::state::{CALLS, Flag, Note, Record, State};
 use super::steps::CountedLock;
 use crate::explore::Claim;
 use crate::tokens::Token;
@@ -17,13 +17,9 @@ pub(crate) enum Reply {
     Released,
 }
 
-impl Server {
+impl State {
     pub(crate) fn is_queued(&self, call: usize) -> bool {
         self.queue.contains(&(call as u8))
-    }
-
-    fn head(&self) -> Option<usize> {
-        self.queue.first().map(|call| usize::from(*call))
     }
 
     fn dequeue(&mut self, call: usize) {
@@ -33,326 +29,278 @@ impl Server {
     fn set_used(&mut self, used: u8) {
         self.used = used;
         if used == 0 {
-            (self.capacity, self.phase, self.is_due) = (0, 0, false);
+            (self.capacity, self.phase_token, self.is_due) = (0, 0, false);
         }
     }
 }
 
-/// A script that runs.
-pub(crate) struct Script<'a> {
-    pub(crate) lock: &'a CountedLock,
-    pub(crate) state: &'a mut State,
-    /// The client of the command, or `None` for an operator's.
-    pub(crate) caller: Option<usize>,
-}
-
-impl Script<'_> {
-    fn server(&mut self) -> &mut Server {
-        &mut self.state.server
+impl CountedLock {
+    fn is_answering(&self, state: &State, call: usize, skips_silent: bool) -> bool {
+        let client = self.client(call);
+        let is_silent = state.notes[client] == Some(Note::Expired);
+        !state.closed[client] && !(skips_silent && is_silent)
     }
 
-    fn record(&mut self, call: usize) -> &mut Option<Record> {
-        &mut self.state.server.records[call]
+    fn is_dead(&self, state: &State, call: usize) -> bool {
+        !self.is_answering(state, call, self.rules.skips_silent)
     }
 
-    fn note(&mut self, call: usize) -> &mut Option<Note> {
-        &mut self.state.server.notes[self.lock.client(call)]
+    fn is_other_kind(&self, state: &State, call: usize) -> bool {
+        state.capacity != 0 && state.capacity != self.request(call).capacity
     }
 
-    fn note_caller(&mut self) {
-        if let Some(client) = self.caller {
-            self.server().notes[client] = None;
-        }
-    }
-
-    /// Returns true if the waiter has a connection, and no grant to its client has just expired.
-    fn is_answering(&self, call: usize, skips_silent: bool) -> bool {
-        let (client, server) = (self.lock.client(call), &self.state.server);
-        (!server.closed[client] || self.caller == Some(client))
-            && !self.state.calls[call].overdue
-            && !(skips_silent && server.notes[client] == Some(Note::Expired))
-    }
-
-    fn is_dead(&self, call: usize) -> bool {
-        !self.is_answering(call, self.lock.rules.skips_silent)
-    }
-
-    fn is_other_kind(&self, call: usize) -> bool {
-        ![0, self.lock.request(call).capacity].contains(&self.state.server.capacity)
-    }
-
-    fn has_room(&self, call: usize) -> bool {
-        let Request { weight, capacity } = self.lock.request(call);
-        self.state.server.used + weight <= capacity
+    fn has_room(&self, state: &State, call: usize) -> bool {
+        let Request { weight, capacity } = self.request(call);
+        state.used + weight <= capacity
     }
 
     /// Recounts the holders, if a record may have expired.
-    fn sweep(&mut self) {
-        let (removes, server) = (self.lock.rules.expired_is_absent, &mut self.state.server);
-        if server.is_due {
+    fn sweep(&self, state: &mut State) {
+        if state.is_due {
             let lives = |record: &Record| !record.expired;
-            let live = server.records.map(|record| record.filter(lives));
-            server.is_due = false;
-            server.set_used(live.iter().flatten().map(|record| record.weight).sum());
-            if removes {
-                server.records = live;
+            let live = state.records.map(|record| record.filter(lives));
+            state.is_due = false;
+            state.set_used(live.iter().flatten().map(|record| record.weight).sum());
+            if self.rules.expired_is_absent {
+                state.records = live;
             }
         }
     }
 
     /// Removes a holder. A script that stops after its first write leaves a sum that is too large.
-    fn drop_record(&mut self, call: usize, weight: u8, stops: bool) {
-        let record_first = self.lock.rules.record_first;
-        let used = self.server().used.saturating_sub(weight);
+    fn drop_record(&self, state: &mut State, call: usize, weight: u8, stops: bool) {
+        let (record_first, used) = (self.rules.record_first, state.used.saturating_sub(weight));
         // Without other holders, one command deletes both.
         if !stops || record_first || used == 0 {
-            *self.record(call) = None;
+            state.records[call] = None;
         }
         if !stops || !record_first || used == 0 {
-            self.server().set_used(used);
+            state.set_used(used);
         }
     }
 
-    fn token_for(&mut self, is_reader: bool) -> Token {
-        let (rules, server) = (&self.lock.rules, &mut self.state.server);
-        if is_reader && server.phase != 0 && rules.shared_token {
-            return server.phase;
+    fn token_for(&self, state: &mut State, is_reader: bool) -> Token {
+        if is_reader && state.phase_token != 0 && self.rules.shared_token {
+            return state.phase_token;
         }
-        if !is_reader || rules.new_phase_token || server.fence == 0 {
-            server.fence += 1;
+        if !is_reader || self.rules.new_phase_token || state.fence == 0 {
+            state.fence += 1;
         }
-        server.phase = if is_reader { server.fence } else { 0 };
-        server.fence
+        state.phase_token = if is_reader { state.fence } else { 0 };
+        state.fence
     }
 
-    fn grant(&mut self, call: usize, flag: Flag) {
-        let queue = self.server().queue;
+    fn grant(&self, state: &mut State, call: usize, flag: Flag) {
+        let (queue, request) = (state.queue, self.request(call));
         let waiters = queue.iter().map(|waiter| usize::from(*waiter));
         let mut earlier = waiters.take_while(|waiter| *waiter != call);
-        let passes = earlier.any(|waiter| self.is_answering(waiter, true));
-        self.state.violate(Claim::InOrder, passes);
-        let request = self.lock.request(call);
-        let token = self.token_for(request == Request::READ);
-        let falls = token < self.state.newest;
-        self.state.violate(Claim::TokensRise, falls);
-        self.state.newest = token;
+        let passes = earlier.any(|waiter| self.is_answering(state, waiter, true));
+        state.violate_if(passes, Claim::InOrder);
+        let token = self.token_for(state, request == Request::READ);
+        state.violate_if(token < state.newest, Claim::TokensRise);
+        state.newest = token;
         if flag == Flag::Granted {
-            let is_silent = self.note(call).replace(Note::Granted) == Some(Note::Expired);
-            self.state.violate(Claim::ServedAtOnce, is_silent);
-            self.state.calls[call].push = token;
+            let note = state.notes[self.client(call)].replace(Note::Granted);
+            state.violate_if(note == Some(Note::Expired), Claim::ServedAtOnce);
+            state.calls[call].push = token;
         }
-        let server = self.server();
-        server.dequeue(call);
-        server.capacity = request.capacity;
-        server.used += request.weight;
-        *self.record(call) = Some(Record {
+        state.dequeue(call);
+        state.capacity = request.capacity;
+        state.used += request.weight;
+        let (weight, expired) = (request.weight, false);
+        state.records[call] = Some(Record {
             flag,
-            weight: request.weight,
+            weight,
             token,
-            expired: false,
+            expired,
         });
     }
 
     /// Grants to the head of the queue for as long as it fits, to `me` as to a holder.
-    fn grant_next(&mut self, me: Option<usize>) {
-        let rules = &self.lock.rules;
-        while let Some(head) = self.server().head() {
-            let is_dead = self.is_dead(head);
-            if is_dead && self.server().used > 0 && !rules.dead_heads_leave {
+    fn grant_next(&self, state: &mut State, me: usize) {
+        while let Some(head) = state.queue.first().copied().map(usize::from) {
+            let is_dead = self.is_dead(state, head);
+            if is_dead && state.used > 0 && !self.rules.dead_heads_leave {
                 return;
-            } else if is_dead || self.is_other_kind(head) && rules.one_kind {
-                self.server().dequeue(head);
-            } else if self.has_room(head) {
-                let flags = [Flag::Granted, Flag::Held];
-                self.grant(head, flags[usize::from(me == Some(head))]);
-                if me == Some(head) && !rules.acquire_serves_on {
+            } else if is_dead || self.is_other_kind(state, head) && self.rules.one_kind {
+                state.dequeue(head);
+            } else if self.has_room(state, head) {
+                let is_me = head == me;
+                self.grant(state, head, if is_me { Flag::Held } else { Flag::Granted });
+                if is_me && !self.rules.acquire_serves_on {
                     return;
                 }
             } else {
-                let queue = self.server().queue;
-                let mut waiters = queue.iter().map(|waiter| usize::from(*waiter));
-                let other = waiters.find(|other| !self.is_dead(*other) && self.has_room(*other));
-                if let Some(other) = other.filter(|_| !rules.head_only) {
-                    self.grant(other, Flag::Granted);
+                let fits =
+                    |call: &usize| !self.is_dead(state, *call) && self.has_room(state, *call);
+                let other = (state.queue.iter().map(|call| usize::from(*call))).find(fits);
+                if let Some(other) = other.filter(|_| !self.rules.head_only) {
+                    self.grant(state, other, Flag::Granted);
                 }
                 return;
             }
         }
-        self.server().notes = Default::default();
+        state.notes = Default::default();
     }
 
     /// Checks what a script that serves must achieve. The next one removes a dead waiter of the
-    /// caller's.
-    fn end(&mut self) {
-        let caller = self.caller;
-        let head = self.server().head();
-        if let Some(head) = head.filter(|head| Some(self.lock.client(*head)) != caller) {
-            let fits = self.has_room(head) && !self.is_other_kind(head);
-            let is_dead = self.is_dead(head);
-            self.state.violate(Claim::ServedAtOnce, fits || is_dead);
+    /// client that sent this one.
+    fn end(&self, state: &mut State, client: usize) {
+        let head = state.queue.first().map(|call| usize::from(*call));
+        if let Some(head) = head.filter(|head| self.client(*head) != client) {
+            let fits = self.has_room(state, head) && !self.is_other_kind(state, head);
+            state.violate_if(fits || self.is_dead(state, head), Claim::ServedAtOnce);
         }
     }
 
-    pub(crate) fn acquire(&mut self, call: usize) -> Reply {
-        let rules = &self.lock.rules;
-        self.sweep();
-        let waits = self.server().head().is_some();
+    pub(crate) fn acquire(&self, state: &mut State, call: usize) -> Reply {
+        let (rules, client) = (&self.rules, self.client(call));
+        self.sweep(state);
+        let waits = !state.queue.is_empty();
         let is_hold = |record: &&mut Record| record.flag != Flag::Revoked && rules.one_record;
-        if let Some(record) = self.record(call).as_mut().filter(is_hold) {
+        if let Some(record) = state.records[call].as_mut().filter(is_hold) {
             record.flag = Flag::Held;
-            self.server().dequeue(call);
+            state.dequeue(call);
         }
         if waits {
-            self.note_caller();
-            if rules.acquire_serves || self.server().used == 0 {
-                self.grant_next(Some(call));
+            state.notes[client] = None;
+            if rules.acquire_serves || state.used == 0 {
+                self.grant_next(state, call);
             }
         }
-        let may_take = self.server().queue.is_empty()
-            || !rules.newcomers_last && self.lock.request(call) == Request::READ;
-        let reply = match self.state.server.records[call] {
+        let may_pass = !rules.newcomers_last && self.request(call) == Request::READ;
+        let may_take = state.queue.is_empty() || may_pass;
+        let reply = match state.records[call] {
             Some(record) if record.flag == Flag::Held => Reply::Held(record.token),
             Some(record) if record.flag == Flag::Revoked => Reply::Rejected,
-            _ if self.is_other_kind(call) && rules.one_kind => Reply::Rejected,
-            _ if self.state.server.is_queued(call) => Reply::Queued,
-            _ if may_take && self.has_room(call) => {
-                self.grant(call, Flag::Held);
-                Reply::Held(self.state.newest)
+            _ if self.is_other_kind(state, call) && rules.one_kind => Reply::Rejected,
+            _ if state.is_queued(call) => Reply::Queued,
+            _ if may_take && self.has_room(state, call) => {
+                self.grant(state, call, Flag::Held);
+                Reply::Held(state.newest)
             }
             _ => {
-                self.server().queue.push(call as u8);
-                self.state.calls[call].overdue = false;
+                state.queue.push(call as u8);
                 Reply::Queued
             }
         };
-        self.end();
+        self.end(state, client);
         reply
     }
 
-    pub(crate) fn release(&mut self, call: usize, stops: bool) {
-        let rules = &self.lock.rules;
-        self.sweep();
-        let (was_queued, record) = (self.server().is_queued(call), *self.record(call));
+    pub(crate) fn release(&self, state: &mut State, call: usize, stops: bool) -> Reply {
+        let (rules, client) = (&self.rules, self.client(call));
+        self.sweep(state);
+        let (was_queued, record) = (state.is_queued(call), state.records[call]);
         if let Some(record) = record {
-            self.drop_record(call, record.weight, stops);
-        } else if !rules.record_not_number && self.state.calls[call].token != 0 {
-            self.drop_record(call, self.lock.request(call).weight, false);
+            self.drop_record(state, call, record.weight, stops);
+        } else if !rules.record_not_number && state.calls[call].token != 0 {
+            self.drop_record(state, call, self.request(call).weight, false);
         }
-        if stops {
-            return;
-        }
-        if self.server().head().is_some() {
-            self.note_caller();
-            self.server().dequeue(call);
+        if !stops {
             let serves = match record {
-                Some(_) => self.server().used == 0 || rules.release_serves,
+                Some(_) => state.used == 0 || rules.release_serves,
                 None => !was_queued || rules.cancel_serves,
             };
+            state.notes[client] = None;
+            state.dequeue(call);
             if serves {
-                self.grant_next(None);
+                self.grant_next(state, CALLS);
             }
+            self.end(state, client);
         }
-        self.end();
+        Reply::Released
     }
 
     /// Confirms a grant, or renews the hold of `token`.
-    pub(crate) fn extend(&mut self, call: usize, token: Option<Token>) -> Reply {
-        let rules = &self.lock.rules;
+    pub(crate) fn extend(&self, state: &mut State, call: usize, token: Option<Token>) -> Reply {
+        let rules = &self.rules;
         let is_hold = |record: &&mut Record| {
-            !(record.expired && rules.expired_is_absent
-                || record.flag == Flag::Revoked && rules.revoked_ends)
-                && token.is_none_or(|token| token == record.token)
+            token.is_none_or(|token| token == record.token)
+                && !(record.expired && rules.expired_is_absent)
+                && !(record.flag == Flag::Revoked && rules.revoked_ends)
         };
-        let Some(record) = self.record(call).as_mut().filter(is_hold) else {
+        let Some(record) = state.records[call].as_mut().filter(is_hold) else {
             return Reply::Rejected;
         };
-        record.expired = false;
         let (is_revoked, held) = (record.flag == Flag::Revoked, record.token);
+        record.expired = false;
         if !is_revoked {
             record.flag = Flag::Held;
         }
-        self.state.violate(Claim::Lifetime, is_revoked);
+        state.violate_if(is_revoked, Claim::Lifetime);
         if token.is_none() {
-            self.note_caller();
+            state.notes[self.client(call)] = None;
         }
         Reply::Held(held)
     }
 
-    pub(crate) fn downgrade(&mut self, call: usize) -> Reply {
-        let rules = &self.lock.rules;
-        self.sweep();
-        let token = self.state.calls[call].write_token;
-        let is_hold = |record: &Record| {
-            record.flag != Flag::Revoked && (record.weight == 1 || record.token == token)
-        };
-        let record = self.record(call).filter(is_hold);
-        let serves = match record {
-            Some(_) => rules.downgrade_serves,
-            None => rules.failed_downgrade_serves,
-        };
+    pub(crate) fn downgrade(&self, state: &mut State, call: usize) -> Reply {
+        let (rules, client) = (&self.rules, self.client(call));
+        self.sweep(state);
+        let token = state.calls[call].write_token;
+        let is_write = |record: &Record| record.weight == 1 || record.token == token;
+        let is_hold = |record: &Record| record.flag != Flag::Revoked && is_write(record);
         let mut reply = Reply::Rejected;
-        if let Some(mut record) = record {
+        let mut serves = rules.failed_downgrade_serves;
+        if let Some(mut record) = state.records[call].filter(is_hold) {
             if record.weight > 1 || !rules.downgrade_once {
-                self.server().used = 1;
-                record.weight = 1;
+                (state.used, record.weight) = (1, 1);
                 if rules.new_downgrade_token {
-                    self.server().phase = 0;
-                    record.token = self.token_for(true);
+                    state.phase_token = 0;
+                    record.token = self.token_for(state, true);
                 }
-                self.server().phase = record.token;
-                self.state.newest = record.token.max(self.state.newest);
+                state.phase_token = record.token;
+                state.newest = record.token.max(state.newest);
             }
             record.flag = Flag::Held;
-            *self.record(call) = Some(record);
-            self.note_caller();
-            reply = Reply::Held(record.token);
+            state.records[call] = Some(record);
+            state.notes[client] = None;
+            (reply, serves) = (Reply::Held(record.token), rules.downgrade_serves);
         }
         if serves {
-            self.grant_next(None);
+            self.grant_next(state, CALLS);
         }
-        self.end();
+        self.end(state, client);
         reply
     }
 
-    pub(crate) fn check_queue(&mut self) {
-        self.sweep();
-        self.note_caller();
-        if self.lock.rules.check_serves {
-            self.grant_next(None);
+    pub(crate) fn check_queue(&self, state: &mut State, client: usize) {
+        self.sweep(state);
+        state.notes[client] = None;
+        if self.rules.check_serves {
+            self.grant_next(state, CALLS);
         }
-        self.end();
+        self.end(state, client);
     }
 
     /// Revokes the holds of a token; `deletes` those of clients without a connection instead.
-    pub(crate) fn revoke(&mut self, token: Token, deletes: bool) {
-        let rules = &self.lock.rules;
-        self.sweep();
+    pub(crate) fn revoke(&self, state: &mut State, token: Token, deletes: bool) {
+        let rules = &self.rules;
+        self.sweep(state);
         let (mut has_effect, mut gone) = (false, Vec::new());
-        for (call, record) in self.state.server.records.iter_mut().enumerate() {
-            let Some(record) = record.as_mut().filter(|record| record.token == token) else {
-                continue;
-            };
-            if deletes && self.state.server.closed[self.lock.client(call)] {
-                gone.push((call, record.weight));
-            } else if !deletes || rules.revokes_neighbors {
-                has_effect |= record.flag != Flag::Revoked || !rules.revokes_once;
-                record.flag = Flag::Revoked;
+        for (call, record) in state.records.iter_mut().enumerate() {
+            for record in record.iter_mut().filter(|record| record.token == token) {
+                if deletes && state.closed[self.client(call)] {
+                    gone.push((call, record.weight));
+                } else if !deletes || rules.revokes_neighbors {
+                    has_effect |= record.flag != Flag::Revoked || !rules.revokes_once;
+                    record.flag = Flag::Revoked;
+                }
             }
         }
         if has_effect || !gone.is_empty() {
-            let server = self.server();
-            server.fence += 1;
-            if rules.revocation_ends_phase {
-                server.phase = 0;
-            }
+            state.fence += 1;
             // The operator reports the token to the resource.
-            let fence = server.fence;
-            (self.state.seen, self.state.newest) = (fence, fence);
+            (state.seen, state.newest) = (state.fence, state.fence);
+            if rules.revocation_ends_phase {
+                state.phase_token = 0;
+            }
         }
         for (call, weight) in gone {
-            self.drop_record(call, weight, false);
+            self.drop_record(state, call, weight, false);
         }
-        self.grant_next(None);
-        self.end();
+        self.grant_next(state, CALLS);
+        self.end(state, CALLS);
     }
 }

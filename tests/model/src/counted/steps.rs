@@ -1,8 +1,7 @@
 //! The steps that can be taken next, and their effects.
 
 use super::config::{Config, Faults, Request, Rules};
-use super::server::Script;
-use super::state::{Command, Flag, Note, Phase, State};
+use super::state::{Flag, Note, Phase, State};
 use crate::explore::Claim;
 
 /// A scenario of the protocol.
@@ -31,7 +30,6 @@ pub(crate) enum Step {
     LosePush,
     StartRenewal,
     Renew,
-    Confirm,
     EndBody,
     Downgrade,
     /// The holder uses the resource.
@@ -42,7 +40,6 @@ pub(crate) enum Step {
     Notify,
     GiveUp,
     ExpireRecord,
-    ExpireEntry,
     CheckQueue,
     CloseConnection,
     Crash,
@@ -57,6 +54,20 @@ pub(crate) enum Step {
 
 /// A step, with the number of a call or client, or with a token.
 pub(crate) type Action = (Step, u8);
+
+/// Returns the remaining number of the fault that a step is.
+fn fault(faults: &mut Faults, step: Step) -> Option<&mut u8> {
+    match step {
+        Step::Repeat | Step::Lose => Some(&mut faults.delays),
+        Step::LosePush => Some(&mut faults.lost_pushes),
+        Step::GiveUp => Some(&mut faults.give_ups),
+        Step::Stop => Some(&mut faults.stops),
+        Step::Downgrade => Some(&mut faults.downgrades),
+        Step::Crash => Some(&mut faults.crashes),
+        Step::Revoke | Step::RevokeOrDelete => Some(&mut faults.revocations),
+        _ => None,
+    }
+}
 
 impl CountedLock {
     pub(crate) fn new(scenario: &Config, requests: &'static [Request]) -> Self {
@@ -79,183 +90,181 @@ impl CountedLock {
         self.requests[call]
     }
 
-    pub(crate) fn calls_of(&self, client: usize) -> impl Iterator<Item = usize> + Clone {
+    fn calls_of(&self, client: usize) -> impl Iterator<Item = usize> {
         (0..self.clients.len()).filter(move |call| self.clients[*call] == client)
     }
 
     pub(crate) fn next_steps(&self, state: &State, steps: &mut Vec<Action>) {
-        for call in 0..self.clients.len() {
-            self.call_steps(state, call, steps);
-            self.client_steps(state, call, steps);
-        }
-        let records = state.server.records.iter().flatten();
-        let sum: u8 = records.clone().map(|record| record.weight).sum();
-        let is_high = state.server.used > sum && !state.server.is_due;
-        steps.extend(is_high.then_some((Step::Recount, 0)));
-        if state.faults.revocations > 0 {
-            for record in records {
-                steps.push((Step::Revoke, record.token));
-                let deletes = state.server.closed.contains(&true);
-                steps.extend(deletes.then_some((Step::RevokeOrDelete, record.token)));
+        let mut faults = state.faults;
+        let mut add = |step, of: usize, is_possible: bool| {
+            let is_possible = is_possible && fault(&mut faults, step).is_none_or(|n| *n > 0);
+            steps.extend(is_possible.then_some((step, of as u8)));
+        };
+        for number in 0..self.clients.len() {
+            for (step, is_possible) in self.call_steps(state, number) {
+                add(step, number, is_possible);
             }
+            let mut calls = self.calls_of(number).map(|call| state.calls[call].phase);
+            let has_crashed = self
+                .calls_of(number)
+                .any(|call| state.calls[call].phase == Phase::Crashed);
+            let is_active = |phase| !matches!(phase, Phase::Idle | Phase::Ended | Phase::Crashed);
+            let is_queued = self
+                .calls_of(number)
+                .any(|call| state.calls[call].phase == Phase::Queued);
+            add(
+                Step::CloseConnection,
+                number,
+                has_crashed && !state.closed[number],
+            );
+            add(Step::Crash, number, calls.any(is_active));
+            add(Step::CheckQueue, number, is_queued);
+        }
+        let records = state.records.iter().flatten();
+        let sum: u8 = records.clone().map(|record| record.weight).sum();
+        add(Step::Recount, 0, state.used > sum && !state.is_due);
+        for token in records.map(|record| usize::from(record.token)) {
+            add(Step::Revoke, token, true);
+            add(Step::RevokeOrDelete, token, state.closed.contains(&true));
         }
     }
 
-    fn call_steps(&self, state: &State, number: usize, steps: &mut Vec<Action>) {
-        let (call, record) = (&state.calls[number], state.server.records[number]);
-        let (faults, rules) = (&state.faults, &self.rules);
-        let (is_idle, is_late) = (call.command.is_none(), call.late.is_some());
-        let is_revoked = record.is_some_and(|record| record.flag == Flag::Revoked);
-        let lives = record.is_some_and(|record| !record.expired);
+    fn call_steps(&self, state: &State, number: usize) -> [(Step, bool); 17] {
+        let (call, record) = (&state.calls[number], state.records[number]);
+        let is_sent = call.command().is_some();
+        let is_late = call.late.is_some();
         let is_holding = call.phase == Phase::Holding;
-        let has_crashed = call.phase == Phase::Crashed;
-        let may_stop = match call.command {
-            Some(Command::Release) => record.is_some(),
-            Some(Command::Acquire) => record.is_none() && !rules.one_write,
+        let is_revoked = record.is_some_and(|record| record.flag == Flag::Revoked);
+        let may_stop = match call.phase {
+            Phase::Releasing => record.is_some(),
+            Phase::Acquiring => record.is_none() && !self.rules.one_write,
             _ => false,
         };
-        let gives_up = match call.phase {
+        let waits = match call.phase {
             Phase::Acquiring | Phase::Downgrading => !is_late,
             phase => phase == Phase::Queued,
         };
         let may_renew = self.renewals && call.confirmed && call.renewal == 0;
-        let may_expire = !call.valid && (is_revoked || has_crashed || faults.delays > 0);
-        let is_overdue = has_crashed && !call.overdue && state.server.is_queued(number);
+        let is_over = is_revoked || call.phase == Phase::Crashed || state.faults.delays > 0;
+        let may_expire = record.is_some_and(|record| !record.expired) && is_over;
         let is_read_write = self.request(number).capacity == Request::READ.capacity;
-        let possible = [
+        [
             (Step::Start, call.phase == Phase::Idle),
-            (Step::Exchange, !is_idle),
-            (Step::Repeat, !is_idle && !is_late && faults.delays > 0),
+            (Step::Exchange, is_sent),
+            (Step::Repeat, is_sent && !is_late),
             (Step::ServeLate, is_late),
             (Step::DropLate, is_late),
-            (Step::Stop, may_stop && faults.stops > 0),
+            (Step::Stop, may_stop),
             (Step::Push, call.push != 0),
-            (Step::LosePush, call.push != 0 && faults.lost_pushes > 0),
-            (Step::StartRenewal, is_holding && is_idle && may_renew),
+            (Step::LosePush, call.push != 0),
+            (Step::StartRenewal, is_holding && may_renew),
             (Step::Renew, call.renewal != 0),
-            (Step::Confirm, is_holding && is_idle && !call.confirmed),
-            (Step::EndBody, is_holding && is_idle),
+            (Step::EndBody, is_holding),
             (
                 Step::Downgrade,
-                is_idle && call.writes && faults.downgrades > 0,
+                call.confirmed && self.writes(state, number),
             ),
             (Step::Access, is_holding && !call.accessed && is_read_write),
-            (Step::Lose, is_holding && faults.delays > 0),
+            (Step::Lose, is_holding),
             (Step::Notify, is_holding && is_revoked),
-            (Step::GiveUp, gives_up && faults.give_ups > 0),
-            (Step::ExpireRecord, lives && may_expire),
-            (Step::ExpireEntry, is_overdue),
-        ];
-        let possible = possible.into_iter().filter(|(_, is_possible)| *is_possible);
-        steps.extend(possible.map(|(step, _)| (step, number as u8)));
-    }
-
-    /// Adds the steps of a client, if `call` is its first call.
-    fn client_steps(&self, state: &State, call: usize, steps: &mut Vec<Action>) {
-        let client = self.client(call);
-        let mut calls = self.calls_of(client);
-        let phases = calls.clone().map(|call| state.calls[call].phase);
-        let is_active = |phase| !matches!(phase, Phase::Idle | Phase::Ended);
-        if calls.next() != Some(call) {
-            return;
-        }
-        let mut add = |step, is_possible: bool| {
-            steps.extend(is_possible.then_some((step, client as u8)));
-        };
-        if state.crashed[client] {
-            add(Step::CloseConnection, !state.server.closed[client]);
-        } else {
-            let is_queued = phases.clone().any(|phase| phase == Phase::Queued);
-            add(Step::CheckQueue, is_queued);
-            let may_crash = state.faults.crashes > 0 && phases.clone().any(is_active);
-            add(Step::Crash, may_crash);
-        }
+            (Step::GiveUp, waits),
+            (Step::ExpireRecord, may_expire && !self.is_valid(call)),
+        ]
     }
 
     pub(crate) fn apply(&self, state: &mut State, (step, of): Action) {
-        let (number, faults) = (usize::from(of), &mut state.faults);
-        let fault = match step {
-            Step::Repeat | Step::Lose => Some(&mut faults.delays),
-            Step::LosePush => Some(&mut faults.lost_pushes),
-            Step::GiveUp => Some(&mut faults.give_ups),
-            Step::Stop => Some(&mut faults.stops),
-            Step::Downgrade => Some(&mut faults.downgrades),
-            Step::Crash => Some(&mut faults.crashes),
-            Step::Revoke | Step::RevokeOrDelete => Some(&mut faults.revocations),
-            _ => None,
-        };
-        if let Some(remaining) = fault {
+        let number = usize::from(of);
+        if let Some(remaining) = fault(&mut state.faults, step) {
             *remaining -= 1;
         }
         match step {
-            Step::Revoke | Step::RevokeOrDelete => {
-                let (lock, caller) = (self, None);
-                let mut script = Script {
-                    lock,
-                    state,
-                    caller,
-                };
-                script.revoke(of, step == Step::RevokeOrDelete);
+            Step::Revoke => self.revoke(state, of, false),
+            Step::RevokeOrDelete => self.revoke(state, of, true),
+            Step::Recount => state.is_due = true,
+            Step::CloseConnection => state.closed[number] = true,
+            Step::CheckQueue => {
+                self.check_queue(state, number);
+                for call in self.calls_of(number) {
+                    let is_queued = state.is_queued(call);
+                    let phase = &mut state.calls[call].phase;
+                    match state.records[call] {
+                        _ if *phase != Phase::Queued || is_queued => {}
+                        Some(_) => *phase = Phase::Confirming,
+                        None => *phase = Phase::Acquiring,
+                    }
+                }
             }
-            Step::Recount => state.server.is_due = true,
-            Step::CloseConnection => state.server.closed[number] = true,
-            Step::CheckQueue => self.check_queue(state, number),
             Step::Crash => {
-                state.crashed[number] = true;
-                (self.calls_of(number)).for_each(|call| state.calls[call].crash());
+                for call in self.calls_of(number) {
+                    let command = state.calls[call].command();
+                    let late = &mut state.calls[call].late;
+                    *late = late.or(command);
+                    self.leave(state, call, Phase::Crashed);
+                }
             }
             _ => self.apply_to_call(state, step, number),
         }
     }
 
     fn apply_to_call(&self, state: &mut State, step: Step, number: usize) {
+        let (record, used) = (state.records[number], state.used);
         let call = &mut state.calls[number];
+        let command = call.command();
         match step {
-            Step::Start => call.send(Phase::Acquiring, Command::Acquire),
-            Step::Exchange => self.exchange(state, number),
-            Step::Repeat => call.late = call.command,
+            Step::Start => call.phase = Phase::Acquiring,
+            Step::Exchange => {
+                let reply = self.serve(state, number, command.unwrap_or_default());
+                self.handle_reply(state, number, reply);
+            }
+            Step::Repeat => call.late = command,
             Step::ServeLate => {
-                if let Some(command) = call.late.take() {
-                    self.serve(state, number, command);
-                }
+                let late = call.late.take().unwrap_or_default();
+                self.serve(state, number, late);
             }
             Step::DropLate => call.late = None,
-            Step::Stop => self.stop(state, number),
-            Step::Push => call.handle_push(self.request(number), state.server.records[number]),
+            Step::Stop if record.is_some() => {
+                self.release(state, number, true);
+            }
+            Step::Stop => {
+                self.acquire(state, number);
+                state.used = used;
+            }
+            Step::Push => self.receive_push(state, number),
             Step::LosePush => call.push = 0,
             Step::StartRenewal => call.renewal = call.token,
             Step::Renew => self.renew(state, number),
-            Step::Confirm => call.command = Some(Command::Confirm),
-            Step::EndBody | Step::Lose | Step::Notify | Step::GiveUp => call.leave(),
-            Step::Downgrade => call.downgrade(self.rules.write_ends_first),
-            Step::Access => self.access(state, number),
-            Step::ExpireEntry => call.overdue = true,
-            Step::ExpireRecord => self.expire(state, number),
-            _ => {}
+            Step::Downgrade => {
+                (call.phase, call.write_token) = (Phase::Downgrading, call.token);
+                (call.confirmed, call.accessed) = (false, false);
+            }
+            // A resource rejects smaller tokens than it has seen.
+            Step::Access => {
+                let is_hold = record.is_some_and(|record| record.flag != Flag::Revoked);
+                let (token, seen) = (call.token, state.seen);
+                call.accessed = true;
+                state.seen = seen.max(token);
+                state.violate_if(token < seen && is_hold, Claim::Fenced);
+            }
+            Step::EndBody => self.leave(state, number, Phase::Releasing),
+            Step::Lose | Step::Notify | Step::GiveUp => {
+                call.late = call.late.or(command);
+                self.leave(state, number, Phase::Releasing);
+            }
+            _ => self.expire(state, number),
         }
     }
 
-    /// A valid holder uses the resource, which rejects smaller tokens than it has seen.
-    fn access(&self, state: &mut State, number: usize) {
-        let (call, record) = (&mut state.calls[number], state.server.records[number]);
-        call.accessed = true;
-        let is_rejected = call.token < state.seen;
-        state.seen = state.seen.max(call.token);
-        let is_hold = record.is_some_and(|record| record.flag != Flag::Revoked);
-        state.violate(Claim::Fenced, is_rejected && is_hold);
-    }
-
     fn expire(&self, state: &mut State, number: usize) {
-        let note = &mut state.server.notes[self.client(number)];
-        if let Some(record) = &mut state.server.records[number] {
-            if state.calls[number].phase != Phase::Crashed && record.flag != Flag::Revoked {
+        let phase = state.calls[number].phase;
+        for record in &mut state.records[number] {
+            if phase != Phase::Crashed && record.flag != Flag::Revoked {
                 state.faults.delays -= 1;
             }
             if record.flag == Flag::Granted {
+                let note = &mut state.notes[self.client(number)];
                 *note = note.map(|_| Note::Expired);
             }
-            record.expired = true;
-            state.server.is_due = true;
+            (record.expired, state.is_due) = (true, true);
         }
     }
 }

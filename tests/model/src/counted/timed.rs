@@ -27,20 +27,18 @@ pub(crate) struct State {
     faults: Faults,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Action {
-    /// A script that changes no record.
-    Serve,
-    Grant(usize),
-    Release(usize),
-    Renew(usize),
-    StepBack(u8),
-    Tick,
-}
+const INITIAL: State = State {
+    now: START,
+    records: [None; TTLS.len()],
+    next_expiry: u8::MAX,
+    at: 0,
+    miscounted: false,
+    faults: Faults::NONE,
+};
 
 impl Timed {
     /// Recounts if necessary, as every script that serves does first.
-    fn read_state(&self, state: &mut State) {
+    fn read_state(&self, mut state: State) -> State {
         let (rules, now) = (&self.0.rules, state.now);
         let is_due = now >= state.next_expiry && rules.recounts_when_due;
         let recounts = is_due || now < state.at && rules.recounts_after_step;
@@ -50,18 +48,14 @@ impl Timed {
         for (record, ttl) in state.records.iter_mut().zip(TTLS) {
             if recounts {
                 *record = record.filter(|expires| *expires > now);
-                let limit = if rules.recount_shortens {
-                    now + ttl
-                } else {
-                    u8::MAX
-                };
-                *record = record.map(|expires| expires.min(limit));
-                state.next_expiry =
-                    record.map_or(state.next_expiry, |it| it.min(state.next_expiry));
+                let longest = if rules.recount_shortens { ttl } else { END };
+                *record = record.map(|expires| expires.min(now + longest));
+                state.next_expiry = state.next_expiry.min(record.unwrap_or(u8::MAX));
             }
-            state.miscounted |=
-                record.is_some_and(|expires| !(now + 1..=now + ttl).contains(&expires));
+            let lasts = |expires: u8| expires > now && expires <= now + ttl;
+            state.miscounted |= !record.is_none_or(lasts);
         }
+        state
     }
 
     fn write(state: &mut State, holder: usize, lowers_expiry: bool) {
@@ -75,74 +69,65 @@ impl Timed {
 
 impl Protocol for Timed {
     type State = State;
-    type Action = Action;
+    /// A step, and the state after it.
+    type Action = (&'static str, State);
     type Trace = ();
-    const TICK: Action = Action::Tick;
+    const TICK: Self::Action = ("tick", INITIAL);
 
     fn trace(&self) {}
 
     fn initial(&self) -> State {
         State {
-            now: START,
-            records: [None; TTLS.len()],
-            next_expiry: u8::MAX,
-            at: 0,
-            miscounted: false,
             faults: self.0.faults,
+            ..INITIAL
         }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Action>) {
-        steps.push(Action::Serve);
-        for (holder, record) in state.records.iter().enumerate() {
-            match record {
-                None => steps.push(Action::Grant(holder)),
-                // A renewal looks at its own record only.
-                Some(expires) if *expires > state.now => {
-                    steps.extend([Action::Release(holder), Action::Renew(holder)]);
-                }
-                Some(_) => {}
+    fn steps(&self, state: &State, steps: &mut Vec<Self::Action>) {
+        let (rules, now) = (&self.0.rules, state.now);
+        let mut add = |step, mut next: State| {
+            if next.records == INITIAL.records {
+                (next.next_expiry, next.at) = (u8::MAX, 0);
+            }
+            steps.push((step, next));
+        };
+        let read = self.read_state(*state);
+        add("script that changes no record", read);
+        for holder in 0..TTLS.len() {
+            let mut next = State { at: now, ..read };
+            if next.records[holder].take().is_some() {
+                add("release", next);
+            } else {
+                Self::write(&mut next, holder, rules.grant_lowers_expiry);
+                add("grant", next);
+            }
+            // A renewal looks at its own record only.
+            if state.records[holder].is_some_and(|expires| expires > now) {
+                let mut next = *state;
+                next.at = if rules.renewal_keeps_time {
+                    now.max(next.at)
+                } else {
+                    now
+                };
+                Self::write(&mut next, holder, rules.renewal_lowers_expiry);
+                add("renewal", next);
             }
         }
         if state.faults.clock_steps > 0 {
-            steps.extend((1..=START.min(state.now)).map(Action::StepBack));
+            for ticks in 1..=START.min(now) {
+                let mut next = *state;
+                next.now -= ticks;
+                next.faults.clock_steps -= 1;
+                add("step back", next);
+            }
         }
-        steps.extend((state.now < END).then_some(Action::Tick));
+        if now < END {
+            let now = now + 1;
+            add("tick", State { now, ..*state });
+        }
     }
 
-    fn after(&self, state: &State, action: Action) -> State {
-        let (rules, mut next) = (&self.0.rules, *state);
-        if matches!(
-            action,
-            Action::Serve | Action::Grant(_) | Action::Release(_)
-        ) {
-            self.read_state(&mut next);
-        }
-        match action {
-            Action::Serve => {}
-            Action::Grant(holder) => {
-                next.at = next.now;
-                Self::write(&mut next, holder, rules.grant_lowers_expiry);
-            }
-            Action::Release(holder) => {
-                next.at = next.now;
-                next.records[holder] = None;
-            }
-            Action::Renew(holder) => {
-                if !rules.renewal_keeps_time || next.at < next.now {
-                    next.at = next.now;
-                }
-                Self::write(&mut next, holder, rules.renewal_lowers_expiry);
-            }
-            Action::StepBack(ticks) => {
-                next.faults.clock_steps -= 1;
-                next.now -= ticks;
-            }
-            Action::Tick => next.now += 1,
-        }
-        if next.records == [None; TTLS.len()] {
-            (next.next_expiry, next.at) = (u8::MAX, 0);
-        }
+    fn after(&self, _: &State, (_, next): Self::Action) -> State {
         next
     }
 
