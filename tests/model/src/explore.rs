@@ -75,8 +75,8 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type Action: Copy + Debug + PartialEq;
     /// The data of a trace besides the states.
     type Trace;
-    /// The step in which time passes.
-    const TICK: Self::Action;
+    /// The step in which time passes, if the model has time.
+    const TICK: Option<Self::Action> = None;
 
     fn initial(&self) -> Self::State;
     /// Adds every step that can be taken next.

@@ -20,21 +20,6 @@ impl Call {
     fn hold(&mut self, token: Token, confirmed: bool) {
         (self.phase, self.token, self.confirmed) = (Phase::Holding, token, confirmed);
     }
-
-    fn handle_push(&mut self, record: Option<Record>) {
-        let token = self.push;
-        let is_fresh = |record: Record| record.token == token && !record.expired;
-        match self.phase {
-            // It is taken out once the call is queued.
-            Phase::Acquiring => return,
-            Phase::Queued if record.is_some_and(is_fresh) => self.hold(token, false),
-            Phase::Queued => self.phase = Phase::Confirming,
-            // It belongs to no call, so it is given back.
-            Phase::Ended => self.phase = Phase::Releasing,
-            _ => {}
-        }
-        self.push = 0;
-    }
 }
 
 impl CountedLock {
@@ -51,17 +36,23 @@ impl CountedLock {
         self.is_valid(call) && self.request(number) == Request::WRITE && !was_downgraded
     }
 
-    /// Ends the hold or the wait, and releases.
+    /// Ends the hold or the wait.
     pub(crate) fn leave(&self, state: &mut State, number: usize, phase: Phase) {
         if self.writes(state, number) {
             state.calls[number].write_token = state.calls[number].token;
         }
         let call = &mut state.calls[number];
-        call.phase = phase;
-        (call.confirmed, call.accessed) = (false, false);
+        (call.phase, call.confirmed, call.accessed) = (phase, false, false);
         if phase == Phase::Crashed {
             (call.renewal, call.push, call.token) = (0, 0, 0);
         }
+    }
+
+    /// Ends the hold or the wait while a command is in flight.
+    pub(crate) fn abandon(&self, state: &mut State, number: usize, phase: Phase) {
+        let call = &mut state.calls[number];
+        call.late = call.late.or(call.command());
+        self.leave(state, number, phase);
     }
 
     /// Runs the script of a command.
@@ -87,9 +78,19 @@ impl CountedLock {
         }
     }
 
-    pub(crate) fn receive_push(&self, state: &mut State, number: usize) {
-        let record = state.records[number];
-        state.calls[number].handle_push(record);
+    pub(crate) fn handle_push(&self, state: &mut State, number: usize) {
+        let (call, record) = (&mut state.calls[number], state.records[number]);
+        let token = std::mem::take(&mut call.push);
+        let is_fresh = |record: Record| record.token == token && !record.expired;
+        match call.phase {
+            // It is taken out once the call is queued.
+            Phase::Acquiring => call.push = token,
+            Phase::Queued if record.is_some_and(is_fresh) => call.hold(token, false),
+            Phase::Queued => call.phase = Phase::Confirming,
+            // It belongs to no call, so it is given back.
+            Phase::Ended => call.phase = Phase::Releasing,
+            _ => {}
+        }
     }
 
     /// The server applies a renewal, and its reply arrives.
@@ -97,11 +98,9 @@ impl CountedLock {
         let token = std::mem::take(&mut state.calls[number].renewal);
         let reply = self.extend(state, number, Some(token));
         let call = &state.calls[number];
-        let counts = match call.phase {
-            Phase::Holding => call.token == token || !self.rules.renewal_of_token,
-            Phase::Downgrading => !self.rules.renewal_of_token,
-            _ => false,
-        };
+        let is_current = call.phase == Phase::Holding && call.token == token;
+        let is_hold = matches!(call.phase, Phase::Holding | Phase::Downgrading);
+        let counts = is_current || is_hold && !self.rules.renewal_of_token;
         if reply == Reply::Rejected && counts {
             let lives = |record: Record| record.flag == Flag::Held && !record.expired;
             state.violate_if(state.records[number].is_some_and(lives), Claim::Lifetime);

@@ -120,7 +120,7 @@ faults! {
 
 /// A request for a weight on a capacity. No two kinds of locks have the same capacity here, so the
 /// capacity is the kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Request {
     pub(crate) weight: u8,
     pub(crate) capacity: u8,
@@ -141,7 +141,7 @@ impl Request {
     }
 }
 
-impl fmt::Display for Request {
+impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Request::READ => f.write_str("read"),
@@ -164,13 +164,7 @@ pub enum Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Part::Protocol(requests) => {
-                let requests: Vec<_> = requests.iter().map(Request::to_string).collect();
-                write!(f, ": {}", requests.join(", "))
-            }
-            part => write!(f, " of {part:?}"),
-        }
+        write!(f, " of {self:?}")
     }
 }
 

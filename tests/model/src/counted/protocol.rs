@@ -2,7 +2,7 @@
 
 use super::config::{Faults, Request};
 use super::state::{Phase, State};
-use super::steps::{Action, CountedLock, Step};
+use super::steps::{Action, CountedLock, OPTIONAL};
 use crate::explore::{Claim, Protocol};
 
 impl CountedLock {
@@ -19,7 +19,6 @@ impl Protocol for CountedLock {
     type State = State;
     type Action = Action;
     type Trace = ();
-    const TICK: Action = (Step::Tick, 0);
 
     fn trace(&self) {}
 
@@ -34,9 +33,7 @@ impl Protocol for CountedLock {
         self.next_steps(state, steps);
     }
 
-    fn after(&self, state: &State, action: Action) -> State {
-        let mut next = *state;
-        self.apply(&mut next, action);
+    fn after(&self, _: &State, (_, _, next): Action) -> State {
         next
     }
 
@@ -90,13 +87,16 @@ impl Protocol for CountedLock {
     fn prompt_steps(&self, state: &State) -> Vec<Action> {
         let mut steps = Vec::new();
         self.steps(state, &mut steps);
-        let is_optional = |step| matches!(step, Step::StartRenewal | Step::Access);
-        steps.retain(|action| !is_optional(action.0) && self.after(state, *action) != *state);
+        steps.retain(|(step, _, next)| !OPTIONAL.contains(step) && next != state);
         steps
     }
 
     fn is_served(&self, state: &State) -> bool {
         let has_ended = |phase| matches!(phase, Phase::Ended | Phase::Crashed);
         state.calls.iter().all(|call| has_ended(call.phase))
+    }
+
+    fn describe(&self, (): &mut (), _: &State, (step, of, next): Action) -> String {
+        format!("{of} {step}\n    {next:?}")
     }
 }

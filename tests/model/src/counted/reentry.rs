@@ -18,102 +18,113 @@ const REQUESTS: [Request; 6] = [
 
 pub(crate) struct Trees(pub(crate) Config);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Tree {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
     Idle,
     /// The outer body runs.
-    Outer(Request),
+    Outer,
     /// The outer body waits for the inner hold.
-    Waiting(Request, Request),
+    Waiting,
     /// The inner body runs.
-    Inner(Request, Request),
+    Inner,
+    #[default]
     Ended,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Tree {
+    phase: Phase,
+    /// The kind of the outer hold, with the weight of both.
+    held: Request,
+    inner: Request,
 }
 
 type State = [Tree; TREES];
 
+const NO_HOLD: Request = Request::permits(0, 0);
+const ENDED: Tree = Tree {
+    phase: Phase::Ended,
+    held: NO_HOLD,
+    inner: NO_HOLD,
+};
+
 impl Trees {
-    /// Returns the tree after an inner request.
-    fn request(&self, outer: Request, inner: Request) -> Tree {
-        let (rules, sum) = (&self.0.rules, outer.weight + inner.weight);
+    /// Returns the phase after an inner request.
+    fn request(&self, outer: Request, inner: Request) -> Phase {
+        let rules = &self.0.rules;
         match (outer, inner) {
-            _ if !rules.reenters_by_kind => Tree::Inner(outer, inner),
-            (Request::MUTEX, Request::MUTEX)
-            | (Request::READ, Request::READ)
-            | (Request::WRITE, Request::READ | Request::WRITE) => Tree::Inner(outer, inner),
-            (Request::READ, Request::WRITE) if rules.rejects_upgrade => Tree::Ended,
-            _ if outer.capacity != inner.capacity => Tree::Ended,
-            _ if sum > outer.capacity && outer != Request::READ && rules.adds_permits => {
-                Tree::Ended
-            }
-            _ => Tree::Waiting(outer, inner),
+            _ if !rules.reenters_by_kind => Phase::Inner,
+            (Request::READ, Request::WRITE) if rules.rejects_upgrade => Phase::Ended,
+            (Request::READ, Request::WRITE) => Phase::Waiting,
+            _ if outer.capacity != inner.capacity => Phase::Ended,
+            (Request::MUTEX | Request::READ | Request::WRITE, _) => Phase::Inner,
+            _ if outer.weight + inner.weight <= outer.capacity => Phase::Waiting,
+            _ if rules.adds_permits => Phase::Ended,
+            _ => Phase::Waiting,
         }
     }
 
     /// Returns true if the store has room for a request besides the holds of the trees.
-    fn has_room(&self, trees: &[Tree], request: Request) -> bool {
-        let mut used = request.weight;
-        trees.iter().all(|tree| match *tree {
-            Tree::Idle | Tree::Ended => true,
-            Tree::Outer(outer) | Tree::Waiting(outer, _) | Tree::Inner(outer, _) => {
-                used += outer.weight;
-                if let Tree::Inner(_, inner) = *tree
-                    && matches!(self.request(outer, inner), Tree::Waiting(..))
-                {
-                    used += inner.weight;
-                }
-                outer.capacity == request.capacity && used <= request.capacity
-            }
-        }) && used <= request.capacity
+    fn has_room(trees: &State, request: Request) -> bool {
+        let mut holds = (trees.iter().map(|tree| tree.held)).filter(|held| held.weight > 0);
+        let used: u8 = holds.clone().map(|held| held.weight).sum();
+        used + request.weight <= request.capacity
+            && holds.all(|held| held.capacity == request.capacity)
     }
 }
 
 impl Protocol for Trees {
     type State = State;
-    /// The number of a tree, and the tree after the step. In a tick, every `wait` ends.
     type Action = (usize, Tree);
     type Trace = ();
-    const TICK: Self::Action = (TREES, Tree::Ended);
+    /// The `wait` of every inner request ends.
+    const TICK: Option<Self::Action> = Some((TREES, ENDED));
 
     fn trace(&self) {}
 
     fn initial(&self) -> State {
-        let mut state = [Tree::Ended; TREES];
-        state[..self.0.calls.len()].fill(Tree::Idle);
+        let mut state = State::default();
+        (state.iter_mut().take(self.0.calls.len())).for_each(|tree| tree.phase = Phase::Idle);
         state
     }
 
     fn steps(&self, state: &State, steps: &mut Vec<Self::Action>) {
         for (number, tree) in state.iter().enumerate() {
-            let mut add = |next| steps.push((number, next));
-            match *tree {
-                Tree::Idle => {
-                    let has_room = |request: &Request| self.has_room(state, *request);
-                    let requests = REQUESTS.into_iter().filter(has_room);
-                    requests.for_each(|request| add(Tree::Outer(request)));
+            let mut add = |phase, held, inner| steps.push((number, Tree { phase, held, inner }));
+            let Tree {
+                phase,
+                mut held,
+                inner,
+            } = *tree;
+            match phase {
+                Phase::Idle => {
+                    let requests = REQUESTS.into_iter().filter(|it| Self::has_room(state, *it));
+                    requests.for_each(|request| add(Phase::Outer, request, inner));
                 }
-                Tree::Outer(outer) => {
-                    add(Tree::Ended);
-                    REQUESTS.map(|inner| add(self.request(outer, inner)));
+                Phase::Outer => {
+                    REQUESTS.map(|inner| add(self.request(held, inner), held, inner));
                 }
-                Tree::Waiting(outer, inner) if self.has_room(state, inner) => {
-                    add(Tree::Inner(outer, inner));
+                Phase::Waiting if Self::has_room(state, inner) => {
+                    held.weight += inner.weight;
+                    add(Phase::Inner, held, inner);
                 }
-                Tree::Inner(..) => add(Tree::Ended),
-                Tree::Waiting(..) | Tree::Ended => {}
+                Phase::Waiting | Phase::Inner | Phase::Ended => {}
+            }
+            if matches!(phase, Phase::Outer | Phase::Inner) {
+                add(Phase::Ended, held, inner);
             }
         }
         if steps.is_empty() {
-            steps.push(Self::TICK);
+            steps.extend(Self::TICK);
         }
     }
 
     fn after(&self, state: &State, (number, tree): Self::Action) -> State {
         let mut next = *state;
-        if number == TREES {
-            next = [tree; TREES];
-        } else {
-            next[number] = tree;
+        match next.get_mut(number) {
+            Some(_) if tree.phase == Phase::Ended => next[number] = Tree::default(),
+            Some(next) => *next = tree,
+            None => next = State::default(),
         }
         next
     }
@@ -122,21 +133,18 @@ impl Protocol for Trees {
     fn holds(&self, _: Claim, state: &State) -> bool {
         (0..TREES).all(|number| {
             let mut others = *state;
-            others[number] = Tree::Ended;
-            match state[number] {
-                Tree::Inner(_, inner) => self.has_room(&others, inner),
-                _ => true,
-            }
+            others[number] = Tree::default();
+            let Tree { phase, inner, .. } = state[number];
+            phase != Phase::Inner || Self::has_room(&others, inner)
         })
     }
 
     fn calm(&self, state: &mut State) {
-        for tree in state.iter_mut().filter(|tree| **tree == Tree::Idle) {
-            *tree = Tree::Ended;
-        }
+        let idle = state.iter_mut().filter(|tree| tree.phase == Phase::Idle);
+        idle.for_each(|tree| tree.phase = Phase::Ended);
     }
 
     fn is_served(&self, state: &State) -> bool {
-        *state == [Tree::Ended; TREES]
+        state.iter().all(|tree| tree.phase == Phase::Ended)
     }
 }

@@ -1,7 +1,7 @@
 //! The server's scripts, branch by branch. A script is atomic unless it stops half-way.
 
 use super::config::Request;
-use super::state::{CALLS, Flag, Note, Record, State};
+use super::state::{CALLS, Flag, Note, Phase, Record, State};
 use super::steps::CountedLock;
 use crate::explore::Claim;
 use crate::tokens::Token;
@@ -19,11 +19,11 @@ pub(crate) enum Reply {
 
 impl State {
     pub(crate) fn is_queued(&self, call: usize) -> bool {
-        self.queue.contains(&(call as u8))
+        self.queue.contains(&call)
     }
 
     fn dequeue(&mut self, call: usize) {
-        self.queue.retain(|waiter| usize::from(*waiter) != call);
+        self.queue.retain(|waiter| *waiter != call);
     }
 
     fn set_used(&mut self, used: u8) {
@@ -92,9 +92,8 @@ impl CountedLock {
 
     fn grant(&self, state: &mut State, call: usize, flag: Flag) {
         let (queue, request) = (state.queue, self.request(call));
-        let waiters = queue.iter().map(|waiter| usize::from(*waiter));
-        let mut earlier = waiters.take_while(|waiter| *waiter != call);
-        let passes = earlier.any(|waiter| self.is_answering(state, waiter, true));
+        let mut earlier = queue.iter().take_while(|waiter| **waiter != call);
+        let passes = earlier.any(|waiter| self.is_answering(state, *waiter, true));
         state.violate_if(passes, Claim::InOrder);
         let token = self.token_for(state, request == Request::READ);
         state.violate_if(token < state.newest, Claim::TokensRise);
@@ -118,7 +117,7 @@ impl CountedLock {
 
     /// Grants to the head of the queue for as long as it fits, to `me` as to a holder.
     fn grant_next(&self, state: &mut State, me: usize) {
-        while let Some(head) = state.queue.first().copied().map(usize::from) {
+        while let Some(head) = state.queue.first().copied() {
             let is_dead = self.is_dead(state, head);
             if is_dead && state.used > 0 && !self.rules.dead_heads_leave {
                 return;
@@ -131,9 +130,8 @@ impl CountedLock {
                     return;
                 }
             } else {
-                let fits =
-                    |call: &usize| !self.is_dead(state, *call) && self.has_room(state, *call);
-                let other = (state.queue.iter().map(|call| usize::from(*call))).find(fits);
+                let fits = |it: &usize| !self.is_dead(state, *it) && self.has_room(state, *it);
+                let other = state.queue.into_iter().find(fits);
                 if let Some(other) = other.filter(|_| !self.rules.head_only) {
                     self.grant(state, other, Flag::Granted);
                 }
@@ -146,7 +144,7 @@ impl CountedLock {
     /// Checks what a script that serves must achieve. The next one removes a dead waiter of the
     /// client that sent this one.
     fn end(&self, state: &mut State, client: usize) {
-        let head = state.queue.first().map(|call| usize::from(*call));
+        let head = state.queue.first().copied();
         if let Some(head) = head.filter(|head| self.client(*head) != client) {
             let fits = self.has_room(state, head) && !self.is_other_kind(state, head);
             state.violate_if(fits || self.is_dead(state, head), Claim::ServedAtOnce);
@@ -180,7 +178,7 @@ impl CountedLock {
                 Reply::Held(state.newest)
             }
             _ => {
-                state.queue.push(call as u8);
+                state.queue.push(call);
                 Reply::Queued
             }
         };
@@ -265,6 +263,7 @@ impl CountedLock {
         reply
     }
 
+    /// Serves the queue for a client. Its waiters confirm a grant, or acquire again if not queued.
     pub(crate) fn check_queue(&self, state: &mut State, client: usize) {
         self.sweep(state);
         state.notes[client] = None;
@@ -272,6 +271,13 @@ impl CountedLock {
             self.grant_next(state, CALLS);
         }
         self.end(state, client);
+        for call in self.calls_of(client) {
+            let (is_queued, record) = (state.is_queued(call), state.records[call]);
+            let phase = &mut state.calls[call].phase;
+            if *phase == Phase::Queued && !is_queued {
+                *phase = record.map_or(Phase::Acquiring, |_| Phase::Confirming);
+            }
+        }
     }
 
     /// Revokes the holds of a token; `deletes` those of clients without a connection instead.

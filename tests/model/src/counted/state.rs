@@ -87,7 +87,7 @@ pub(crate) struct State {
     pub(crate) fence: Token,
     /// The token of the phase of readers, or 0.
     pub(crate) phase_token: Token,
-    pub(crate) queue: List<u8, CALLS>,
+    pub(crate) queue: List<usize, CALLS>,
     /// For each client.
     pub(crate) notes: [Option<Note>; CALLS],
     /// The clients without a connection.

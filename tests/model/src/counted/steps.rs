@@ -1,7 +1,7 @@
 //! The steps that can be taken next, and their effects.
 
 use super::config::{Config, Faults, Request, Rules};
-use super::state::{Flag, Note, Phase, State};
+use super::state::{Flag, Note, Phase, Phase::*, State};
 use crate::explore::Claim;
 
 /// A scenario of the protocol.
@@ -14,58 +14,37 @@ pub(crate) struct CountedLock {
     renewals: bool,
 }
 
-/// A step of a call, of a client, or of the server.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
-    Start,
-    /// The command in flight is applied, and its reply arrives.
-    Exchange,
-    /// The command is sent again, and the first one may still be applied.
-    Repeat,
-    ServeLate,
-    DropLate,
-    /// A script stops after its first write.
-    Stop,
-    Push,
-    LosePush,
-    StartRenewal,
-    Renew,
-    EndBody,
-    Downgrade,
-    /// The holder uses the resource.
-    Access,
-    /// The safe deadline passes.
-    Lose,
-    /// The holder is notified of its revocation.
-    Notify,
-    GiveUp,
-    ExpireRecord,
-    CheckQueue,
-    CloseConnection,
-    Crash,
-    Revoke,
-    /// Revokes, or deletes if the client has no connection.
-    RevokeOrDelete,
-    /// The earliest expiry comes.
-    Recount,
-    /// Time has no effect here.
-    Tick,
+/// A description, the number of a call or client, and the next state.
+pub(crate) type Action = (&'static str, usize, State);
+
+/// One of the faults.
+type Fault = fn(&mut Faults) -> &mut u8;
+
+/// The steps that a prompt call need not take.
+pub(crate) const OPTIONAL: [&str; 2] = ["renews", "uses the resource"];
+
+/// The steps from a state.
+struct Steps<'a> {
+    state: &'a State,
+    of: usize,
+    steps: &'a mut Vec<Action>,
 }
 
-/// A step, with the number of a call or client, or with a token.
-pub(crate) type Action = (Step, u8);
+impl Steps<'_> {
+    fn add(&mut self, step: &'static str, change: impl FnOnce(&mut State)) {
+        let mut next = *self.state;
+        change(&mut next);
+        self.steps.push((step, self.of, next));
+    }
 
-/// Returns the remaining number of the fault that a step is.
-fn fault(faults: &mut Faults, step: Step) -> Option<&mut u8> {
-    match step {
-        Step::Repeat | Step::Lose => Some(&mut faults.delays),
-        Step::LosePush => Some(&mut faults.lost_pushes),
-        Step::GiveUp => Some(&mut faults.give_ups),
-        Step::Stop => Some(&mut faults.stops),
-        Step::Downgrade => Some(&mut faults.downgrades),
-        Step::Crash => Some(&mut faults.crashes),
-        Step::Revoke | Step::RevokeOrDelete => Some(&mut faults.revocations),
-        _ => None,
+    /// Adds a step that is a fault, if one remains.
+    fn fault(&mut self, step: &'static str, fault: Fault, change: impl FnOnce(&mut State)) {
+        if *fault(&mut { self.state.faults }) > 0 {
+            self.add(step, |next| {
+                *fault(&mut next.faults) -= 1;
+                change(next);
+            });
+        }
     }
 }
 
@@ -90,181 +69,166 @@ impl CountedLock {
         self.requests[call]
     }
 
-    fn calls_of(&self, client: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn calls_of(&self, client: usize) -> impl Iterator<Item = usize> {
         (0..self.clients.len()).filter(move |call| self.clients[*call] == client)
     }
 
     pub(crate) fn next_steps(&self, state: &State, steps: &mut Vec<Action>) {
-        let mut faults = state.faults;
-        let mut add = |step, of: usize, is_possible: bool| {
-            let is_possible = is_possible && fault(&mut faults, step).is_none_or(|n| *n > 0);
-            steps.extend(is_possible.then_some((step, of as u8)));
+        let mut steps = Steps {
+            state,
+            of: 0,
+            steps,
         };
-        for number in 0..self.clients.len() {
-            for (step, is_possible) in self.call_steps(state, number) {
-                add(step, number, is_possible);
-            }
-            let mut calls = self.calls_of(number).map(|call| state.calls[call].phase);
-            let has_crashed = self
-                .calls_of(number)
-                .any(|call| state.calls[call].phase == Phase::Crashed);
-            let is_active = |phase| !matches!(phase, Phase::Idle | Phase::Ended | Phase::Crashed);
-            let is_queued = self
-                .calls_of(number)
-                .any(|call| state.calls[call].phase == Phase::Queued);
-            add(
-                Step::CloseConnection,
-                number,
-                has_crashed && !state.closed[number],
-            );
-            add(Step::Crash, number, calls.any(is_active));
-            add(Step::CheckQueue, number, is_queued);
+        for n in 0..self.clients.len() {
+            steps.of = n;
+            self.command_steps(&mut steps, n);
+            self.hold_steps(&mut steps, n);
+            self.client_steps(&mut steps, n);
         }
         let records = state.records.iter().flatten();
         let sum: u8 = records.clone().map(|record| record.weight).sum();
-        add(Step::Recount, 0, state.used > sum && !state.is_due);
-        for token in records.map(|record| usize::from(record.token)) {
-            add(Step::Revoke, token, true);
-            add(Step::RevokeOrDelete, token, state.closed.contains(&true));
+        if state.used > sum && !state.is_due {
+            steps.add("the earliest expiry comes", |next| next.is_due = true);
+        }
+        let revocations: Fault = |faults| &mut faults.revocations;
+        for record in records {
+            let token = record.token;
+            steps.fault("revokes", revocations, |next| {
+                self.revoke(next, token, false)
+            });
+            if state.closed.contains(&true) {
+                steps.fault("deletes", revocations, |next| {
+                    self.revoke(next, token, true)
+                });
+            }
         }
     }
 
-    fn call_steps(&self, state: &State, number: usize) -> [(Step, bool); 17] {
-        let (call, record) = (&state.calls[number], state.records[number]);
-        let is_sent = call.command().is_some();
-        let is_late = call.late.is_some();
-        let is_holding = call.phase == Phase::Holding;
-        let is_revoked = record.is_some_and(|record| record.flag == Flag::Revoked);
-        let may_stop = match call.phase {
-            Phase::Releasing => record.is_some(),
-            Phase::Acquiring => record.is_none() && !self.rules.one_write,
-            _ => false,
-        };
-        let waits = match call.phase {
-            Phase::Acquiring | Phase::Downgrading => !is_late,
-            phase => phase == Phase::Queued,
-        };
-        let may_renew = self.renewals && call.confirmed && call.renewal == 0;
-        let is_over = is_revoked || call.phase == Phase::Crashed || state.faults.delays > 0;
-        let may_expire = record.is_some_and(|record| !record.expired) && is_over;
-        let is_read_write = self.request(number).capacity == Request::READ.capacity;
-        [
-            (Step::Start, call.phase == Phase::Idle),
-            (Step::Exchange, is_sent),
-            (Step::Repeat, is_sent && !is_late),
-            (Step::ServeLate, is_late),
-            (Step::DropLate, is_late),
-            (Step::Stop, may_stop),
-            (Step::Push, call.push != 0),
-            (Step::LosePush, call.push != 0),
-            (Step::StartRenewal, is_holding && may_renew),
-            (Step::Renew, call.renewal != 0),
-            (Step::EndBody, is_holding),
-            (
-                Step::Downgrade,
-                call.confirmed && self.writes(state, number),
-            ),
-            (Step::Access, is_holding && !call.accessed && is_read_write),
-            (Step::Lose, is_holding),
-            (Step::Notify, is_holding && is_revoked),
-            (Step::GiveUp, waits),
-            (Step::ExpireRecord, may_expire && !self.is_valid(call)),
-        ]
+    fn command_steps(&self, steps: &mut Steps<'_>, n: usize) {
+        let (call, record) = (&steps.state.calls[n], steps.state.records[n]);
+        let (command, used) = (call.command(), steps.state.used);
+        if call.phase == Idle {
+            steps.add("starts", |next| next.calls[n].phase = Acquiring);
+        }
+        if let Some(command) = command {
+            steps.add("command and reply", |next| {
+                let reply = self.serve(next, n, command);
+                self.handle_reply(next, n, reply);
+            });
+        }
+        if let Some(late) = call.late {
+            steps.add("late command is lost", |next| next.calls[n].late = None);
+            steps.add("late command", |next| {
+                next.calls[n].late = None;
+                self.serve(next, n, late);
+            });
+        } else if command.is_some() {
+            let delays: Fault = |faults| &mut faults.delays;
+            steps.fault("repeats", delays, |next| next.calls[n].late = command);
+        }
+        let stops: Fault = |faults| &mut faults.stops;
+        if call.phase == Releasing && record.is_some() {
+            steps.fault("release stops half-way", stops, |next| {
+                self.release(next, n, true);
+            });
+        } else if call.phase == Acquiring && !self.rules.one_write {
+            steps.fault("acquire stops half-way", stops, |next| {
+                self.acquire(next, n);
+                next.used = used;
+            });
+        }
+        let is_alone = call.late.is_none() && matches!(call.phase, Acquiring | Downgrading);
+        if call.phase == Queued || is_alone {
+            let give_ups: Fault = |faults| &mut faults.give_ups;
+            steps.fault("gives up", give_ups, |next| {
+                self.abandon(next, n, Releasing)
+            });
+        }
+        if call.push != 0 {
+            let lost_pushes: Fault = |faults| &mut faults.lost_pushes;
+            steps.add("push", |next| self.handle_push(next, n));
+            steps.fault("push is lost", lost_pushes, |next| next.calls[n].push = 0);
+        }
+        if call.renewal != 0 {
+            steps.add("renewal and reply", |next| self.renew(next, n));
+        }
     }
 
-    pub(crate) fn apply(&self, state: &mut State, (step, of): Action) {
-        let number = usize::from(of);
-        if let Some(remaining) = fault(&mut state.faults, step) {
-            *remaining -= 1;
+    fn hold_steps(&self, steps: &mut Steps<'_>, n: usize) {
+        let (state, call) = (steps.state, &steps.state.calls[n]);
+        let delays: Fault = |faults| &mut faults.delays;
+        let is_revoked = state.records[n].is_some_and(|record| record.flag == Flag::Revoked);
+        if call.phase == Holding {
+            steps.add("ends its body", |next| self.leave(next, n, Releasing));
+            steps.fault("deadline", delays, |next| self.abandon(next, n, Releasing));
+            if is_revoked {
+                steps.add("is notified", |next| self.abandon(next, n, Releasing));
+            }
+            if self.renewals && call.confirmed && call.renewal == 0 {
+                steps.add(OPTIONAL[0], |next| next.calls[n].renewal = call.token);
+            }
+            if call.confirmed && self.writes(state, n) {
+                let downgrades: Fault = |faults| &mut faults.downgrades;
+                steps.fault("downgrades", downgrades, |next| {
+                    self.leave(next, n, Downgrading)
+                });
+            }
+            if !call.accessed && self.request(n).capacity == Request::READ.capacity {
+                steps.add(OPTIONAL[1], |next| {
+                    next.calls[n].accessed = true;
+                    next.seen = next.seen.max(call.token);
+                    // A resource rejects smaller tokens than it has seen.
+                    let is_wrong = call.token < state.seen && !is_revoked;
+                    next.violate_if(is_wrong, Claim::Fenced);
+                });
+            }
         }
-        match step {
-            Step::Revoke => self.revoke(state, of, false),
-            Step::RevokeOrDelete => self.revoke(state, of, true),
-            Step::Recount => state.is_due = true,
-            Step::CloseConnection => state.closed[number] = true,
-            Step::CheckQueue => {
-                self.check_queue(state, number);
-                for call in self.calls_of(number) {
-                    let is_queued = state.is_queued(call);
-                    let phase = &mut state.calls[call].phase;
-                    match state.records[call] {
-                        _ if *phase != Phase::Queued || is_queued => {}
-                        Some(_) => *phase = Phase::Confirming,
-                        None => *phase = Phase::Acquiring,
-                    }
+        let live = state.records[n].filter(|record| !record.expired);
+        if let Some(mut record) = live.filter(|_| !self.is_valid(call)) {
+            record.expired = true;
+            let expire = |next: &mut State| {
+                (next.records[n], next.is_due) = (Some(record), true);
+                let note = &mut next.notes[self.client(n)];
+                if record.flag == Flag::Granted {
+                    *note = note.map(|_| Note::Expired);
                 }
+            };
+            if is_revoked || call.phase == Crashed {
+                steps.add("record expires", expire);
+            } else {
+                steps.fault("record expires early", delays, expire);
             }
-            Step::Crash => {
-                for call in self.calls_of(number) {
-                    let command = state.calls[call].command();
-                    let late = &mut state.calls[call].late;
-                    *late = late.or(command);
-                    self.leave(state, call, Phase::Crashed);
-                }
-            }
-            _ => self.apply_to_call(state, step, number),
         }
     }
 
-    fn apply_to_call(&self, state: &mut State, step: Step, number: usize) {
-        let (record, used) = (state.records[number], state.used);
-        let call = &mut state.calls[number];
-        let command = call.command();
-        match step {
-            Step::Start => call.phase = Phase::Acquiring,
-            Step::Exchange => {
-                let reply = self.serve(state, number, command.unwrap_or_default());
-                self.handle_reply(state, number, reply);
-            }
-            Step::Repeat => call.late = command,
-            Step::ServeLate => {
-                let late = call.late.take().unwrap_or_default();
-                self.serve(state, number, late);
-            }
-            Step::DropLate => call.late = None,
-            Step::Stop if record.is_some() => {
-                self.release(state, number, true);
-            }
-            Step::Stop => {
-                self.acquire(state, number);
-                state.used = used;
-            }
-            Step::Push => self.receive_push(state, number),
-            Step::LosePush => call.push = 0,
-            Step::StartRenewal => call.renewal = call.token,
-            Step::Renew => self.renew(state, number),
-            Step::Downgrade => {
-                (call.phase, call.write_token) = (Phase::Downgrading, call.token);
-                (call.confirmed, call.accessed) = (false, false);
-            }
-            // A resource rejects smaller tokens than it has seen.
-            Step::Access => {
-                let is_hold = record.is_some_and(|record| record.flag != Flag::Revoked);
-                let (token, seen) = (call.token, state.seen);
-                call.accessed = true;
-                state.seen = seen.max(token);
-                state.violate_if(token < seen && is_hold, Claim::Fenced);
-            }
-            Step::EndBody => self.leave(state, number, Phase::Releasing),
-            Step::Lose | Step::Notify | Step::GiveUp => {
-                call.late = call.late.or(command);
-                self.leave(state, number, Phase::Releasing);
-            }
-            _ => self.expire(state, number),
+    fn client_steps(&self, steps: &mut Steps<'_>, client: usize) {
+        let state = steps.state;
+        let calls: Vec<usize> = self.calls_of(client).collect();
+        let has = |phases: &[Phase]| {
+            let mut calls = calls.iter();
+            calls.any(|call| phases.contains(&state.calls[*call].phase))
+        };
+        if has(&[Crashed]) && !state.closed[client] {
+            steps.add("connection closes", |next| next.closed[client] = true);
         }
-    }
-
-    fn expire(&self, state: &mut State, number: usize) {
-        let phase = state.calls[number].phase;
-        for record in &mut state.records[number] {
-            if phase != Phase::Crashed && record.flag != Flag::Revoked {
-                state.faults.delays -= 1;
-            }
-            if record.flag == Flag::Granted {
-                let note = &mut state.notes[self.client(number)];
-                *note = note.map(|_| Note::Expired);
-            }
-            (record.expired, state.is_due) = (true, true);
+        if has(&[Queued]) {
+            steps.add("queue check", |next| self.check_queue(next, client));
+        }
+        let active = [
+            Acquiring,
+            Queued,
+            Confirming,
+            Holding,
+            Downgrading,
+            Releasing,
+        ];
+        if has(&active) {
+            let crashes: Fault = |faults| &mut faults.crashes;
+            steps.fault("client crashes", crashes, |next| {
+                calls
+                    .iter()
+                    .for_each(|call| self.abandon(next, *call, Crashed));
+            });
         }
     }
 }

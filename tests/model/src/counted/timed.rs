@@ -14,11 +14,12 @@ const END: u8 = 6;
 
 pub(crate) struct Timed(pub(crate) Config);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     now: u8,
     /// The expiries of the records.
     records: [Option<u8>; TTLS.len()],
+    /// A lower bound of all expiries.
     next_expiry: u8,
     /// An upper bound of all times at which a record was written.
     at: u8,
@@ -26,15 +27,6 @@ pub(crate) struct State {
     miscounted: bool,
     faults: Faults,
 }
-
-const INITIAL: State = State {
-    now: START,
-    records: [None; TTLS.len()],
-    next_expiry: u8::MAX,
-    at: 0,
-    miscounted: false,
-    faults: Faults::NONE,
-};
 
 impl Timed {
     /// Recounts if necessary, as every script that serves does first.
@@ -72,22 +64,22 @@ impl Protocol for Timed {
     /// A step, and the state after it.
     type Action = (&'static str, State);
     type Trace = ();
-    const TICK: Self::Action = ("tick", INITIAL);
 
     fn trace(&self) {}
 
     fn initial(&self) -> State {
         State {
+            now: START,
             faults: self.0.faults,
-            ..INITIAL
+            ..State::default()
         }
     }
 
     fn steps(&self, state: &State, steps: &mut Vec<Self::Action>) {
         let (rules, now) = (&self.0.rules, state.now);
         let mut add = |step, mut next: State| {
-            if next.records == INITIAL.records {
-                (next.next_expiry, next.at) = (u8::MAX, 0);
+            if next.records == [None; TTLS.len()] {
+                (next.next_expiry, next.at) = (0, 0);
             }
             steps.push((step, next));
         };
@@ -104,22 +96,24 @@ impl Protocol for Timed {
             // A renewal looks at its own record only.
             if state.records[holder].is_some_and(|expires| expires > now) {
                 let mut next = *state;
-                next.at = if rules.renewal_keeps_time {
-                    now.max(next.at)
-                } else {
-                    now
-                };
+                let kept = if rules.renewal_keeps_time { next.at } else { 0 };
+                next.at = kept.max(now);
                 Self::write(&mut next, holder, rules.renewal_lowers_expiry);
                 add("renewal", next);
             }
         }
         if state.faults.clock_steps > 0 {
-            for ticks in 1..=START.min(now) {
-                let mut next = *state;
-                next.now -= ticks;
-                next.faults.clock_steps -= 1;
-                add("step back", next);
-            }
+            let faults = state.faults.clock_steps(state.faults.clock_steps - 1);
+            (now.saturating_sub(START)..now).for_each(|now| {
+                add(
+                    "step back",
+                    State {
+                        now,
+                        faults,
+                        ..*state
+                    },
+                )
+            });
         }
         if now < END {
             let now = now + 1;

@@ -9,7 +9,7 @@ impl Protocol for Config {
     type State = State;
     type Action = Action;
     type Trace = ();
-    const TICK: Action = Action::Tick;
+    const TICK: Option<Action> = Some(Action::Tick);
 
     fn initial(&self) -> State {
         let mut state = State {
