@@ -1,6 +1,6 @@
 //! The calls: commands, replies, pushes, renewals, and the end of a hold.
 
-use super::config::Request;
+use super::config::WRITE;
 use super::server::Reply;
 use super::state::{Call, Flag, Phase, Record, State};
 use super::steps::CountedLock;
@@ -33,7 +33,7 @@ impl CountedLock {
     pub(crate) fn writes(&self, state: &State, number: usize) -> bool {
         let call = &state.calls[number];
         let was_downgraded = call.phase == Phase::Holding && call.write_token != 0;
-        self.is_valid(call) && self.request(number) == Request::WRITE && !was_downgraded
+        self.is_valid(call) && self.requests[number] == WRITE && !was_downgraded
     }
 
     /// Ends the hold or the wait.

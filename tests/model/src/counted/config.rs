@@ -126,17 +126,16 @@ pub struct Request {
     pub(crate) capacity: u8,
 }
 
-impl Request {
-    /// Only call trees request it.
-    pub const MUTEX: Request = Request::permits(8, 8);
-    /// A reader. The real capacity is 1000.
-    pub const READ: Request = Request::permits(1, 9);
-    /// A writer.
-    pub const WRITE: Request = Request::permits(9, 9);
+/// A mutex, which only call trees request.
+pub(crate) const MUTEX: Request = Request::permits(8, 8);
+/// A reader. The real capacity is 1000.
+pub(crate) const READ: Request = Request::permits(1, 9);
+/// A writer.
+pub(crate) const WRITE: Request = Request::permits(9, 9);
 
+impl Request {
     /// Returns a request for `weight` of `capacity` permits.
-    #[must_use]
-    pub const fn permits(weight: u8, capacity: u8) -> Self {
+    pub(crate) const fn permits(weight: u8, capacity: u8) -> Self {
         Request { weight, capacity }
     }
 }
@@ -144,8 +143,8 @@ impl Request {
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Request::READ => f.write_str("read"),
-            Request::WRITE => f.write_str("write"),
+            READ => f.write_str("read"),
+            WRITE => f.write_str("write"),
             Request { weight, capacity } => write!(f, "{weight} of {capacity}"),
         }
     }

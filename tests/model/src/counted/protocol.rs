@@ -1,6 +1,6 @@
 //! The claims, and the model as the explorer needs it.
 
-use super::config::{Faults, Request};
+use super::config::{Faults, READ, WRITE};
 use super::state::{Phase, State};
 use super::steps::{Action, CountedLock, OPTIONAL};
 use crate::explore::{Claim, Protocol};
@@ -8,8 +8,8 @@ use crate::explore::{Claim, Protocol};
 impl CountedLock {
     /// Returns the weight that a call with a valid hold uses.
     fn valid_weight(&self, state: &State, call: usize) -> u8 {
-        match self.request(call) {
-            Request::WRITE if !self.writes(state, call) => Request::READ.weight,
+        match self.requests[call] {
+            WRITE if !self.writes(state, call) => READ.weight,
             request => request.weight,
         }
     }
@@ -44,7 +44,7 @@ impl Protocol for CountedLock {
         let holds_now = match claim {
             Claim::Exclusive => {
                 let used: u8 = (valid.clone().map(|call| self.valid_weight(state, call))).sum();
-                valid.all(|call| used <= self.request(call).capacity)
+                valid.all(|call| used <= self.requests[call].capacity)
             }
             Claim::Proven => valid.all(|call| {
                 let token = state.calls[call].token;
@@ -58,7 +58,7 @@ impl Protocol for CountedLock {
             }
             Claim::NothingLeft => calls.all(|number| {
                 let call = &state.calls[number];
-                let is_known = state.records[number].is_some() || state.is_queued(number);
+                let is_known = state.records[number].is_some() || state.queue.contains(&number);
                 call.phase != Phase::Ended || call.late.is_some() || !is_known
             }),
             // No write of an ended hold reaches the resource after a valid reader.

@@ -1,25 +1,19 @@
 //! Re-entry: every call tree takes a hold, and requests the same lock again inside.
 //!
-//! An inner request re-enters, is rejected, or is sent to the store, where it waits for room until
-//! its `wait` ends. The kinds of both are chosen freely. A tree has no siblings.
+//! An inner request re-enters, is rejected, or is sent to the store, where it waits for room. The
+//! kinds of both are chosen freely. A tree has no siblings. Two trees can wait for each other's
+//! permits until a `wait` ends, which is not modeled.
 
-use super::config::{Config, Request};
+use super::config::{Config, MUTEX, READ, Request, WRITE};
 use crate::explore::{Claim, Protocol};
 
 const TREES: usize = 2;
-const REQUESTS: [Request; 6] = [
-    Request::MUTEX,
-    Request::READ,
-    Request::WRITE,
-    Request::permits(1, 3),
-    Request::permits(2, 3),
-    Request::permits(1, 2),
-];
 
 pub(crate) struct Trees(pub(crate) Config);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
+    #[default]
     Idle,
     /// The outer body runs.
     Outer,
@@ -27,26 +21,17 @@ pub(crate) enum Phase {
     Waiting,
     /// The inner body runs.
     Inner,
-    #[default]
-    Ended,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tree {
     phase: Phase,
-    /// The kind of the outer hold, with the weight of both.
+    /// The holds in the store, as one.
     held: Request,
     inner: Request,
 }
 
 type State = [Tree; TREES];
-
-const NO_HOLD: Request = Request::permits(0, 0);
-const ENDED: Tree = Tree {
-    phase: Phase::Ended,
-    held: NO_HOLD,
-    inner: NO_HOLD,
-};
 
 impl Trees {
     /// Returns the phase after an inner request.
@@ -54,12 +39,11 @@ impl Trees {
         let rules = &self.0.rules;
         match (outer, inner) {
             _ if !rules.reenters_by_kind => Phase::Inner,
-            (Request::READ, Request::WRITE) if rules.rejects_upgrade => Phase::Ended,
-            (Request::READ, Request::WRITE) => Phase::Waiting,
-            _ if outer.capacity != inner.capacity => Phase::Ended,
-            (Request::MUTEX | Request::READ | Request::WRITE, _) => Phase::Inner,
-            _ if outer.weight + inner.weight <= outer.capacity => Phase::Waiting,
-            _ if rules.adds_permits => Phase::Ended,
+            (READ, WRITE) if rules.rejects_upgrade => Phase::Idle,
+            (READ, WRITE) => Phase::Waiting,
+            _ if outer.capacity != inner.capacity => Phase::Idle,
+            (MUTEX | READ | WRITE, _) => Phase::Inner,
+            _ if rules.adds_permits && outer.weight + inner.weight > outer.capacity => Phase::Idle,
             _ => Phase::Waiting,
         }
     }
@@ -68,8 +52,8 @@ impl Trees {
     fn has_room(trees: &State, request: Request) -> bool {
         let mut holds = (trees.iter().map(|tree| tree.held)).filter(|held| held.weight > 0);
         let used: u8 = holds.clone().map(|held| held.weight).sum();
-        used + request.weight <= request.capacity
-            && holds.all(|held| held.capacity == request.capacity)
+        let is_kind = |held: Request| held.capacity == request.capacity;
+        used + request.weight <= request.capacity && holds.all(is_kind)
     }
 }
 
@@ -77,74 +61,61 @@ impl Protocol for Trees {
     type State = State;
     type Action = (usize, Tree);
     type Trace = ();
-    /// The `wait` of every inner request ends.
-    const TICK: Option<Self::Action> = Some((TREES, ENDED));
 
     fn trace(&self) {}
 
     fn initial(&self) -> State {
-        let mut state = State::default();
-        (state.iter_mut().take(self.0.calls.len())).for_each(|tree| tree.phase = Phase::Idle);
-        state
+        State::default()
     }
 
     fn steps(&self, state: &State, steps: &mut Vec<Self::Action>) {
+        let permits = [(1, 3), (2, 3), (1, 2)].map(|(weight, of)| Request::permits(weight, of));
+        let requests = [&[MUTEX, READ, WRITE], &permits[..]].concat();
         for (number, tree) in state.iter().enumerate() {
+            let (phase, mut held, inner) = (tree.phase, tree.held, tree.inner);
             let mut add = |phase, held, inner| steps.push((number, Tree { phase, held, inner }));
-            let Tree {
-                phase,
-                mut held,
-                inner,
-            } = *tree;
+            let is_granted = |request: &Request| Self::has_room(state, *request);
             match phase {
                 Phase::Idle => {
-                    let requests = REQUESTS.into_iter().filter(|it| Self::has_room(state, *it));
+                    let requests = requests.iter().copied().filter(is_granted);
                     requests.for_each(|request| add(Phase::Outer, request, inner));
                 }
                 Phase::Outer => {
-                    REQUESTS.map(|inner| add(self.request(held, inner), held, inner));
+                    let request = |inner: &Request| add(self.request(held, *inner), held, *inner);
+                    requests.iter().for_each(request);
                 }
-                Phase::Waiting if Self::has_room(state, inner) => {
+                Phase::Waiting if is_granted(&inner) => {
                     held.weight += inner.weight;
                     add(Phase::Inner, held, inner);
                 }
-                Phase::Waiting | Phase::Inner | Phase::Ended => {}
+                Phase::Waiting => {}
+                Phase::Inner => add(Phase::Idle, held, inner),
             }
-            if matches!(phase, Phase::Outer | Phase::Inner) {
-                add(Phase::Ended, held, inner);
-            }
-        }
-        if steps.is_empty() {
-            steps.extend(Self::TICK);
         }
     }
 
     fn after(&self, state: &State, (number, tree): Self::Action) -> State {
         let mut next = *state;
-        match next.get_mut(number) {
-            Some(_) if tree.phase == Phase::Ended => next[number] = Tree::default(),
-            Some(next) => *next = tree,
-            None => next = State::default(),
-        }
+        next[number] = if tree.phase == Phase::Idle {
+            Tree::default()
+        } else {
+            tree
+        };
         next
     }
 
-    /// Returns true if every inner body may run beside the holds of the other trees.
-    fn holds(&self, _: Claim, state: &State) -> bool {
+    fn holds(&self, claim: Claim, state: &State) -> bool {
         (0..TREES).all(|number| {
             let mut others = *state;
-            others[number] = Tree::default();
-            let Tree { phase, inner, .. } = state[number];
-            phase != Phase::Inner || Self::has_room(&others, inner)
+            let tree = std::mem::take(&mut others[number]);
+            let (inner, sum) = (tree.inner, tree.held.weight + tree.inner.weight);
+            match tree.phase {
+                // The inner body may run beside the holds of the other trees.
+                Phase::Inner if claim == Claim::Exclusive => Self::has_room(&others, inner),
+                // The tree does not wait for itself.
+                Phase::Waiting if claim == Claim::ServedAtOnce => sum <= inner.capacity,
+                _ => true,
+            }
         })
-    }
-
-    fn calm(&self, state: &mut State) {
-        let idle = state.iter_mut().filter(|tree| tree.phase == Phase::Idle);
-        idle.for_each(|tree| tree.phase = Phase::Ended);
-    }
-
-    fn is_served(&self, state: &State) -> bool {
-        state.iter().all(|tree| tree.phase == Phase::Ended)
     }
 }

@@ -1,51 +1,37 @@
 //! The scenarios that are explored.
 
-use super::config::{Config, Faults, Part, Request, Rules};
+use super::config::{Config, Faults, Part, READ, Request, Rules, WRITE};
 use crate::explore::{Check, Claim, Claim::*};
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
 const NONE: Faults = Faults::NONE;
-const READ: Request = Request::READ;
-const WRITE: Request = Request::WRITE;
 /// One or two of two permits.
 const ONE: Request = Request::permits(1, 2);
 const TWO: Request = Request::permits(2, 2);
 /// The permit of a limit of one.
 const ONLY: Request = Request::permits(1, 1);
 
-/// All claims, of which [`Served`] is the last.
-const CLAIMS: [Claim; 10] = [
-    Exclusive,
-    Proven,
-    TokensRise,
-    InOrder,
-    NothingLeft,
-    ServedAtOnce,
-    Counted,
-    Lifetime,
-    Fenced,
-    Served,
-];
-
-/// Declares scenarios of the protocol: the number of calls of each client, the requests, the
+/// Declares the claims, and the scenarios of the protocol: the number of calls of each client, the requests, the
 /// faults, and whether holds are renewed.
 macro_rules! protocol {
-    ($($scenario:ident: $calls:expr, $requests:expr, $faults:expr, $renewals:expr;)*) => {
+    ($claims:expr; $($scenario:ident: $calls:expr, $requests:expr, $faults:expr, $renewals:expr;)*) => {
         $(fn $scenario() -> Config {
             let setup = Part::Protocol(&$requests);
-            Scenario { renewals: $renewals, ..scenario(&$calls, setup, $faults, &CLAIMS) }
+            Scenario { renewals: $renewals, ..scenario(&$calls, setup, $faults, &$claims) }
         })*
 
         /// Explorations with all rules.
         #[must_use]
         pub fn clean() -> Vec<Config> {
-            vec![$($scenario(),)* clock(), trees(), tree()]
+            vec![$($scenario(),)* clock(), trees()]
         }
     };
 }
 
 protocol! {
+    [Exclusive, Proven, TokensRise, InOrder, NothingLeft, ServedAtOnce, Counted, Lifetime, Fenced, Served];
+
     permits: [1, 1, 1], [ONE, ONE, TWO], NONE.delays(1).lost_pushes(1).give_ups(1), false;
     permits_crash: [1, 1, 1, 1], [ONE, TWO, ONE, ONE], NONE.crashes(1), false;
     permits_late: [1, 1, 1], [ONLY, ONLY, ONLY], NONE.delays(2), true;
@@ -71,13 +57,8 @@ fn clock() -> Config {
     scenario(&[1, 1], Part::Clock, NONE.clock_steps(2), &[Counted])
 }
 
-/// Two trees can wait for each other's permits until their `wait` ends.
 fn trees() -> Config {
-    scenario(&[1, 1], Part::Trees, NONE, &[Exclusive, Served]).served_within(1)
-}
-
-fn tree() -> Config {
-    scenario(&[1], Part::Trees, NONE, &[Served])
+    scenario(&[1, 1], Part::Trees, NONE, &[Exclusive, ServedAtOnce])
 }
 
 fn scenario(calls: &'static [u8], setup: Part, faults: Faults, claims: &[Claim]) -> Config {
@@ -142,6 +123,6 @@ removals! {
     renewal_lowers_expiry: clock, Counted;
     renewal_keeps_time: clock, Counted;
     reenters_by_kind: trees, Exclusive;
-    rejects_upgrade: tree, Served;
-    adds_permits: tree, Served;
+    rejects_upgrade: trees, ServedAtOnce;
+    adds_permits: trees, ServedAtOnce;
 }

@@ -1,6 +1,6 @@
 //! The server's scripts, branch by branch. A script is atomic unless it stops half-way.
 
-use super::config::Request;
+use super::config::{READ, Request};
 use super::state::{CALLS, Flag, Note, Phase, Record, State};
 use super::steps::CountedLock;
 use crate::explore::Claim;
@@ -18,10 +18,6 @@ pub(crate) enum Reply {
 }
 
 impl State {
-    pub(crate) fn is_queued(&self, call: usize) -> bool {
-        self.queue.contains(&call)
-    }
-
     fn dequeue(&mut self, call: usize) {
         self.queue.retain(|waiter| *waiter != call);
     }
@@ -35,22 +31,17 @@ impl State {
 }
 
 impl CountedLock {
-    fn is_answering(&self, state: &State, call: usize, skips_silent: bool) -> bool {
-        let client = self.client(call);
-        let is_silent = state.notes[client] == Some(Note::Expired);
-        !state.closed[client] && !(skips_silent && is_silent)
-    }
-
-    fn is_dead(&self, state: &State, call: usize) -> bool {
-        !self.is_answering(state, call, self.rules.skips_silent)
+    fn is_dead(&self, state: &State, call: usize, skips_silent: bool) -> bool {
+        let client = self.clients[call];
+        state.closed[client] || skips_silent && state.notes[client] == Some(Note::Expired)
     }
 
     fn is_other_kind(&self, state: &State, call: usize) -> bool {
-        state.capacity != 0 && state.capacity != self.request(call).capacity
+        state.capacity != 0 && state.capacity != self.requests[call].capacity
     }
 
     fn has_room(&self, state: &State, call: usize) -> bool {
-        let Request { weight, capacity } = self.request(call);
+        let Request { weight, capacity } = self.requests[call];
         state.used + weight <= capacity
     }
 
@@ -91,15 +82,15 @@ impl CountedLock {
     }
 
     fn grant(&self, state: &mut State, call: usize, flag: Flag) {
-        let (queue, request) = (state.queue, self.request(call));
+        let (queue, request) = (state.queue, self.requests[call]);
         let mut earlier = queue.iter().take_while(|waiter| **waiter != call);
-        let passes = earlier.any(|waiter| self.is_answering(state, *waiter, true));
+        let passes = earlier.any(|waiter| !self.is_dead(state, *waiter, true));
         state.violate_if(passes, Claim::InOrder);
-        let token = self.token_for(state, request == Request::READ);
+        let token = self.token_for(state, request == READ);
         state.violate_if(token < state.newest, Claim::TokensRise);
         state.newest = token;
         if flag == Flag::Granted {
-            let note = state.notes[self.client(call)].replace(Note::Granted);
+            let note = state.notes[self.clients[call]].replace(Note::Granted);
             state.violate_if(note == Some(Note::Expired), Claim::ServedAtOnce);
             state.calls[call].push = token;
         }
@@ -118,7 +109,7 @@ impl CountedLock {
     /// Grants to the head of the queue for as long as it fits, to `me` as to a holder.
     fn grant_next(&self, state: &mut State, me: usize) {
         while let Some(head) = state.queue.first().copied() {
-            let is_dead = self.is_dead(state, head);
+            let is_dead = self.is_dead(state, head, self.rules.skips_silent);
             if is_dead && state.used > 0 && !self.rules.dead_heads_leave {
                 return;
             } else if is_dead || self.is_other_kind(state, head) && self.rules.one_kind {
@@ -130,7 +121,7 @@ impl CountedLock {
                     return;
                 }
             } else {
-                let fits = |it: &usize| !self.is_dead(state, *it) && self.has_room(state, *it);
+                let fits = |call: &usize| self.has_room(state, *call);
                 let other = state.queue.into_iter().find(fits);
                 if let Some(other) = other.filter(|_| !self.rules.head_only) {
                     self.grant(state, other, Flag::Granted);
@@ -145,14 +136,15 @@ impl CountedLock {
     /// client that sent this one.
     fn end(&self, state: &mut State, client: usize) {
         let head = state.queue.first().copied();
-        if let Some(head) = head.filter(|head| self.client(*head) != client) {
+        if let Some(head) = head.filter(|head| self.clients[*head] != client) {
             let fits = self.has_room(state, head) && !self.is_other_kind(state, head);
-            state.violate_if(fits || self.is_dead(state, head), Claim::ServedAtOnce);
+            let is_dead = self.is_dead(state, head, self.rules.skips_silent);
+            state.violate_if(fits || is_dead, Claim::ServedAtOnce);
         }
     }
 
     pub(crate) fn acquire(&self, state: &mut State, call: usize) -> Reply {
-        let (rules, client) = (&self.rules, self.client(call));
+        let (rules, client) = (&self.rules, self.clients[call]);
         self.sweep(state);
         let waits = !state.queue.is_empty();
         let is_hold = |record: &&mut Record| record.flag != Flag::Revoked && rules.one_record;
@@ -166,13 +158,13 @@ impl CountedLock {
                 self.grant_next(state, call);
             }
         }
-        let may_pass = !rules.newcomers_last && self.request(call) == Request::READ;
+        let may_pass = !rules.newcomers_last && self.requests[call] == READ;
         let may_take = state.queue.is_empty() || may_pass;
         let reply = match state.records[call] {
             Some(record) if record.flag == Flag::Held => Reply::Held(record.token),
             Some(record) if record.flag == Flag::Revoked => Reply::Rejected,
             _ if self.is_other_kind(state, call) && rules.one_kind => Reply::Rejected,
-            _ if state.is_queued(call) => Reply::Queued,
+            _ if state.queue.contains(&call) => Reply::Queued,
             _ if may_take && self.has_room(state, call) => {
                 self.grant(state, call, Flag::Held);
                 Reply::Held(state.newest)
@@ -187,13 +179,13 @@ impl CountedLock {
     }
 
     pub(crate) fn release(&self, state: &mut State, call: usize, stops: bool) -> Reply {
-        let (rules, client) = (&self.rules, self.client(call));
+        let (rules, client) = (&self.rules, self.clients[call]);
         self.sweep(state);
-        let (was_queued, record) = (state.is_queued(call), state.records[call]);
+        let (was_queued, record) = (state.queue.contains(&call), state.records[call]);
         if let Some(record) = record {
             self.drop_record(state, call, record.weight, stops);
         } else if !rules.record_not_number && state.calls[call].token != 0 {
-            self.drop_record(state, call, self.request(call).weight, false);
+            self.drop_record(state, call, self.requests[call].weight, false);
         }
         if !stops {
             let serves = match record {
@@ -228,13 +220,13 @@ impl CountedLock {
         }
         state.violate_if(is_revoked, Claim::Lifetime);
         if token.is_none() {
-            state.notes[self.client(call)] = None;
+            state.notes[self.clients[call]] = None;
         }
         Reply::Held(held)
     }
 
     pub(crate) fn downgrade(&self, state: &mut State, call: usize) -> Reply {
-        let (rules, client) = (&self.rules, self.client(call));
+        let (rules, client) = (&self.rules, self.clients[call]);
         self.sweep(state);
         let token = state.calls[call].write_token;
         let is_write = |record: &Record| record.weight == 1 || record.token == token;
@@ -272,7 +264,7 @@ impl CountedLock {
         }
         self.end(state, client);
         for call in self.calls_of(client) {
-            let (is_queued, record) = (state.is_queued(call), state.records[call]);
+            let (is_queued, record) = (state.queue.contains(&call), state.records[call]);
             let phase = &mut state.calls[call].phase;
             if *phase == Phase::Queued && !is_queued {
                 *phase = record.map_or(Phase::Acquiring, |_| Phase::Confirming);
@@ -287,7 +279,7 @@ impl CountedLock {
         let (mut has_effect, mut gone) = (false, Vec::new());
         for (call, record) in state.records.iter_mut().enumerate() {
             for record in record.iter_mut().filter(|record| record.token == token) {
-                if deletes && state.closed[self.client(call)] {
+                if deletes && state.closed[self.clients[call]] {
                     gone.push((call, record.weight));
                 } else if !deletes || rules.revokes_neighbors {
                     has_effect |= record.flag != Flag::Revoked || !rules.revokes_once;

@@ -1,6 +1,6 @@
 //! The steps that can be taken next, and their effects.
 
-use super::config::{Config, Faults, Request, Rules};
+use super::config::{Config, Faults, READ, Request, Rules};
 use super::state::{Flag, Note, Phase, Phase::*, State};
 use crate::explore::Claim;
 
@@ -9,7 +9,7 @@ pub(crate) struct CountedLock {
     pub(crate) rules: Rules,
     pub(crate) requests: &'static [Request],
     /// The client of each call.
-    clients: Vec<usize>,
+    pub(crate) clients: Vec<usize>,
     pub(crate) faults: Faults,
     renewals: bool,
 }
@@ -59,14 +59,6 @@ impl CountedLock {
             faults: scenario.faults,
             renewals: scenario.renewals,
         }
-    }
-
-    pub(crate) fn client(&self, call: usize) -> usize {
-        self.clients[call]
-    }
-
-    pub(crate) fn request(&self, call: usize) -> Request {
-        self.requests[call]
     }
 
     pub(crate) fn calls_of(&self, client: usize) -> impl Iterator<Item = usize> {
@@ -173,7 +165,7 @@ impl CountedLock {
                     self.leave(next, n, Downgrading)
                 });
             }
-            if !call.accessed && self.request(n).capacity == Request::READ.capacity {
+            if !call.accessed && self.requests[n].capacity == READ.capacity {
                 steps.add(OPTIONAL[1], |next| {
                     next.calls[n].accessed = true;
                     next.seen = next.seen.max(call.token);
@@ -188,7 +180,7 @@ impl CountedLock {
             record.expired = true;
             let expire = |next: &mut State| {
                 (next.records[n], next.is_due) = (Some(record), true);
-                let note = &mut next.notes[self.client(n)];
+                let note = &mut next.notes[self.clients[n]];
                 if record.flag == Flag::Granted {
                     *note = note.map(|_| Note::Expired);
                 }
