@@ -77,6 +77,7 @@ fn main() -> ExitCode {
     if options.deep {
         as_expected &= options.clean(lock::deep());
         as_expected &= options.clean(quorum::deep());
+        as_expected &= options.clean(counted::deep());
     }
     println!("\nWithout one rule:\n");
     as_expected &= options.broken(lock::removals());

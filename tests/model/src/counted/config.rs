@@ -46,6 +46,8 @@ rules! {
     acquire_serves,
     /// A repeated acquire that is granted from the queue serves the waiters behind it.
     acquire_serves_on,
+    /// A revocation serves the queue.
+    revoke_serves,
     /// A queue check serves the queue.
     check_serves,
     /// A dead waiter at the head of the queue is removed, also while others hold.

@@ -52,4 +52,4 @@ mod steps;
 mod timed;
 
 pub use config::{Config, Faults, Part, Request, Rules};
-pub use scenarios::{clean, removals};
+pub use scenarios::{clean, deep, removals};

@@ -12,10 +12,13 @@ const TWO: Request = Request::permits(2, 2);
 /// The permit of a limit of one.
 const ONLY: Request = Request::permits(1, 1);
 
-/// Declares the claims, and the scenarios of the protocol: the number of calls of each client, the requests, the
-/// faults, and whether holds are renewed.
+/// Declares the claims and the scenarios of the protocol. A scenario has the number of calls of each
+/// client, the requests, the faults, and whether holds are renewed.
 macro_rules! protocol {
-    ($claims:expr; $($scenario:ident: $calls:expr, $requests:expr, $faults:expr, $renewals:expr;)*) => {
+    (
+        $claims:expr;
+        $($scenario:ident: $calls:expr, $requests:expr, $faults:expr, $renewals:expr;)*
+    ) => {
         $(fn $scenario() -> Config {
             let setup = Part::Protocol(&$requests);
             Scenario { renewals: $renewals, ..scenario(&$calls, setup, $faults, &$claims) }
@@ -30,7 +33,10 @@ macro_rules! protocol {
 }
 
 protocol! {
-    [Exclusive, Proven, TokensRise, InOrder, NothingLeft, ServedAtOnce, Counted, Lifetime, Fenced, Served];
+    [
+        Exclusive, Proven, TokensRise, InOrder, NothingLeft,
+        Served, ServedAtOnce, Counted, Lifetime, Fenced,
+    ];
 
     permits: [1, 1, 1], [ONE, ONE, TWO], NONE.delays(1).lost_pushes(1).give_ups(1), false;
     permits_crash: [1, 1, 1, 1], [ONE, TWO, ONE, ONE], NONE.crashes(1), false;
@@ -50,7 +56,18 @@ protocol! {
     writers: [1, 1, 1], [WRITE, WRITE, READ], NONE.downgrades(1).delays(1).lost_pushes(1), false;
     revocation: [1, 1, 1], [READ, READ, READ], NONE.revocations(2), true;
     writer_revoked: [1, 1, 1], [WRITE, READ, WRITE], NONE.revocations(1).lost_pushes(1), true;
-    deletion: [1, 1, 1], [READ, READ, READ], NONE.revocations(1).crashes(1), false;
+    deletion: [1, 1, 1], [READ, READ, WRITE], NONE.revocations(1).crashes(1), false;
+}
+
+/// Larger explorations.
+#[must_use]
+pub fn deep() -> Vec<Config> {
+    vec![
+        late_crash().faults(NONE.crashes(1).delays(2)),
+        writers().faults(NONE.downgrades(1).delays(2).lost_pushes(1)),
+        crash().faults(NONE.crashes(1).lost_pushes(1)),
+        permits_crash().faults(NONE.crashes(1).delays(1)),
+    ]
 }
 
 fn clock() -> Config {
@@ -100,6 +117,7 @@ removals! {
     failed_downgrade_serves: late_downgrade, ServedAtOnce;
     acquire_serves: permits_crash, ServedAtOnce;
     acquire_serves_on: late_crash, ServedAtOnce;
+    revoke_serves: deletion, ServedAtOnce;
     check_serves: crash, Served;
     dead_heads_leave: dead_waiters, ServedAtOnce;
     new_phase_token: writers, Fenced;

@@ -298,7 +298,9 @@ impl CountedLock {
         for (call, weight) in gone {
             self.drop_record(state, call, weight, false);
         }
-        self.grant_next(state, CALLS);
+        if rules.revoke_serves {
+            self.grant_next(state, CALLS);
+        }
         self.end(state, CALLS);
     }
 }
