@@ -60,7 +60,7 @@ rules! {
     shared_token,
     /// A revocation ends the phase of readers.
     revocation_ends_phase,
-    /// A repeated revocation has no effect.
+    /// A revocation has a new token only if it ends a hold that was not revoked before.
     revokes_once,
     /// A revocation that deletes the holds of dead clients revokes the others of the same token.
     revokes_neighbors,

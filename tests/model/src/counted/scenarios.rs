@@ -12,8 +12,8 @@ const TWO: Request = Request::permits(2, 2);
 /// The permit of a limit of one.
 const ONLY: Request = Request::permits(1, 1);
 
-/// Declares the claims and the scenarios of the protocol. A scenario has the number of calls of each
-/// client, the requests, the faults, and whether holds are renewed.
+/// Declares the claims and the scenarios of the protocol. A scenario has the number of calls of
+/// each client, the requests, the faults, and whether holds are renewed.
 macro_rules! protocol {
     (
         $claims:expr;
@@ -56,7 +56,7 @@ protocol! {
     writers: [1, 1, 1], [WRITE, WRITE, READ], NONE.downgrades(1).delays(1).lost_pushes(1), false;
     revocation: [1, 1, 1], [READ, READ, READ], NONE.revocations(2), true;
     writer_revoked: [1, 1, 1], [WRITE, READ, WRITE], NONE.revocations(1).lost_pushes(1), true;
-    deletion: [1, 1, 1], [READ, READ, WRITE], NONE.revocations(1).crashes(1), false;
+    deletion: [1, 1, 1], [READ, READ, WRITE], NONE.revocations(2).crashes(1), false;
 }
 
 /// Larger explorations.
@@ -125,6 +125,7 @@ removals! {
     shared_token: phases, Fenced;
     revocation_ends_phase: revocation, Fenced;
     revokes_once: revocation, Fenced;
+    revokes_once: deletion, Fenced;
     revokes_neighbors: deletion, Fenced;
     write_ends_first: downgrade, Exclusive;
     downgrade_once: downgrade, Fenced;

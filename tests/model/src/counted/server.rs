@@ -279,15 +279,18 @@ impl CountedLock {
         let (mut has_effect, mut gone) = (false, Vec::new());
         for (call, record) in state.records.iter_mut().enumerate() {
             for record in record.iter_mut().filter(|record| record.token == token) {
+                let is_new = record.flag != Flag::Revoked || !rules.revokes_once;
                 if deletes && state.closed[self.clients[call]] {
                     gone.push((call, record.weight));
+                    has_effect |= is_new;
                 } else if !deletes || rules.revokes_neighbors {
-                    has_effect |= record.flag != Flag::Revoked || !rules.revokes_once;
                     record.flag = Flag::Revoked;
+                    has_effect |= is_new;
                 }
             }
         }
-        if has_effect || !gone.is_empty() {
+        // A newer token would also reject the readers that came since the first revocation.
+        if has_effect {
             state.fence += 1;
             // The operator reports the token to the resource.
             (state.seen, state.newest) = (state.fence, state.fence);
