@@ -15,8 +15,8 @@ use crate::calm::Calm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// At most one running body has a valid hold, by its own safe deadline. Grants from before and
-    /// after a loss of a server's data are not compared. In a counted lock, all valid holds together
-    /// weigh at most the capacity.
+    /// after a loss of a server's data are not compared. In a counted lock, all valid holds
+    /// together weigh at most the capacity.
     Exclusive,
     /// A valid holder's belief about a server is true there, for at least as long, unless that
     /// server lost its data. (Stronger than exclusion.)

@@ -60,8 +60,10 @@ rules! {
     shared_token,
     /// A revocation ends the phase of readers.
     revocation_ends_phase,
-    /// A revocation has a new token only if it ends a hold that was not revoked before.
+    /// A repeated revocation has no new token.
     revokes_once,
+    /// A revocation that only deletes holds that are revoked already has no new token.
+    deletes_once,
     /// A revocation that deletes the holds of dead clients revokes the others of the same token.
     revokes_neighbors,
     /// The write hold ends before the downgrade is sent.

@@ -125,7 +125,7 @@ removals! {
     shared_token: phases, Fenced;
     revocation_ends_phase: revocation, Fenced;
     revokes_once: revocation, Fenced;
-    revokes_once: deletion, Fenced;
+    deletes_once: deletion, Fenced;
     revokes_neighbors: deletion, Fenced;
     write_ends_first: downgrade, Exclusive;
     downgrade_once: downgrade, Fenced;

@@ -237,8 +237,8 @@ impl CountedLock {
             if record.weight > 1 || !rules.downgrade_once {
                 (state.used, record.weight) = (1, 1);
                 if rules.new_downgrade_token {
-                    state.phase_token = 0;
-                    record.token = self.token_for(state, true);
+                    state.fence += 1;
+                    record.token = state.fence;
                 }
                 state.phase_token = record.token;
                 state.newest = record.token.max(state.newest);
@@ -279,13 +279,13 @@ impl CountedLock {
         let (mut has_effect, mut gone) = (false, Vec::new());
         for (call, record) in state.records.iter_mut().enumerate() {
             for record in record.iter_mut().filter(|record| record.token == token) {
-                let is_new = record.flag != Flag::Revoked || !rules.revokes_once;
+                let is_new = record.flag != Flag::Revoked;
                 if deletes && state.closed[self.clients[call]] {
                     gone.push((call, record.weight));
-                    has_effect |= is_new;
+                    has_effect |= is_new || !rules.deletes_once;
                 } else if !deletes || rules.revokes_neighbors {
                     record.flag = Flag::Revoked;
-                    has_effect |= is_new;
+                    has_effect |= is_new || !rules.revokes_once;
                 }
             }
         }
