@@ -45,7 +45,7 @@ impl Calm {
         let mut worst = if steps.is_empty() { NEVER } else { 0 };
         for action in steps {
             let ticks = self.worst(protocol, &next(protocol, state, action), path);
-            let own = u8::from(action == P::TICK);
+            let own = u8::from(Some(action) == P::TICK);
             worst = worst.max(if ticks == NEVER {
                 NEVER
             } else {

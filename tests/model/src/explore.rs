@@ -15,7 +15,8 @@ use crate::calm::Calm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// At most one running body has a valid hold, by its own safe deadline. Grants from before and
-    /// after a loss of a server's data are not compared.
+    /// after a loss of a server's data are not compared. In a counted lock, all valid holds
+    /// together weigh at most the capacity.
     Exclusive,
     /// A valid holder's belief about a server is true there, for at least as long, unless that
     /// server lost its data. (Stronger than exclusion.)
@@ -28,6 +29,14 @@ pub enum Claim {
     NothingLeft,
     /// If no further fault happens, all live waiters are served within the bound.
     Served,
+    /// A script leaves no waiter that it could grant, and no dead one at the head of the queue.
+    ServedAtOnce,
+    /// The server counts the weights of the records that have not expired.
+    Counted,
+    /// No client considers a hold lost that the server has, and no revoked hold is extended.
+    Lifetime,
+    /// A resource that checks tokens accepts a valid holder, and no write after a later reader.
+    Fenced,
 }
 
 /// The claims and the limits of an exploration.
@@ -66,8 +75,8 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type Action: Copy + Debug + PartialEq;
     /// The data of a trace besides the states.
     type Trace;
-    /// The step in which time passes.
-    const TICK: Self::Action;
+    /// The step in which time passes, if the model has time.
+    const TICK: Option<Self::Action> = None;
 
     fn initial(&self) -> Self::State;
     /// Adds every step that can be taken next.
@@ -77,20 +86,23 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     fn holds(&self, claim: Claim, state: &Self::State) -> bool;
 
     /// Removes the remaining faults, the calls not yet made, and the marks of earlier violations.
-    fn calm(&self, state: &mut Self::State);
+    fn calm(&self, _: &mut Self::State) {}
     /// Returns the steps that can be taken next if every client and connection is prompt.
-    fn prompt_steps(&self, state: &Self::State) -> Vec<Self::Action>;
+    fn prompt_steps(&self, state: &Self::State) -> Vec<Self::Action> {
+        let mut steps = Vec::new();
+        self.steps(state, &mut steps);
+        steps
+    }
     /// Returns true if no live client waits, runs a body, or has anything to release.
-    fn is_served(&self, state: &Self::State) -> bool;
+    fn is_served(&self, _: &Self::State) -> bool {
+        true
+    }
 
     fn trace(&self) -> Self::Trace;
     /// Describes a step of a counter-example.
-    fn describe(
-        &self,
-        trace: &mut Self::Trace,
-        state: &Self::State,
-        action: Self::Action,
-    ) -> String;
+    fn describe(&self, _: &mut Self::Trace, state: &Self::State, action: Self::Action) -> String {
+        format!("{action:?}\n    {:?}", self.after(state, action))
+    }
 }
 
 /// The result of an exploration.

@@ -121,8 +121,6 @@ pub enum Action {
     EndBody(u8),
     Cancel(u8),
     Lose(u8, u8),
-    /// Time has no effect here.
-    Tick,
 }
 
 impl Config {
@@ -211,7 +209,6 @@ impl Protocol for Config {
     type State = State;
     type Action = Action;
     type Trace = ();
-    const TICK: Action = Action::Tick;
 
     fn initial(&self) -> State {
         let mut calls = [Call::default(); CLIENTS];
@@ -286,7 +283,6 @@ impl Protocol for Config {
                 next.faults.losses -= 1;
                 self.lose(&mut next, client, key);
             }
-            Action::Tick => {}
         }
         next
     }
@@ -313,12 +309,6 @@ impl Protocol for Config {
         for call in &mut state.calls {
             call.more = 0;
         }
-    }
-
-    fn prompt_steps(&self, state: &State) -> Vec<Action> {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps
     }
 
     fn is_served(&self, state: &State) -> bool {

@@ -9,7 +9,7 @@ impl Protocol for Config {
     type State = State;
     type Action = Action;
     type Trace = ();
-    const TICK: Action = Action::Tick;
+    const TICK: Option<Action> = Some(Action::Tick);
 
     fn initial(&self) -> State {
         let mut state = State {
@@ -58,7 +58,7 @@ impl Protocol for Config {
                     client.crashed || client.id() == Some(id) || client.has_cancel(id)
                 })
             }
-            Claim::Served => unreachable!("the explorer checks it"),
+            _ => unreachable!("the explorer checks it, or another model"),
         }
     }
 
