@@ -571,10 +571,15 @@ fn a_waiter_follows_the_queue_checks() {
 /// A hold ends with its `max_hold`, or before, if nothing has renewed it.
 #[test]
 fn a_hold_ends_at_its_limit() {
-    for from_start in [false, true] {
+    let not_renewed = HoldEnd::NotRenewed(String::new());
+    for (max_hold, from_start, ends, expected) in [
+        (SECOND * 12, false, 13_010, HoldEnd::MaxHold),
+        (SECOND * 12, true, 14_000, HoldEnd::MaxHold),
+        (SECOND * 60, false, 30_698, not_renewed),
+    ] {
         let options = Options {
             lease: SECOND * 30,
-            max_hold: Some(SECOND * 12),
+            max_hold: Some(max_hold),
             max_hold_from_start: from_start,
             ..Options::default()
         };
@@ -583,28 +588,20 @@ fn a_hold_ends_at_its_limit() {
         acquisition.poll_action(at(1_000));
         acquisition.handle_acquire_reply(held(7), at(1_010));
         assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
-        let ends = if from_start {
+        let is_renewed = acquisition.poll_timeout() < Some(at(ends));
+        assert_eq!(
+            is_renewed,
+            ends != 13_010,
+            "unless its lease reaches the limit"
+        );
+        if from_start {
             acquisition.start_max_hold(at(2_000));
-            14_000
-        } else {
-            13_010
-        };
-        let due = acquisition.poll_timeout();
+        }
         acquisition.handle_time(at(ends - 1));
         assert_eq!(acquisition.state(), AcquisitionState::Held);
         acquisition.handle_time(at(ends));
-        assert_eq!(acquisition.poll_loss(), Some(HoldEnd::MaxHold));
-        if !from_start {
-            assert_eq!(due, Some(at(ends)), "its lease reaches the limit");
-        }
+        assert_eq!(acquisition.poll_loss(), Some(expected));
     }
-    let mut acquisition = replied(held(7));
-    acquisition.poll_outcome();
-    acquisition.handle_time(at(40_000));
-    assert_eq!(
-        acquisition.poll_loss(),
-        Some(HoldEnd::NotRenewed(String::new()))
-    );
 }
 
 #[test]
