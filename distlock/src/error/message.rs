@@ -24,27 +24,26 @@ impl fmt::Display for Contention<'_> {
             f.write_str("other calls wait for it; ")?;
         }
         write!(f, "{}", Holders(holders))?;
-        let is_kept = matches!(holders, [holder] if holder.kept_until.is_some());
-        if !waited.is_zero() && !is_kept && !held_keys.is_empty() {
-            let held_keys = held_keys.iter().map(|key| format!("`{}`", Visible(key)));
-            let held_keys: Vec<_> = held_keys.collect();
-            return write!(
-                f,
-                "this call tree held {} meanwhile, for which the holder may wait: acquire all of these keys in one \
-                 call, with `keys = [...]` or `lock_all`",
-                held_keys.join(", ")
-            );
-        }
-        f.write_str(match holders {
+        let remedy = match holders {
             [holder] if holder.kept_until.is_some() => {
                 "`min_hold` keeps the key so that the work is not repeated: try again after that time"
+            }
+            _ if !waited.is_zero() && !held_keys.is_empty() => {
+                f.write_str("this call tree held ")?;
+                for (place, key) in held_keys.iter().enumerate() {
+                    let comma = if place == 0 { "" } else { ", " };
+                    write!(f, "{comma}`{}`", Visible(key))?;
+                }
+                " meanwhile, for which the holder may wait: acquire all of these keys in one call, with `keys = [...]` \
+                 or `lock_all`"
             }
             [holder] if holder.this_process => {
                 "possible self-deadlock: re-enter within the holder's call tree, or release first; otherwise try again later"
             }
             _ if waited.is_zero() => "not retried because `wait` is 0",
             _ => "try again later, or allow a longer wait",
-        })
+        };
+        f.write_str(remedy)
     }
 }
 

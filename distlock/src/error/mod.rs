@@ -375,11 +375,10 @@ impl Error {
         self
     }
 
-    /// Adds the keys that the caller's call tree held, if the call failed because of contention.
-    pub(crate) fn with_held_keys(mut self, keys: impl FnOnce() -> Vec<String>) -> Self {
+    /// Adds the other keys that the caller's call tree held, if the error is [`Error::Busy`].
+    pub(crate) fn with_held_keys(mut self, keys: impl FnOnce(&str) -> Vec<String>) -> Self {
         if let Error::Busy { key, held_keys, .. } = &mut self {
-            *held_keys = keys();
-            held_keys.retain(|held| held != key);
+            *held_keys = keys(key);
         }
         self
     }

@@ -411,8 +411,8 @@ impl Lock {
         let outcome = |guard: &LockGuard| (guard.path(), Some(guard.fencing_token()));
         let acquired = span::trace_acquire(core, &self.key, label, acquiring, outcome).await;
         acquired.map_err(|error| {
-            let held_keys = || scope::held_keys(self.manager.store_identity());
-            let error = error.with_held_keys(held_keys);
+            let store = self.manager.store_identity();
+            let error = error.with_held_keys(|key| scope::other_held_keys(store, key));
             logging::acquire_failed(label, &error);
             error
         })

@@ -88,14 +88,16 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Returns the keys of a store that the running call tree holds, the innermost first.
-pub(crate) fn held_keys(store: &str) -> Vec<String> {
-    let mut keys = Vec::new();
-    let mut frame = top();
+/// Returns the keys of the other locks of a store that the running call tree holds, the innermost
+/// first.
+pub(crate) fn other_held_keys(store: &str, key: &str) -> Vec<String> {
+    let (mut keys, mut frame) = (Vec::new(), top());
+    let mut known: Vec<_> = LockKey::new(key).into_iter().collect();
     while let Some(this) = frame {
-        let key = this.held.key();
-        if &*this.store == store && !keys.iter().any(|known| known == key) {
-            keys.push(key.to_owned());
+        let key = this.held.lock_key();
+        if &*this.store == store && !known.iter().any(|known| known.same_lock(key)) {
+            keys.push(this.held.key().to_owned());
+            known.push(key.clone());
         }
         frame = this.parent.clone();
     }

@@ -32,7 +32,11 @@ async fn a_possible_deadlock_of_two_keys_is_named() {
     let nested = lock.run(async |_| {
         let once = manager.lock("b").try_acquire().await?;
         assert!(once.is_none());
-        manager.lock("b").wait(ms(50)).acquire().await
+        // `{a}` is the same lock, and is named once.
+        let again = manager.lock("{a}");
+        again
+            .run(async |_| manager.lock("b").wait(ms(50)).acquire().await)
+            .await
     });
     let error = nested.await.unwrap_err();
     let Error::Busy { held_keys, .. } = &error else {

@@ -75,6 +75,26 @@ async fn spans_of_an_annotated_function() {
     assert_eq!(acquire.fields["fencing_token"], run.fields["fencing_token"]);
 }
 
+/// One command acquires free keys, in one span.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_of_several_keys() {
+    captured();
+    let store = Store::redis();
+    let locks = store.manager().await.lock_all(["a", "b"]);
+    let locks = locks.label("spans:several");
+    locks.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    let (acquire, run) = both("spans:several").await;
+    assert_eq!(acquire.parent, Some(run.name));
+    assert_eq!(acquire.fields["outcome"], "acquired");
+    for span in [&acquire, &run] {
+        assert_eq!(span.fields["path"], "free");
+        assert!(
+            !span.fields.contains_key("fencing_token"),
+            "each key has its own"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_of_a_run_without_its_lock() {
     captured();

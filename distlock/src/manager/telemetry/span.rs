@@ -62,10 +62,7 @@ impl RunSpan {
         waited: Option<Duration>,
         token: Option<FencingToken>,
     ) {
-        self.span.record("waited_ms", waited.map(millis));
-        let token = token.map(|token| as_i64(token.get()));
-        self.span.record("fencing_token", token);
-        self.span.record("path", path.as_str());
+        record_acquired(&self.span, path, waited, token);
     }
 
     pub(crate) fn end_failed(&mut self, error: &Error, waited: Option<Duration>) {
@@ -144,19 +141,30 @@ pub(crate) async fn trace_acquire<T>(
     }
     let started = core.clock.now();
     let result = instrument(&span, acquiring).await;
-    span.record("waited_ms", millis(core.clock.now().since(started)));
+    let waited = core.clock.now().since(started);
     match &result {
         Ok(acquired) => {
             let (path, token) = outcome(acquired);
             span.record("outcome", "acquired");
-            span.record("fencing_token", token.map(FencingToken::get));
-            span.record("path", path.as_str());
+            record_acquired(&span, path, Some(waited), token);
         }
         Err(error) => {
+            span.record("waited_ms", millis(waited));
             span.record("outcome", failure_label(error));
         }
     }
     result
+}
+
+fn record_acquired(
+    span: &Span,
+    path: AcquirePath,
+    waited: Option<Duration>,
+    token: Option<FencingToken>,
+) {
+    span.record("waited_ms", waited.map(millis));
+    span.record("fencing_token", token.map(|token| as_i64(token.get())));
+    span.record("path", path.as_str());
 }
 
 /// Returns the span `distlock.acquire`.

@@ -352,3 +352,6 @@ impl Acquiring {
             && (rules.cancel_failed || !is_answered)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,3 +251,6 @@ impl Holding {
         Attempt::At(BootInstant(next.0 - next.0 % grid))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,3 +114,6 @@ impl Releasing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,7 +110,7 @@ impl Protocol for Trees {
             let tree = std::mem::take(&mut others[number]);
             let (inner, sum) = (tree.inner, tree.held.weight + tree.inner.weight);
             match tree.phase {
-                // The inner body may run beside the holds of the other trees.
+                // The holds of the other trees leave room for the inner body.
                 Phase::Inner if claim == Claim::Exclusive => Self::has_room(&others, inner),
                 // The tree does not wait for itself.
                 Phase::Waiting if claim == Claim::ServedAtOnce => sum <= inner.capacity,

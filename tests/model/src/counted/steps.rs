@@ -206,15 +206,8 @@ impl CountedLock {
         if has(&[Queued]) {
             steps.add("queue check", |next| self.check_queue(next, client));
         }
-        let active = [
-            Acquiring,
-            Queued,
-            Confirming,
-            Holding,
-            Downgrading,
-            Releasing,
-        ];
-        if has(&active) {
+        let is_active = |call: &usize| !matches!(state.calls[*call].phase, Idle | Ended | Crashed);
+        if calls.iter().any(is_active) {
             let crashes: Fault = |faults| &mut faults.crashes;
             steps.fault("client crashes", crashes, |next| {
                 calls

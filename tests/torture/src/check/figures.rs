@@ -159,7 +159,7 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
     let has_failovers = matches!(topology, "sentinel" | "replicas" | "cluster");
     // Per minute.
     let (acquisitions, faults) = match topology {
-        "tls" => (2_000.0, 200.0),
+        "tls" => (10_000.0, 200.0),
         // Only workers and servers have faults.
         "sentinel" => (8_000.0, 40.0),
         // No lock counts while there is no replica.
@@ -168,7 +168,7 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         // A lock takes three servers or more, all on one machine.
         "quorum3" => (6_000.0, 300.0),
         "quorum5" => (3_000.0, 400.0),
-        _ => (5_000.0, 200.0),
+        _ => (20_000.0, 200.0),
     };
     let least = |bound: f64| full.then_some(Bound::AtLeast(bound));
     let failovers = least(4.0 * minutes).filter(|_| has_failovers);

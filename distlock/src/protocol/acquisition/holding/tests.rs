@@ -1,0 +1,191 @@
+//! Tests of a hold: its proofs, its renewal and its end.
+
+use crate::protocol::acquisition::tests::*;
+
+#[test]
+fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
+    let mut acquisition = sent();
+    acquisition.handle_acquire_reply(held(7), at(1_500));
+    let hold_info = acquisition.hold_info().unwrap().clone();
+    let validity = Timing::new(SECOND * 30).validity();
+    assert_eq!(
+        hold_info.safe_deadline.safe_until(),
+        Some(at(1_000) + validity)
+    );
+    assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
+    let mut late = sent();
+    late.handle_acquire_reply(held(7), at(1_000) + validity);
+    assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
+    assert!(late.release(Duration::ZERO, at(40_000)), "it is cancelled");
+}
+
+#[test]
+fn a_grant_is_confirmed_before_it_is_renewed() {
+    let mut acquisition = granted();
+    let due = acquisition.poll_timeout().unwrap();
+    assert!(due <= at(2_040), "{due:?}");
+    assert_eq!(acquisition.poll_action(at(2_011)), None);
+    assert_confirms(&mut acquisition, due);
+    acquisition.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
+    let due = acquisition.poll_timeout().unwrap();
+    assert!(due > at(11_000) && due <= at(12_030), "{due:?}");
+    assert_eq!(acquisition.poll_action(due), Some(Action::Renew));
+    assert_eq!(acquisition.poll_action(due), None, "one at a time");
+}
+
+#[test]
+fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
+    let mut acquisition = granted();
+    assert!(!acquisition.is_confirmed());
+    acquisition.confirm_now(at(2_011));
+    assert_eq!(acquisition.poll_timeout(), Some(at(2_011)));
+    assert_confirms(&mut acquisition, at(2_011));
+    acquisition.confirm_now(at(2_012));
+    assert_eq!(acquisition.poll_action(at(2_012)), None, "it is in flight");
+    acquisition.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
+    assert!(acquisition.is_confirmed());
+    let renewal = acquisition.poll_timeout();
+    acquisition.confirm_now(at(2_014));
+    assert_eq!(
+        acquisition.poll_timeout(),
+        renewal,
+        "nothing is left to be confirmed"
+    );
+}
+
+#[test]
+fn a_hold_that_is_gone_is_reported_and_released_once() {
+    let mut acquisition = granted();
+    acquisition.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
+    assert_eq!(
+        acquisition.poll_loss(),
+        Some(HoldEnd::Gone),
+        "another token"
+    );
+    assert_eq!(acquisition.poll_loss(), None);
+    assert!(acquisition.poll_release() && !acquisition.poll_release());
+    assert!(
+        !acquisition.release(SECOND, at(2_050)),
+        "its release is in flight"
+    );
+}
+
+#[test]
+fn an_unclaimed_hold_is_no_loss() {
+    let mut acquisition = replied(held(7));
+    acquisition.handle_time(at(60_000));
+    assert_eq!(
+        (acquisition.state(), acquisition.poll_loss()),
+        (AcquisitionState::Ended, None)
+    );
+    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
+    assert!(acquisition.release(Duration::ZERO, at(60_000)));
+}
+
+#[test]
+fn an_unclaimed_hold_is_not_extended_and_is_released() {
+    let mut acquisition = unclaimed();
+    let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
+    let half = at(2_010) + safe_deadline.safe_until().unwrap().since(at(2_010)) / 2;
+    assert_eq!(acquisition.poll_timeout(), Some(half));
+    assert_eq!(acquisition.poll_action(BootInstant(half.0 - 1)), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
+    assert_eq!(acquisition.poll_action(half), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+    assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
+    assert_eq!(acquisition.poll_loss(), None, "no caller had it");
+    let outcome = acquisition.poll_outcome();
+    let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(error.to_string().contains("not polled in time"), "{error}");
+    assert!(!acquisition.release(Duration::ZERO, half), "once is enough");
+}
+
+#[test]
+fn a_hold_knows_the_origin_of_its_grant() {
+    // The age of these two grants is not known well enough, so they are confirmed first.
+    let confirmed = |news: fn(&mut Acquisition)| {
+        let mut acquisition = replied(queued());
+        news(&mut acquisition);
+        assert_confirms(&mut acquisition, at(2_010));
+        acquisition.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+        acquisition
+    };
+    let of_unknown_age =
+        confirmed(|acquisition| acquisition.handle_grant(&grant(None, 7), at(2_010)));
+    let found = confirmed(|acquisition| acquisition.handle_found());
+    for (acquisition, path, granted_at) in [
+        (replied(held(7)), AcquirePath::Free, None),
+        (unclaimed(), AcquirePath::HandedOff, Some(at(2_000))),
+        (of_unknown_age, AcquirePath::HandedOff, None),
+        (found, AcquirePath::QueueCheck, None),
+    ] {
+        let hold_info = acquisition.hold_info().expect("a hold");
+        assert_eq!((hold_info.path, hold_info.granted_at), (path, granted_at));
+    }
+}
+
+/// A hold ends with its `max_hold`, or before, if nothing has renewed it.
+#[test]
+fn a_hold_ends_at_its_limit() {
+    let not_renewed = HoldEnd::NotRenewed(String::new());
+    for (max_hold, from_start, ends, expected) in [
+        (SECOND * 12, false, 13_010, HoldEnd::MaxHold),
+        (SECOND * 12, true, 14_000, HoldEnd::MaxHold),
+        (SECOND * 60, false, 30_698, not_renewed),
+    ] {
+        let mut acquisition = with_options(Options {
+            lease: SECOND * 30,
+            max_hold: Some(max_hold),
+            max_hold_from_start: from_start,
+            ..Options::default()
+        });
+        acquisition.poll_action(at(1_000));
+        acquisition.handle_acquire_reply(held(7), at(1_010));
+        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+        let is_renewed = acquisition.poll_timeout() < Some(at(ends));
+        assert_eq!(
+            is_renewed,
+            ends != 13_010,
+            "unless its lease reaches the limit"
+        );
+        if from_start {
+            acquisition.start_max_hold(at(2_000));
+        }
+        acquisition.handle_time(at(ends - 1));
+        assert_eq!(acquisition.state(), AcquisitionState::Held);
+        acquisition.handle_time(at(ends));
+        assert_eq!(acquisition.poll_loss(), Some(expected));
+    }
+}
+
+#[test]
+fn only_the_revocation_of_its_own_token_ends_a_hold() {
+    let mut acquisition = replied(held(7));
+    acquisition.poll_outcome();
+    for token in [6, 7] {
+        assert_eq!(acquisition.state(), AcquisitionState::Held);
+        let revocation = RevocationNotice {
+            key: LockKey::new("k").unwrap(),
+            token: FencingToken::new(token),
+            by: "ops".into(),
+        };
+        acquisition.handle_revocation(&revocation, at(2_000));
+    }
+    assert_eq!(
+        acquisition.poll_loss(),
+        Some(HoldEnd::Revoked("ops".into()))
+    );
+}
+
+#[test]
+fn a_new_connection_makes_a_renewal_due() {
+    let mut acquisition = replied(held(7));
+    acquisition.poll_outcome();
+    acquisition.renew_now(at(1_500));
+    assert_eq!(acquisition.poll_action(at(1_500)), Some(Action::Renew));
+    // A proof that came too late changes nothing.
+    acquisition.handle_renewal(Ok(()), at(1_500), at(60_000));
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+}

@@ -1,0 +1,104 @@
+//! Tests of the release.
+
+use crate::protocol::acquisition::tests::*;
+
+#[test]
+fn a_release_that_finds_nothing_is_a_loss_if_the_hold_was_valid() {
+    let nothing = ReleaseReply {
+        was_held: false,
+        repeat_after: None,
+    };
+    let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
+        let mut acquisition = replied(held(7));
+        assert!(acquisition.release(Duration::ZERO, at(1_500)));
+        let last = replies
+            .iter()
+            .map(|reply| acquisition.handle_release_reply(reply.clone(), at(when)))
+            .last();
+        last.unwrap()
+    };
+    assert_eq!(released(&[Ok(nothing)], 1_600), ReleaseStep::NotHeld);
+    assert_eq!(
+        released(&[Ok(nothing)], 60_000),
+        ReleaseStep::Done,
+        "its lease may have ended"
+    );
+    let ends = 1_000 + Timing::new(SECOND * 30).validity().as_millis() as u64;
+    assert_eq!(released(&[Ok(nothing)], ends), ReleaseStep::Done);
+    let unanswered = || Err(error(Outage::TimedOut));
+    assert_eq!(
+        released(&[unanswered(), Ok(nothing)], 1_600),
+        ReleaseStep::Done
+    );
+    let unsent = || Err(error(Outage::Unreachable).mark_unsent());
+    assert_eq!(
+        released(&[unsent(), Ok(nothing)], 1_600),
+        ReleaseStep::NotHeld
+    );
+    let replies = [unanswered(), unsent(), Ok(nothing)];
+    assert_eq!(released(&replies, 1_600), ReleaseStep::Done);
+}
+
+/// The store may keep a queue entry for longer than a TTL.
+#[test]
+fn a_release_is_abandoned_only_once_all_state_has_expired() {
+    let ways_to_end: [fn(&mut Acquisition); 3] = [
+        |acquisition| {
+            acquisition.handle_acquire_reply(queued(), at(1_010));
+            acquisition.handle_grant(&grant(Some(1_900), 7), at(1_910));
+            assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+            assert!(acquisition.release(Duration::ZERO, at(2_000)));
+        },
+        |acquisition| {
+            acquisition.handle_acquire_reply(queued(), at(1_010));
+            assert!(acquisition.release(Duration::ZERO, at(2_000)));
+        },
+        |acquisition| acquisition.handle_stall(at(2_000)),
+    ];
+    for end in ways_to_end {
+        let mut acquisition = fresh(SECOND, SECOND * 20);
+        acquisition.poll_action(at(1_000));
+        end(&mut acquisition);
+        let expires_at = acquisition.request().queue_entry_expires_at();
+        assert!(expires_at > at(21_000) && acquisition.has_expired(expires_at));
+        assert!(!acquisition.has_expired(BootInstant(expires_at.0 - 1)));
+    }
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(Duration::ZERO, at(2_000)));
+    let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
+    assert!(acquisition.has_expired(ends) && !acquisition.has_expired(BootInstant(ends.0 - 1)));
+}
+
+#[test]
+fn a_repeated_release_keeps_the_key_no_longer() {
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(SECOND * 5, at(2_000)));
+    assert_eq!(acquisition.keep_for(at(2_000)), SECOND * 5);
+    assert_eq!(acquisition.keep_for(at(5_000)), SECOND * 2);
+    assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
+}
+
+#[test]
+fn a_release_is_repeated_while_an_acquire_may_be_applied() {
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(Duration::ZERO, at(1_500)));
+    let again = ReleaseReply {
+        was_held: true,
+        repeat_after: Some(SECOND),
+    };
+    for _ in 0..3 {
+        let step = acquisition.handle_release_reply(Ok(again), at(2_000));
+        assert_eq!(step, ReleaseStep::RepeatAt(at(3_000)));
+    }
+    let step = acquisition.handle_release_reply(Ok(again), at(2_000));
+    assert_eq!(step, ReleaseStep::Done, "three times are enough");
+    // The store is back at once after an error without a reply.
+    for (outage, pause) in [
+        (Outage::TimedOut, 0),
+        (Outage::NotReady, 50),
+        (Outage::NotReady, 100),
+    ] {
+        let step = acquisition.handle_release_reply(Err(error(outage)), at(2_000));
+        assert_eq!(step, ReleaseStep::RepeatAt(at(2_000 + pause)), "{outage:?}");
+    }
+}
