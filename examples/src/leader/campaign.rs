@@ -51,7 +51,7 @@ pub(crate) async fn campaign(
             Err(error) => match error.downcast_ref::<distlock::Error>() {
                 // The error names the leader. Without a pause, because a candidate that is not in
                 // the queue misses a hand-off.
-                Some(busy) if busy.is_busy() && !leads.get() => {
+                Some(busy @ distlock::Error::Busy { .. }) if !leads.get() => {
                     tracing::info!("still waits: {busy}");
                     continue;
                 }

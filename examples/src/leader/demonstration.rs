@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
@@ -44,10 +45,7 @@ pub(crate) async fn main(options: &crate::Options, candidates: u8) -> Result<()>
     for candidate in &mut candidates {
         candidate.terminate().await?;
     }
-    redis::cmd("DEL")
-        .arg(&[journal, token])
-        .exec_async(&mut store)
-        .await?;
+    let _: () = store.del(&[journal, token]).await?;
     shown
 }
 
@@ -76,10 +74,9 @@ async fn show(
         let terms = until(store, journal, has_successor).await?;
         let term = &terms[number];
         let led = (term.last - term.first) as f64 / 1e6;
-        let gap = terms
-            .get(number + 1)
-            .map(|next| (next.first - term.last) as f64 / 1e3);
-        let gap = gap.map_or("-".into(), |gap| format!("{gap:.1} ms"));
+        let gap = terms.get(number + 1).map_or("-".into(), |next| {
+            format!("{:.1} ms", (next.first - term.last) as f64 / 1e3)
+        });
         let (token, entries) = (term.token, term.entries);
         println!("{leader:<12} {token:<16}  {led:>5.2} s  {entries:>7}  {end:<7}  {gap:>22}");
     }
@@ -94,13 +91,7 @@ async fn until(
 ) -> Result<Vec<Term>> {
     let deadline = Instant::now() + LEADER_TIMEOUT;
     loop {
-        let entries = redis::cmd("LRANGE")
-            .arg(journal)
-            .arg(0)
-            .arg(-1)
-            .query_async(store)
-            .await?;
-        let terms = terms(entries)?;
+        let terms = terms(store.lrange(journal, 0, -1).await?)?;
         if condition(&terms) {
             return Ok(terms);
         }

@@ -53,8 +53,8 @@ struct Options {
     group: String,
 
     /// The name of this candidate. [default: its pid]
-    #[arg(long)]
-    name: Option<String>,
+    #[arg(long, default_value_t = std::process::id().to_string(), hide_default_value = true)]
+    name: String,
 
     /// Demonstrates it: starts N candidates; every second leader is killed (SIGKILL), and the
     /// others are terminated (SIGTERM).
@@ -72,11 +72,9 @@ async fn main() -> Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    let name = options.name;
-    let name = name.unwrap_or_else(|| std::process::id().to_string());
     let store = redis::Client::open(&*options.store).context("--store")?;
     // With the name, `distlock list` and the waiting candidates show the leader.
-    let locks = LockManager::builder().client_name(&name);
+    let locks = LockManager::builder().client_name(&options.name);
     let locks = locks.connect(&options.store).await?;
     let lock = locks.lock(format!("leader:{}", options.group));
     let lock = lock.label("leader:<group>").lease(LEASE).wait(WAIT);
@@ -88,11 +86,9 @@ async fn main() -> Result<()> {
         let _ = sender.send(true);
         received
     });
-    let journal = Journal::new(store, &options.group, name);
-    let ended = campaign(&lock, stop, async |held, stop| {
-        lead(&journal, held, stop).await
-    });
-    let ended = ended.await;
+    let journal = Journal::new(store, &options.group, options.name);
+    let work = async |held, stop| lead(&journal, held, stop).await;
+    let ended = campaign(&lock, stop, work).await;
     // Waits until the lock is released.
     locks.shutdown().await;
     ended

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
@@ -109,15 +110,14 @@ impl Demonstration {
 
     async fn view(&mut self, period: u64) -> Result<View> {
         let [record, _] = record::keys(&self.job, period);
-        let mut read = redis::cmd("HMGET");
-        read.arg(record).arg(&["by", "attempts", "token", "done"]);
-        Ok(read.query_async(&mut self.store).await?)
+        let fields = ["by", "attempts", "token", "done"];
+        Ok(self.store.hmget(record, &fields).await?)
     }
 
     async fn kill(&mut self, name: &str, period: u64) -> Result<()> {
         let mut replicas = self.replicas.iter_mut();
         let victim = replicas.find(|replica| replica.name == name);
-        let victim = victim.context("the replica is not one of this demonstration")?;
+        let victim = victim.context("not a replica of this demonstration")?;
         victim.kill().await?;
         let pid = victim.pid;
         // Everything that the replica sent before its end has arrived by now.

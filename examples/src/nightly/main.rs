@@ -59,8 +59,8 @@ struct Options {
     work: Duration,
 
     /// The name of this replica. [default: its pid]
-    #[arg(long)]
-    name: Option<String>,
+    #[arg(long, default_value_t = std::process::id().to_string(), hide_default_value = true)]
+    name: String,
 
     #[command(flatten)]
     demonstration: demonstration::DemonstrationOptions,
@@ -90,13 +90,11 @@ async fn main() -> Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    let name = options.name;
-    let name = name.unwrap_or_else(|| std::process::id().to_string());
-    let locks = LockManager::builder().client_name(&name);
+    let locks = LockManager::builder().client_name(&options.name);
     distlock::install(locks.connect(&options.store).await?)?;
     let job = Job {
         name: options.job,
-        replica: name,
+        replica: options.name,
         period: options.period.max(Duration::from_millis(1)),
         work: options.work,
         records: redis::Client::open(&*options.store).context("--store")?,
@@ -117,8 +115,11 @@ async fn run_periods(job: &Job) {
     let mut next = None;
     loop {
         if let Err(error) = run_next(job, &mut next).await {
-            let replica = &job.replica;
-            tracing::warn!(replica, period = next, "tried again: {error:#}");
+            tracing::warn!(
+                replica = job.replica,
+                period = next,
+                "tried again: {error:#}"
+            );
             tokio::time::sleep(RETRY_BACKOFF).await;
         }
     }
@@ -138,11 +139,10 @@ async fn run_next(job: &Job, next: &mut Option<u64>) -> Result<()> {
     let reported = report(job, period, Record::new(connection, &job.name, period)).await;
     match reported {
         Err(error) if period < current => {
-            let replica = &job.replica;
             tracing::error!(
-                replica,
+                replica = job.replica,
                 period,
-                "given up, because its period is over: {error:#}"
+                "given up, its period is over: {error:#}"
             );
         }
         reported => reported?,

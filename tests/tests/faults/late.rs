@@ -126,6 +126,20 @@ async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
     until_clean(&mut late.raw, SOON).await;
 }
 
+/// A call that tries once sends no further command after one without a reply.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_for_several_keys_ends_with_a_lost_reply() {
+    let mut late = Late::new(true).await;
+    late.proxy
+        .swallow_reply_to(&lock_key("k"), After::Silence);
+    let both = late.manager.lock_all(["k", "l"]).lease(LEASE);
+    let error = both.try_acquire().await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert_eq!(late.proxy.stats().replies_swallowed, 1);
+    until_clean(&mut late.raw, SOON).await;
+    assert_eq!(late.acquires(), 0, "an acquire of one key followed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_with_a_lost_reply_is_not_busy_by_itself() {
     for after in [After::Reset, After::Silence] {
