@@ -114,6 +114,7 @@ fn problem(error: &Error) -> (StatusCode, String) {
         ),
         Error::InvalidKey { .. }
         | Error::KeyConflict { .. }
+        | Error::WrongKind { .. }
         | Error::Config { .. }
         | Error::NotInstalled
         | Error::AlreadyInstalled => (

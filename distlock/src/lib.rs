@@ -163,7 +163,7 @@ pub use config::credentials::Credentials;
 pub use config::quorum::Quorum;
 #[cfg(feature = "tls")]
 pub use config::tls::Tls;
-pub use error::{BodyState, Error, Holder, Outage};
+pub use error::{BodyState, Error, Holder, LockKind, Outage};
 pub use fencing::FencingToken;
 pub use key::escape;
 pub use lock::Lock;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::error::holder::Holder;
+pub use crate::error::kind::LockKind;
 use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
@@ -13,6 +14,7 @@ use crate::loss::LossReason;
 use crate::util::visible::Visible;
 
 mod holder;
+mod kind;
 mod message;
 mod outage;
 
@@ -180,6 +182,26 @@ pub enum Error {
         detail: String,
     },
 
+    /// The key is in use as another kind of lock, or as a semaphore with another number of permits.
+    /// Nothing was changed. A key that nobody holds or waits for can be used as any kind.
+    #[error(
+        "lock `{}` is a {existing} at the moment, and cannot be used as a {requested}: {}use another key, or wait \
+         until it is free",
+        Visible(.key),
+        Holders(.holders)
+    )]
+    #[non_exhaustive]
+    WrongKind {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The kind that the call requested.
+        requested: LockKind,
+        /// The kind as which the key is held or waited for.
+        existing: LockKind,
+        /// The last known holders; empty if they are unknown.
+        holders: Vec<Holder>,
+    },
+
     /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
     /// connecting, this includes a server of another kind than the URL names. It is also the error
     /// if the manager's thread cannot be started, because of the limits of the system.
@@ -313,7 +335,8 @@ impl Error {
             | Error::Released { key, .. }
             | Error::MaxHoldExceeded { key, .. }
             | Error::InvalidKey { key, .. }
-            | Error::KeyConflict { key, .. } => Some(key),
+            | Error::KeyConflict { key, .. }
+            | Error::WrongKind { key, .. } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }
@@ -336,7 +359,9 @@ impl Error {
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         match self {
-            Error::Busy { holders, .. } | Error::QueueFull { holders, .. } => holders,
+            Error::Busy { holders, .. }
+            | Error::QueueFull { holders, .. }
+            | Error::WrongKind { holders, .. } => holders,
             _ => &[],
         }
     }

@@ -28,6 +28,7 @@ use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan};
 use crate::observer::event::AcquirePath;
+use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 
 /// A description of a lock: a key, and how to hold it. [`LockManager::lock`] creates it. It is
@@ -427,7 +428,7 @@ impl Lock {
         #[cfg(feature = "testing")]
         let options = core.store.begin(&key, options);
         let started = core.clock.now();
-        let held = acquire::acquire(core, Request::new(key, options, started)).await?;
+        let held = acquire::acquire(core, Request::new(key, Kind::Mutex, options, started)).await?;
         logging::acquired(&held, held.info.path, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), held))
     }
@@ -452,7 +453,12 @@ impl Lock {
     /// Re-enters a hold of the call tree. This needs no round trip, but siblings take turns.
     async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
         let (core, held) = (self.manager.core(), &frame.held);
-        let request = Request::new(held.lock_key().clone(), options, core.clock.now());
+        let request = Request::new(
+            held.lock_key().clone(),
+            Kind::Mutex,
+            options,
+            core.clock.now(),
+        );
         let call = AcquireCall::begin(core, Arc::new(request));
         let acquired = self.take_turn(frame, &call.request).await;
         match &acquired {

@@ -19,6 +19,7 @@ use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan};
+use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 
 /// Largest number of keys of a call.
@@ -305,7 +306,7 @@ impl MultiLock {
             let (key, options) = lock.check(wait)?;
             fits_one_command &= options.durability().is_none()
                 && scope::innermost(Some(manager.store_identity()), &key).is_none();
-            requests.push(Request::new(key, options, started));
+            requests.push(Request::new(key, Kind::Mutex, options, started));
         }
         if !fits_one_command {
             return Ok(None);

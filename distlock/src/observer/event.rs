@@ -279,6 +279,8 @@ pub enum AcquireFailure {
     Cancelled,
     /// A value that distlock did not write is stored at one of the lock's keys.
     KeyConflict,
+    /// The key is in use as another kind of lock.
+    WrongKind,
     /// The manager was shut down.
     ShutDown,
     /// The outer hold, which the call was to re-enter, is lost.

@@ -46,6 +46,7 @@ labels! {
         Unavailable = "unavailable",
         Cancelled = "cancelled",
         KeyConflict = "key_conflict",
+        WrongKind = "wrong_kind",
         ShutDown = "shut_down",
         Lost = "lost",
     }

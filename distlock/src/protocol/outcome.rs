@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::error::LockKind;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 
@@ -47,6 +48,11 @@ pub(crate) enum Failure {
     Unavailable(StoreError),
     /// A key of the lock holds a value that distlock did not write.
     KeyConflict(String),
+    /// The key is in use as another kind of lock.
+    WrongKind {
+        existing: LockKind,
+        holders: Vec<HolderView>,
+    },
     ShutDown,
 }
 

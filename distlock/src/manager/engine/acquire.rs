@@ -404,7 +404,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
             });
             if must_cancel {
                 let (key, lease) = (request.key.clone(), request.timing.lease);
-                release::release_unregistered(core, key, entry.owner, lease);
+                release::release_unregistered(core, key, entry.request.kind, entry.owner, lease);
             }
         }
         Action::Confirm { timeout } => {
@@ -446,6 +446,12 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
             current.unwrap_or(error).into_error(Some(key), waited)
         }
         Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },
+        Failure::WrongKind { existing, holders } => Error::WrongKind {
+            key,
+            requested: request.kind.lock_kind(),
+            existing,
+            holders: holders.iter().map(HolderView::to_holder).collect(),
+        },
         Failure::ShutDown => shut_down_error(),
     }
 }

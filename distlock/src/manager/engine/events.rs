@@ -11,6 +11,7 @@ use crate::manager::engine::renew;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, OwnerNumber, RevocationNotice};
 use crate::store::{EventSink, StoreEvent};
 
@@ -91,7 +92,9 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
                 .update(&entry, |acquisition| acquisition.handle_grant(&grant, now));
             entry.changed.notify_one();
         }
-        None => release::release_unregistered(core, grant.key, grant.owner, grant.lease),
+        None => {
+            release::release_unregistered(core, grant.key, Kind::Mutex, grant.owner, grant.lease)
+        }
     }
 }
 

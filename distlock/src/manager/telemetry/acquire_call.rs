@@ -27,6 +27,7 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
         Error::Busy { .. } => Some(AcquireFailure::Busy),
         Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
         Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
+        Error::WrongKind { .. } => Some(AcquireFailure::WrongKind),
         Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
         Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
             Some(AcquireFailure::Lost)

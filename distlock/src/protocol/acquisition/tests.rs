@@ -4,6 +4,7 @@ pub(super) use super::*;
 pub(super) use crate::config::options::Options;
 pub(super) use crate::error::Outage;
 pub(super) use crate::key::LockKey;
+pub(super) use crate::protocol::kind::Kind;
 pub(super) use crate::protocol::timing::Timing;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ pub(super) fn fresh(lease: Duration, wait: Duration) -> Acquisition {
 }
 
 pub(super) fn with_options(options: Options) -> Acquisition {
-    let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
+    let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, at(1_000));
     Acquisition::new(Arc::new(request), None, Rules::ALL)
 }
 
