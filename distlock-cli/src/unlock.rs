@@ -13,11 +13,14 @@ use crate::output::{self, lock};
 
 pub(crate) async fn main(global: Global, options: Unlock) -> CommandResult {
     let manager = connect(&global).await?;
-    let revoke = manager
+    let mut revoke = manager
         .revoke(&options.key)
         .wait(options.wait)
         .wait_until_free(options.wait_until_free)
         .assume_holder_dead(options.assume_holder_dead);
+    if let Some(holder) = &options.holder {
+        revoke = revoke.holder(holder);
+    }
     let revocation = revoke.await;
     manager.shutdown().await;
     let (key, revocation) = (&options.key, revocation?);

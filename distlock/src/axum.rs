@@ -115,6 +115,7 @@ fn problem(error: &Error) -> (StatusCode, String) {
         Error::InvalidKey { .. }
         | Error::KeyConflict { .. }
         | Error::WrongKind { .. }
+        | Error::UpgradeDeadlock { .. }
         | Error::Config { .. }
         | Error::NotInstalled
         | Error::AlreadyInstalled => (

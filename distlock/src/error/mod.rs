@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::error::holder::Holder;
-pub use crate::error::kind::LockKind;
+pub use crate::error::kind::{HoldKind, LockKind};
 use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
@@ -183,7 +183,7 @@ pub enum Error {
     },
 
     /// The key is in use as another kind of lock, or as a semaphore with another number of permits.
-    /// Nothing was changed. A key that nobody holds or waits for can be used as any kind.
+    /// Nothing was changed. A key with neither a holder nor a waiter can be used as any kind.
     #[error(
         "lock `{}` is a {existing} at the moment, and cannot be used as a {requested}: {}use another key, or wait \
          until it is free",
@@ -200,6 +200,19 @@ pub enum Error {
         existing: LockKind,
         /// The last known holders; empty if they are unknown.
         holders: Vec<Holder>,
+    },
+
+    /// A call requested a write while its own call tree held the lock for reading. It would have
+    /// waited for itself. Nothing was sent to the store.
+    #[error(
+        "lock `{}` is held for reading by this call tree, so a write would wait for itself: acquire the write \
+         instead of the read, or release the read first",
+        Visible(.key)
+    )]
+    #[non_exhaustive]
+    UpgradeDeadlock {
+        /// The key as the caller wrote it.
+        key: String,
     },
 
     /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
@@ -336,7 +349,8 @@ impl Error {
             | Error::MaxHoldExceeded { key, .. }
             | Error::InvalidKey { key, .. }
             | Error::KeyConflict { key, .. }
-            | Error::WrongKind { key, .. } => Some(key),
+            | Error::WrongKind { key, .. }
+            | Error::UpgradeDeadlock { key } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }

@@ -55,7 +55,8 @@ enum Kind {
     /// The guard owns the hold.
     Owner,
     /// The guard re-entered the hold of an outer guard. Its release passes the turn to a sibling.
-    Reentered { _turn: OwnedMutexGuard<()> },
+    /// Readers take no turns.
+    Reentered { _turn: Option<OwnedMutexGuard<()>> },
     /// The guard has been released.
     Released,
 }
@@ -73,7 +74,7 @@ impl LockGuard {
     pub(crate) fn reentered(
         manager: LockManager,
         held: HeldLock,
-        turn: OwnedMutexGuard<()>,
+        turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
         LockGuard {
             manager,

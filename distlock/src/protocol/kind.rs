@@ -1,6 +1,7 @@
 //! The kinds of locks.
 
-use crate::error::LockKind;
+use crate::error::{HoldKind, LockKind};
+use crate::fencing::FencingToken;
 
 /// What a call acquires under its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,9 @@ pub(crate) enum Kind {
 
 /// The weight of a write, which excludes everything else. A read weighs 1 of it.
 const MAX_READERS: u32 = 1_000;
+
+/// Upper limit of the permits of a semaphore.
+const MAX_PERMITS: u32 = 1_000;
 
 impl Kind {
     /// Returns true for a kind with a capacity, of which several holders may each hold a weight.
@@ -49,5 +53,47 @@ impl Kind {
             Kind::Write => MAX_READERS,
             Kind::Permits { weight, .. } => weight,
         }
+    }
+
+    /// Returns the number of permits that a hold has; 1 for other locks.
+    pub(crate) fn permits_held(self) -> u32 {
+        match self {
+            Kind::Permits { weight, .. } => weight,
+            Kind::Mutex | Kind::Read | Kind::Write => 1,
+        }
+    }
+
+    /// Returns the kind of a hold.
+    pub(crate) fn hold_kind(self) -> HoldKind {
+        match self {
+            Kind::Mutex => HoldKind::Mutex,
+            Kind::Read => HoldKind::Read,
+            Kind::Write => HoldKind::Write,
+            Kind::Permits { .. } => HoldKind::Semaphore,
+        }
+    }
+
+    /// Returns the token that users see. A permit has none: a resource that rejects lower tokens
+    /// would reject the permits next to it.
+    pub(crate) fn public_token(self, token: FencingToken) -> Option<FencingToken> {
+        (self.hold_kind() != HoldKind::Semaphore).then_some(token)
+    }
+
+    /// Checks the numbers of a semaphore. The error says what to change.
+    pub(crate) fn check(self) -> Result<(), String> {
+        let Kind::Permits { permits, weight } = self else {
+            return Ok(());
+        };
+        if !(1..=MAX_PERMITS).contains(&permits) {
+            return Err(format!(
+                "permits is {permits}; set it to at least 1 and at most {MAX_PERMITS}"
+            ));
+        }
+        if !(1..=permits).contains(&weight) {
+            return Err(format!(
+                "weight is {weight}; set it to at least 1 and at most the number of permits, {permits}"
+            ));
+        }
+        Ok(())
     }
 }

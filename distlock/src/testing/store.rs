@@ -262,7 +262,8 @@ impl TestStore {
         state.acquisitions.push(AcquireRecord {
             key: hold.key().to_string(),
             label: options.label.as_deref().map(str::to_owned),
-            fencing_token: hold.fencing_token(),
+            kind: hold.kind().hold_kind(),
+            fencing_token: hold.public_token(),
             waited,
         });
         self.acquired.notify_waiters();
@@ -303,8 +304,11 @@ impl Observer for Recorder {
         let Some(core) = store.core() else { return };
         let held = core.registry.held();
         let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
-        let is_meant =
-            |hold: &HeldLock| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;
+        // Permits have no token. Those of other calls have been recorded.
+        let is_meant = |hold: &HeldLock| {
+            let is_recorded = lock(&store.state).holds.contains_key(&hold.entry.owner);
+            hold.public_token() == *fencing_token && hold.key() == &**key && !is_recorded
+        };
         if let Some(hold) = holds.find(is_meant) {
             store.record(hold, *waited);
         }

@@ -12,6 +12,7 @@ use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::{Acquisition, HoldInfo};
+use crate::protocol::kind::Kind;
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
@@ -266,6 +267,15 @@ impl HeldLock {
         &self.entry.request.key
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.entry.request.kind
+    }
+
+    /// Returns the token that users see, see [`Kind::public_token`].
+    pub(crate) fn public_token(&self) -> Option<FencingToken> {
+        self.kind().public_token(self.info.token)
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.entry.request.options
     }
@@ -311,7 +321,7 @@ impl HeldLock {
 
     /// Returns the error for a hold that ended this way.
     pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
-        let (key, fencing_token) = (self.key().to_owned(), Some(self.info.token));
+        let (key, fencing_token) = (self.key().to_owned(), self.public_token());
         let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut body = BodyState::Running;
         let reason = match end {

@@ -41,6 +41,7 @@ impl<'a> AcquireCall<'a> {
         let event = || Event::AcquireStarted {
             lock: request.name(),
             key: request.key.shared(),
+            kind: request.kind.hold_kind(),
         };
         request.set_delivery(core.telemetry.emit(Delivery::BestEffort, event));
         AcquireCall {
@@ -74,9 +75,10 @@ impl<'a> AcquireCall<'a> {
             Event::Acquired {
                 lock,
                 key,
+                kind: self.request.kind.hold_kind(),
                 waited: now.since(self.request.started),
                 path,
-                fencing_token: Some(fencing_token),
+                fencing_token: self.request.kind.public_token(fencing_token),
                 handoff: granted_at.map(|granted_at| now.since(granted_at)),
             }
         });
@@ -95,6 +97,7 @@ impl Drop for AcquireCall<'_> {
                 .publish(&self.request, |lock, key| Event::AcquireFailed {
                     lock,
                     key,
+                    kind: self.request.kind.hold_kind(),
                     waited: waited(),
                     outcome,
                 });
