@@ -484,6 +484,8 @@ mod tests {
     fn holders(client: &str) -> Vec<Holder> {
         vec![Holder {
             client: client.into(),
+            kind: HoldKind::Mutex,
+            weight: 1,
             fencing_token: None,
             held_since: SystemTime::now(),
             kept_until: None,

@@ -175,6 +175,8 @@ impl LockManager {
     pub(crate) fn as_holder(&self, held: &HeldLock) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
+            kind: held.kind().hold_kind(),
+            weight: held.kind().permits_held(),
             fencing_token: held.public_token(),
             held_since: system_time(self.core().clock.wall_micros()) - held.age(),
             kept_until: None,

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::config::options::Durability;
-use crate::error::Holder;
+use crate::error::{HoldKind, Holder};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
@@ -90,6 +90,8 @@ impl HolderView {
     pub(crate) fn to_holder(&self) -> Holder {
         Holder {
             client: self.name.clone(),
+            kind: HoldKind::Mutex,
+            weight: 1,
             fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN),
             held_since: system_time(self.since),
             kept_until: self.kept_until.map(system_time),

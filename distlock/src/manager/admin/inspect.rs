@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
@@ -44,10 +44,12 @@ const MAX_NAMED_WAITERS: usize = 1_000;
 pub struct LockState {
     /// The key. [`list`](LockManager::list) omits braces that enclose the whole key.
     pub key: String,
+    /// The kind of the lock; `None` if it has neither holders nor waiters.
+    pub kind: Option<LockKind>,
     /// The holders; empty if the lock is free.
     pub holders: Vec<Holder>,
-    /// The time until other clients can acquire the lock, if it is neither renewed nor released;
-    /// `None` if it is free.
+    /// The time until the last of the holds has expired, if they are neither renewed nor released;
+    /// `None` if the lock is free.
     pub expires_in: Option<Duration>,
     /// The number of waiters in the queue.
     pub queue_length: u64,
@@ -241,6 +243,7 @@ pub(crate) async fn inspect(
     hold_events::publish_queue(core, &key, inspection.queue_length);
     Ok(LockState {
         key: key.to_string(),
+        kind: None,
         holders: inspection
             .holder
             .iter()

@@ -65,6 +65,7 @@ impl LockManager {
         Revoke {
             manager: self.clone(),
             key: key.into(),
+            holder: None,
             wait: DEFAULT_WAIT,
             wait_until_free: false,
             assume_holder_dead: false,
@@ -94,6 +95,7 @@ impl LockManager {
 pub struct Revoke {
     manager: LockManager,
     key: String,
+    holder: Option<String>,
     wait: Duration,
     wait_until_free: bool,
     assume_holder_dead: bool,
@@ -116,6 +118,32 @@ impl Revoke {
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets the client whose holds to revoke, by its name as [`Holder::client`] shows it; default:
+    /// all holders.
+    ///
+    /// Readers that hold an [`RwLock`](crate::RwLock) together share their fencing token. So if one
+    /// of them is revoked, all of them are.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, RevokeOutcome};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("worker-2").in_memory()?;
+    /// let permit = locks.semaphore("smtp", 3).acquire().await?;
+    /// let hung = tokio::spawn(async move { permit.lost().await });
+    ///
+    /// let revocation = locks.revoke("smtp").holder("worker-1").await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::NotHeld);
+    /// let revocation = locks.revoke("smtp").holder("worker-2").await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::Released);
+    /// # Ok(()) }
+    /// ```
+    pub fn holder(mut self, client: impl Into<String>) -> Self {
+        self.holder = Some(client.into());
         self
     }
 
