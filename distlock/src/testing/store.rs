@@ -138,7 +138,8 @@ impl TestStore {
             InjectedLoss::Revoked => {
                 let revoke = Revoke {
                     key: hold.lock_key(),
-                    token: hold.fencing_token(),
+                    is_counted: entry.request.kind.is_counted(),
+                    tokens: &[hold.fencing_token()],
                     delete: false,
                 };
                 // The store notifies the holder, and the reply is not needed.
@@ -152,7 +153,7 @@ impl TestStore {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
                     (core.registry).update(entry, |acquisition| {
-                        acquisition.handle_renewal(answer, now, now)
+                        acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
                     });
                     renew::finish_lost_hold(core, entry);
                 }
@@ -208,9 +209,9 @@ impl TestStore {
         });
         match outcome {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
-                Ok(Some(AcquireReply::Busy(Some(view_of(&holder)))))
+                Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
-            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(view_of(&holder))))),
+            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(vec![view_of(&holder)]))),
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
             Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
@@ -348,11 +349,11 @@ impl LockStore for Arc<TestStore> {
             let mut reply = self.memory.call(command, timeout).await?;
             if let (Command::Inspect(Inspect { key, .. }), CommandReply::Inspected(seen)) =
                 (command, &mut reply)
-                && seen.holder.is_none()
+                && seen.holders.is_empty()
             {
                 let state = lock(&self.state);
                 let holder = state.script.holder(&Target::of(Some(key), None));
-                seen.holder = holder.map(view_of);
+                seen.holders.extend(holder.map(view_of));
             }
             Ok(reply)
         })
@@ -389,7 +390,9 @@ fn view_of(holder: &Holder) -> HolderView {
         local_owner: None,
         this_process: holder.this_process,
         token: holder.fencing_token.unwrap_or(NO_TOKEN),
+        weight: 1,
         since: micros(holder.held_since),
+        expires_in: None,
         kept_until: holder.kept_until.map(micros),
         name: holder.client.clone(),
     }

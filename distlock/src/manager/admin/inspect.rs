@@ -135,7 +135,7 @@ impl ServerState {
         };
         let holder = inspection
             .as_ref()
-            .and_then(|inspection| inspection.holder.as_ref());
+            .and_then(|inspection| inspection.holders.first());
         ServerState {
             address: server.address,
             holder: holder.map(HolderView::to_holder),
@@ -242,13 +242,13 @@ pub(crate) async fn inspect(
     Ok(LockState {
         key: key.to_string(),
         holders: inspection
-            .holder
+            .holders
             .iter()
             .map(HolderView::to_holder)
             .collect(),
         expires_in: inspection
             .expires_in
-            .filter(|_| inspection.holder.is_some()),
+            .filter(|_| !inspection.holders.is_empty()),
         queue_length: inspection.queue_length,
         waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
@@ -263,7 +263,8 @@ impl fmt::Display for RevokeOutcome {
 async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Revocation, Error> {
     let started = core.clock.now();
     let inspection = inspect_store(core, key, 0, INSPECT_TIMEOUT).await?;
-    let Some(holder) = inspection.holder else {
+    let is_counted = inspection.kind.is_some_and(|kind| kind != LockKind::Mutex);
+    let Some(holder) = inspection.holders.into_iter().next() else {
         return Ok(Revocation {
             outcome: RevokeOutcome::NotHeld,
             holders: Vec::new(),
@@ -271,8 +272,12 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         });
     };
     let revoke = async |delete| {
-        let token = holder.token;
-        let revoke = command::Revoke { key, token, delete };
+        let revoke = command::Revoke {
+            key,
+            is_counted,
+            tokens: &[holder.token],
+            delete,
+        };
         let revoked = core.run_command(revoke, INSPECT_TIMEOUT).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
@@ -321,9 +326,9 @@ async fn wait_until_free(
         match inspection {
             Ok(inspection)
                 if inspection
-                    .holder
-                    .as_ref()
-                    .is_none_or(|other| !other.is_same(holder)) =>
+                    .holders
+                    .iter()
+                    .all(|other| !other.is_same(holder)) =>
             {
                 return Ok(match expires_at {
                     Some(expires_at) if now >= expires_at => RevokeOutcome::Expired,

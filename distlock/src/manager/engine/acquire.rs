@@ -228,7 +228,7 @@ impl AcquireAttempt {
         }
         let holder = || {
             registry.peek(&self.entry, |acquisition| {
-                acquisition.holder().map(HolderView::to_holder)
+                acquisition.holders().first().map(HolderView::to_holder)
             })
         };
         logging::queued(&self.entry.request, holder);
@@ -370,7 +370,7 @@ async fn perform_all(
             let reply = match &reply {
                 Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),
                 // Nothing is in the store, as after a try of a lock that is held.
-                Ok(None) => Ok(AcquireReply::Busy(None)),
+                Ok(None) => Ok(AcquireReply::Busy(Vec::new())),
                 Err(error) => Err(error.clone()),
             };
             (core.registry).update(entry, |acquisition| {
@@ -428,16 +428,16 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
     match failure {
-        Failure::Busy(holder) => Error::Busy {
+        Failure::Busy(holders) => Error::Busy {
             key,
             waited,
-            holders: holder.iter().map(HolderView::to_holder).collect(),
+            holders: holders.iter().map(HolderView::to_holder).collect(),
             held_keys: Vec::new(),
         },
-        Failure::Full(holder) => Error::QueueFull {
+        Failure::Full(holders) => Error::QueueFull {
             key,
             max_waiters: core.max_waiters,
-            holders: holder.iter().map(HolderView::to_holder).collect(),
+            holders: holders.iter().map(HolderView::to_holder).collect(),
         },
         Failure::Unavailable(error) => {
             // A call that waited for a connection returns why there is still none.

@@ -56,7 +56,7 @@ impl LongWaits {
 
 fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
     core.registry.peek(entry, |acquisition| {
-        acquisition.holder().map(HolderView::to_holder)
+        acquisition.holders().first().map(HolderView::to_holder)
     })
 }
 

@@ -80,7 +80,7 @@ fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
             key_conflict: Some(_),
             ..
         }) => "none: a value that distlock did not write is stored at its key".into(),
-        Ok(inspection) => match inspection.holder.as_ref().map(HolderView::to_holder) {
+        Ok(inspection) => match inspection.holders.first().map(HolderView::to_holder) {
             Some(holder) => holder.to_string(),
             None => "none".into(),
         },
