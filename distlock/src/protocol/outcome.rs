@@ -42,9 +42,9 @@ pub(crate) enum WaitReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The lock is held, or other calls wait for it.
-    Busy(Option<HolderView>),
+    Busy(Vec<HolderView>),
     /// As `Busy`, and the queue has no room for another waiter.
-    Full(Option<HolderView>),
+    Full(Vec<HolderView>),
     Unavailable(StoreError),
     /// A key of the lock holds a value that distlock did not write.
     KeyConflict(String),

@@ -6,6 +6,7 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Operation;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
@@ -22,20 +23,21 @@ pub(crate) enum Command<'a> {
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
     Renew(&'a [Renewal]),
-    /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
+    /// Removes the owner's hold or queue entry, and grants the lock to the next waiters.
     Release(Release<'a>),
     /// Checks the queues in which this client waits, and grants locks that are free.
     CheckQueue(&'a [CheckQueue]),
     Inspect(Inspect<'a>),
     /// The timeout applies to each step.
     List(List<'a>),
-    /// Revokes a hold: it can no longer be renewed, and its holder is notified.
+    /// Revokes holds: they can no longer be renewed, and their holders are notified.
     Revoke(Revoke<'a>),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirm<'a> {
     pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
@@ -44,6 +46,7 @@ pub(crate) struct Confirm<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
@@ -65,9 +68,12 @@ pub(crate) struct List<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoke<'a> {
     pub(crate) key: &'a LockKey,
-    /// The token of the hold to revoke.
-    pub(crate) token: FencingToken,
-    /// True to delete at once, unless its client is connected or the store cannot know that.
+    /// Set for a counted lock. A mutex has one token.
+    pub(crate) is_counted: bool,
+    /// The tokens of the holds to revoke.
+    pub(crate) tokens: &'a [FencingToken],
+    /// True to delete at once, unless its client is connected or the store cannot know that. The
+    /// holds of a counted lock whose clients are connected are revoked instead.
     pub(crate) delete: bool,
 }
 

@@ -12,9 +12,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
-use crate::protocol::messages::{
-    HolderView, Inspection, QueuedWaiter, ServerInspection, system_time,
-};
+use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection, system_time};
 use crate::store::command::Inspect;
 
 /// Timeout of each command that inspects, lists or revokes locks.
@@ -137,10 +135,11 @@ impl ServerState {
         };
         let holder = inspection
             .as_ref()
-            .and_then(|inspection| inspection.holder.as_ref());
+            .and_then(|inspection| inspection.holders.first());
         ServerState {
             address: server.address,
-            holder: holder.map(HolderView::to_holder),
+            // A quorum has only mutexes.
+            holder: holder.map(|holder| holder.to_holder(LockKind::Mutex)),
             queue_length: inspection
                 .as_ref()
                 .map_or(0, |inspection| inspection.queue_length),
@@ -243,15 +242,11 @@ pub(crate) async fn inspect(
     hold_events::publish_queue(core, &key, inspection.queue_length);
     Ok(LockState {
         key: key.to_string(),
-        kind: None,
-        holders: inspection
-            .holder
-            .iter()
-            .map(HolderView::to_holder)
-            .collect(),
+        kind: inspection.kind,
+        holders: inspection.named_holders(),
         expires_in: inspection
             .expires_in
-            .filter(|_| inspection.holder.is_some()),
+            .filter(|_| !inspection.holders.is_empty()),
         queue_length: inspection.queue_length,
         waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,

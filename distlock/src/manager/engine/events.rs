@@ -93,7 +93,13 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
             entry.changed.notify_one();
         }
         None => {
-            release::release_unregistered(core, grant.key, Kind::Mutex, grant.owner, grant.lease)
+            // All counted locks are released in the same way.
+            let kind = if grant.is_counted {
+                Kind::Read
+            } else {
+                Kind::Mutex
+            };
+            release::release_unregistered(core, grant.key, kind, grant.owner, grant.lease)
         }
     }
 }

@@ -127,6 +127,7 @@ impl Entry {
     pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
         Acquire {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
@@ -137,6 +138,7 @@ impl Entry {
     pub(crate) fn confirm_command(&self) -> Confirm<'_> {
         Confirm {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
@@ -147,6 +149,7 @@ impl Entry {
     pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
             keep_for,
         }

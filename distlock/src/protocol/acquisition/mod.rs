@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Outage;
+use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
@@ -150,12 +150,18 @@ impl Acquisition {
         self.is_claimed || !self.rules.release_unused
     }
 
-    /// Returns the holder of the lock, as last reported, until the lock is held.
-    pub(crate) fn holder(&self) -> Option<&HolderView> {
+    /// Returns the holders of the lock, as last reported, until the lock is held.
+    pub(crate) fn holders(&self) -> &[HolderView] {
         match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.holder(),
-            _ => None,
+            Stage::Acquiring(acquiring) => acquiring.holders(),
+            _ => &[],
         }
+    }
+
+    /// Returns the first of these holders.
+    pub(crate) fn first_holder(&self) -> Option<Holder> {
+        let kind = self.request.kind.lock_kind();
+        Some(self.holders().first()?.to_holder(kind))
     }
 
     /// Returns the last reason why the call waits, if it is an error, until the lock is held.
@@ -230,21 +236,12 @@ impl Acquisition {
         }
     }
 
-    /// Handles a queue check that reported the holder of the lock.
-    pub(crate) fn handle_occupied(&mut self, holder: Option<HolderView>) {
+    /// Handles a queue check that reported the holders of the lock.
+    pub(crate) fn handle_occupied(&mut self, holders: Vec<HolderView>) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.awaits_grant()
         {
-            acquiring.note_holder(holder);
-        }
-    }
-
-    /// Handles a queue check that found a value at the lock's keys that distlock did not write.
-    pub(crate) fn handle_key_conflict(&mut self, detail: String) {
-        if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.awaits_grant()
-        {
-            acquiring.finish(Outcome::Failed(Failure::KeyConflict(detail)));
+            acquiring.note_holders(holders);
         }
     }
 
@@ -286,15 +283,19 @@ impl Acquisition {
         }
     }
 
-    /// Handles the reply to a renewal that was sent at `sent_at`.
+    /// Handles the reply to a renewal that was sent with `token` at `sent_at`. It counts only for
+    /// the hold with that token (K12).
     pub(crate) fn handle_renewal(
         &mut self,
         reply: Result<(), RenewalFailure>,
+        token: FencingToken,
         sent_at: BootInstant,
         now: BootInstant,
     ) {
         self.handle_time(now);
-        if let Stage::Held(held) = &mut self.stage {
+        if let Stage::Held(held) = &mut self.stage
+            && held.token() == token
+        {
             let status = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
             self.apply_status(status, now);
         }

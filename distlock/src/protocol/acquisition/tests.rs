@@ -54,18 +54,21 @@ pub(super) fn held(token: u64) -> Result<AcquireReply, StoreError> {
 }
 
 pub(super) fn queued() -> Result<AcquireReply, StoreError> {
-    Ok(AcquireReply::Queued(Some(HolderView {
+    Ok(AcquireReply::Queued(vec![HolderView {
         local_owner: None,
         this_process: false,
         token: FencingToken::new(1),
+        weight: 1,
         since: 0,
+        expires_in: None,
         kept_until: None,
         name: "another".into(),
-    })))
+    }]))
 }
 
 pub(super) fn grant(granted_at: Option<u64>, token: u64) -> Grant {
     Grant {
+        is_counted: false,
         key: LockKey::new("k").unwrap(),
         owner: 1,
         token: FencingToken::new(token),

@@ -158,7 +158,7 @@ impl LockStore for RedisStore {
                     .await
                     .map(CommandReply::QueueChecked),
                 Command::Inspect(inspect) => {
-                    let inspected = node.run(None, &inspect, timeout).await;
+                    let inspected = node.inspect(None, inspect, timeout).await;
                     inspected.map(Box::new).map(CommandReply::Inspected)
                 }
                 Command::List(list) => node.list(&list, timeout).await.map(CommandReply::Listed),

@@ -185,7 +185,11 @@ fn a_new_connection_makes_a_renewal_due() {
     acquisition.poll_outcome();
     acquisition.renew_now(at(1_500));
     assert_eq!(acquisition.poll_action(at(1_500)), Some(Action::Renew));
+    // Sent with the token that the hold had before a downgrade (K12).
+    let token = FencingToken::new;
+    acquisition.handle_renewal(Err(RenewalFailure::Gone), token(6), at(1_500), at(1_600));
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
     // A proof that came too late changes nothing.
-    acquisition.handle_renewal(Ok(()), at(1_500), at(60_000));
+    acquisition.handle_renewal(Ok(()), token(7), at(1_500), at(60_000));
     assert_eq!(acquisition.state(), AcquisitionState::Ended);
 }

@@ -146,7 +146,7 @@ impl Dialer {
             server_side_id,
             predecessor_may_be_alive,
             end,
-            scripts: LoadedScripts::new(load_commands),
+            scripts: LoadedScripts::new(self.reload_commands(load_commands)),
             subscribed,
         })
     }
@@ -165,6 +165,17 @@ impl Dialer {
             }
         };
         used.iter().map(|id| all.get(*id).load_command()).collect()
+    }
+
+    /// Returns the commands that load scripts which the server does not know. A write that waits for
+    /// acknowledgments cannot be sent as source, so those of counted locks are among them.
+    fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
+        let all = &*self.shared.scripts;
+        if self.purpose == Purpose::Acks && !all.are_for_quorum() {
+            let counted = [Confirm, Renew].map(|id| all.counted(id).load_command());
+            load_commands.extend(counted);
+        }
+        load_commands
     }
 
     /// Returns the credentials if they are those of the default user. A server without a password
