@@ -116,6 +116,11 @@ pub(super) enum Act {
     Confirm {
         timing: Timing,
     },
+    /// With the right or a wrong token, of a counted lock.
+    Downgrade {
+        right: bool,
+        timing: Timing,
+    },
     Release {
         keep_for: Duration,
     },
@@ -211,6 +216,9 @@ fn op() -> impl Strategy<Value = Op> {
             }),
         4 => (pick(4, 1, 1), key(), timing())
             .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
+        4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
+            move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
+        ),
         10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
             .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())

@@ -22,6 +22,7 @@ use crate::util::clock::BootInstant;
 pub(super) enum Reply {
     Acquire(AcquireReply),
     Confirm(Option<Proof>),
+    Downgrade(Option<Proof>),
     Renew(Vec<(usize, RenewalFailure)>),
     Release(bool),
     CheckQueue(Vec<CheckQueueReply>),
@@ -33,7 +34,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 26] = [
+pub(super) const KINDS: [&str; 28] = [
     "held",
     "queued",
     "busy",
@@ -60,6 +61,8 @@ pub(super) const KINDS: [&str; 26] = [
     "wrong kind",
     "beside others",
     "several holders",
+    "downgraded",
+    "not downgraded",
 ];
 
 impl Reply {
@@ -76,6 +79,8 @@ impl Reply {
             Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
+            Reply::Downgrade(Some(_)) => vec!["downgraded"],
+            Reply::Downgrade(None) => vec!["not downgraded"],
             Reply::Renew(failures) => {
                 let failed = failures.iter().map(|(_, failure)| match failure {
                     RenewalFailure::Revoked => "revoked",
@@ -299,6 +304,19 @@ impl Observed {
             self.proof(key, proof);
         }
         Reply::Confirm(reply)
+    }
+
+    pub(super) fn downgrade(
+        &mut self,
+        client: usize,
+        key: usize,
+        owner: OwnerNumber,
+        reply: Option<Proof>,
+    ) -> Reply {
+        match self.confirm(client, key, owner, reply) {
+            Reply::Confirm(reply) => Reply::Downgrade(reply),
+            other => other,
+        }
     }
 
     pub(super) fn check_queue(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {

@@ -7,7 +7,7 @@ use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::keys::Keys;
-use super::op::{Act, By, Op, Pick, WAIT};
+use super::op::{By, Op, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::DEFAULT_FENCE_TTL;
@@ -181,20 +181,19 @@ impl InMemory {
 
     /// Returns true if a newcomer acquires while the queue is full.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
-        let Step::Op(Op::Act { pick, key, act }) = *step else {
+        let Step::Acquire { pick, key, .. } = *step else {
             return false;
         };
         let queue = self.snapshot(&keys[key]).queue;
         let owner = owner_text(&self.clients[pick.client], pick.owner);
-        matches!(act, Act::Acquire { .. })
-            && queue.len() >= MAX_WAITERS[pick.client] as usize
+        queue.len() >= MAX_WAITERS[pick.client] as usize
             && queue.iter().all(|entry| entry.owner != owner)
     }
 
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();
-        if matches!(step, Step::Op(Op::CheckQueue { .. })) {
+        if matches!(step, Step::OfKinds(Op::CheckQueue { .. }, _)) {
             for key in keys {
                 let observed = self.snapshot(key);
                 let is_free = observed.hold.is_none() && observed.shares.is_empty();

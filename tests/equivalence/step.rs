@@ -16,7 +16,7 @@ use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, Downgrade, Inspect, Release, Revoke};
 use crate::store::{LockStore, run};
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
@@ -86,6 +86,9 @@ impl Step {
                         timing,
                         wait,
                     };
+                }
+                if matches!(act, Act::Downgrade { .. }) && !kinds[*key].is_counted() {
+                    return Step::Nothing;
                 }
             }
             Op::Renew { picks, .. } => {
@@ -184,6 +187,18 @@ impl Step {
                             durability: Durability::NONE,
                         };
                         observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
+                    }
+                    Act::Downgrade { right, timing } => {
+                        let received = observed.received_token(client, key, owner);
+                        let token = received.map_or(1, FencingToken::get) + u64::from(!right);
+                        let downgrade = Downgrade {
+                            key: name,
+                            owner,
+                            token: FencingToken::new(token),
+                            timing,
+                            durability: Durability::NONE,
+                        };
+                        observed.downgrade(client, key, owner, run(store, downgrade, LIMIT).await?)
                     }
                     Act::Release { keep_for } => {
                         let release = Release {

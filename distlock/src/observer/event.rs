@@ -402,6 +402,8 @@ pub enum Operation {
     Confirm,
     /// Renews holds.
     Renew,
+    /// Turns a write hold into a read hold.
+    Downgrade,
     /// Releases a lock, or leaves its queue.
     Release,
     /// Checks the locks that calls wait for.

@@ -77,6 +77,7 @@ labels! {
         Acquire = "acquire",
         Confirm = "confirm",
         Renew = "renew",
+        Downgrade = "downgrade",
         Release = "release",
         CheckQueue = "check_queue",
         Inspect = "inspect",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::LockKind;
+use crate::fencing::FencingToken;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 
@@ -19,6 +20,11 @@ pub(crate) enum Action {
     },
     /// May share a batch with other renewals.
     Renew,
+    /// Turns the write hold with this token into a read hold.
+    Downgrade {
+        token: FencingToken,
+        timeout: Duration,
+    },
 }
 
 /// The outcome of an acquisition for its call.

@@ -23,6 +23,8 @@ pub(crate) enum Command<'a> {
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
     Renew(&'a [Renewal]),
+    /// Turns a write hold into a read hold, and grants the lock to the next waiters.
+    Downgrade(Downgrade<'a>),
     /// Removes the owner's hold or queue entry, and grants the lock to the next waiters.
     Release(Release<'a>),
     /// Checks the queues in which this client waits, and grants locks that are free.
@@ -39,6 +41,16 @@ pub(crate) struct Confirm<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
+    pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Downgrade<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: OwnerNumber,
+    /// The token of the write hold.
+    pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
 }
@@ -83,6 +95,8 @@ pub(crate) enum CommandReply {
     /// `None` if the lock is not the owner's.
     Confirmed(Option<Proof>),
     Renewed(RenewReply),
+    /// `None` if the lock is not the owner's. The token of the proof is that of the read hold.
+    Downgraded(Option<Proof>),
     Released(ReleaseReply),
     QueueChecked(Vec<CheckQueueReply>),
     Inspected(Box<Inspection>),
@@ -125,6 +139,7 @@ store_commands! {
     Acquire<'_>: Acquire -> Acquired(AcquireReply);
     Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
     &[Renewal]: Renew -> Renewed(RenewReply);
+    Downgrade<'_>: Downgrade -> Downgraded(Option<Proof>);
     Release<'_>: Release -> Released(ReleaseReply);
     &[CheckQueue]: CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);

@@ -342,6 +342,9 @@ impl LockStore for Arc<TestStore> {
                 Command::Confirm(confirm) => {
                     self.check_renewal(confirm.owner, confirm.key, timeout)?;
                 }
+                Command::Downgrade(downgrade) => {
+                    self.check(Some(downgrade.key), Some(downgrade.owner))?;
+                }
                 Command::Release(release) => {
                     self.check(Some(release.key), Some(release.owner))?;
                     lock(&self.state).holds.remove(&release.owner);

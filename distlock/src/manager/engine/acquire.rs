@@ -410,8 +410,8 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
                 acquisition.handle_confirmation(reply, now)
             });
         }
-        // The watchdog sends the renewals of a hold.
-        Action::Renew => {}
+        // The watchdog sends the commands of a hold.
+        Action::Renew | Action::Downgrade { .. } => {}
     }
 }
 

@@ -46,6 +46,19 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
                         finish_lost_hold(&core, &entry);
                     });
                 }
+                Some(Action::Downgrade { token, timeout }) => {
+                    let core = core.clone();
+                    core.clone().executor.spawn(async move {
+                        let downgrade = entry.downgrade_command(token);
+                        let reply = core.run_command(downgrade, timeout).await;
+                        let now = core.clock.now();
+                        (core.registry).update(&entry, |acquisition| {
+                            acquisition.handle_downgrade(reply, now)
+                        });
+                        entry.changed.notify_one();
+                        finish_lost_hold(&core, &entry);
+                    });
+                }
                 // A hold never acquires, so without another action it has ended.
                 Some(Action::Acquire { .. }) | None => finish_lost_hold(&core, &entry),
             }

@@ -10,8 +10,10 @@ use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
+use crate::protocol::acquisition::downgrading::Downgrading;
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
 };
@@ -23,6 +25,7 @@ use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
 pub(crate) mod acquiring;
+mod downgrading;
 pub(crate) mod holding;
 pub(crate) mod releasing;
 #[cfg(test)]
@@ -53,6 +56,8 @@ pub(crate) struct Acquisition {
 enum Stage {
     Acquiring(Box<Acquiring>),
     Held(Holding),
+    /// Between a write hold, which has ended here, and the read hold that replaces it.
+    Downgrading(Downgrading),
     /// Cancelled, released or lost. Carries why the hold ended; `None` if there was no hold, or if
     /// its call stalled (R37).
     Ended(Option<HoldEnd>),
@@ -122,7 +127,8 @@ impl Acquisition {
             Stage::Acquiring(acquiring) if acquiring.awaits_grant() => AcquisitionState::Queued,
             Stage::Acquiring(acquiring) if acquiring.needs_poll() => AcquisitionState::NeedsPoll,
             Stage::Acquiring(_) => AcquisitionState::Acquiring,
-            Stage::Held(_) => AcquisitionState::Held,
+            // The watchdog sends the commands of both.
+            Stage::Held(_) | Stage::Downgrading(_) => AcquisitionState::Held,
             Stage::Ended(_) => AcquisitionState::Ended,
         }
     }
@@ -137,7 +143,7 @@ impl Acquisition {
         match &self.stage {
             Stage::Acquiring(_) => true,
             Stage::Held(held) => !held.is_confirmed(),
-            Stage::Ended(_) => false,
+            Stage::Downgrading(_) | Stage::Ended(_) => false,
         }
     }
 
@@ -279,7 +285,7 @@ impl Acquisition {
                 let status = held.handle_confirmation(&self.request, self.rules, reply, now);
                 self.apply_status(status, now);
             }
-            Stage::Ended(_) => {}
+            Stage::Downgrading(_) | Stage::Ended(_) => {}
         }
     }
 
@@ -301,12 +307,61 @@ impl Acquisition {
         }
     }
 
+    /// Ends a confirmed write hold, so that it can be downgraded. Returns false if there is none.
+    /// The write hold ends here before the command is sent, because readers may start once the
+    /// store has applied it (K11).
+    pub(crate) fn begin_downgrade(&mut self, now: BootInstant) -> bool {
+        self.handle_time(now);
+        match &self.stage {
+            Stage::Held(held) if held.is_confirmed() && self.request.kind == Kind::Write => {
+                let Some(downgrading) = Downgrading::of(held, now) else {
+                    return false;
+                };
+                self.stage = Stage::Downgrading(downgrading);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Handles the reply to a downgrade. The read hold has a new [`HoldInfo`].
+    pub(crate) fn handle_downgrade(
+        &mut self,
+        reply: Result<Option<Proof>, StoreError>,
+        now: BootInstant,
+    ) {
+        self.handle_time(now);
+        let Stage::Downgrading(downgrading) = &mut self.stage else {
+            return;
+        };
+        match reply {
+            Ok(Some(proof)) => match downgrading.finish(&self.request, self.rules, proof, now) {
+                Some(held) => self.begin_hold(held, GrantOrigin::FREE),
+                None => self.end_downgrade(now),
+            },
+            Ok(None) => self.apply_status(HoldStatus::Gone, now),
+            // It is repeated while the write hold would have been valid.
+            Err(error) => downgrading.note_failure(&error),
+        }
+    }
+
+    /// Ends a downgrade that came too late, and releases whatever it left in the store.
+    fn end_downgrade(&mut self, now: BootInstant) {
+        if let Stage::Downgrading(downgrading) = &self.stage {
+            self.end_hold(downgrading.end(), now);
+            self.releasing = Some(Releasing::new(now));
+            self.is_release_due = true;
+        }
+    }
+
     // Inputs from outside the call.
 
     /// Makes the renewal of a hold due at once, because there is a new connection.
     pub(crate) fn renew_now(&mut self, now: BootInstant) {
-        if let Stage::Held(held) = &mut self.stage {
-            held.renew_now(now);
+        match &mut self.stage {
+            Stage::Held(held) => held.renew_now(now),
+            Stage::Downgrading(downgrading) => downgrading.repeat_now(now),
+            Stage::Acquiring(_) | Stage::Ended(_) => {}
         }
     }
 
@@ -338,7 +393,10 @@ impl Acquisition {
                     self.release_stalled(now);
                 }
             }
-            Stage::Ended(_) => {}
+            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
+                self.end_downgrade(now);
+            }
+            Stage::Downgrading(_) | Stage::Ended(_) => {}
         }
     }
 
@@ -379,7 +437,7 @@ impl Acquisition {
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.finish(Outcome::Failed(Failure::ShutDown)),
-            Stage::Held(_) => self.end_hold(HoldEnd::ShutDown, now),
+            Stage::Held(_) | Stage::Downgrading(_) => self.end_hold(HoldEnd::ShutDown, now),
             Stage::Ended(_) => {}
         }
     }
@@ -395,6 +453,7 @@ impl Acquisition {
                 return false;
             }
             Stage::Held(held) => (Some(HoldEnd::Released), held.safe_deadline().close(now)),
+            Stage::Downgrading(_) => (Some(HoldEnd::Released), None),
             // The release has already begun, or there is nothing to release.
             Stage::Ended(end) if self.releasing.is_some() || end.is_none() => return false,
             Stage::Ended(end) => (end.clone(), None),
@@ -444,6 +503,7 @@ impl Acquisition {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
             Stage::Held(held) if may_extend => held.action(&self.request, now),
+            Stage::Downgrading(downgrading) => downgrading.action(&self.request, now),
             Stage::Held(_) | Stage::Ended(_) => None,
         }
     }
@@ -452,7 +512,7 @@ impl Acquisition {
     pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.outcome().cloned(),
-            Stage::Held(_) => {
+            Stage::Held(_) | Stage::Downgrading(_) => {
                 self.is_claimed = true;
                 Some(Outcome::Held)
             }
@@ -483,6 +543,7 @@ impl Acquisition {
             Stage::Acquiring(_) => Some(self.request.deadline()),
             Stage::Held(held) if self.may_extend() => Some(held.next_due()),
             Stage::Held(held) => Some(held.claim_by()),
+            Stage::Downgrading(downgrading) => Some(downgrading.next_due()),
             Stage::Ended(_) => None,
         }
     }
@@ -574,11 +635,13 @@ impl Acquisition {
     }
 
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
-        if let Stage::Held(held) = &self.stage {
-            held.safe_deadline().close(now);
-            self.stage = Stage::Ended(Some(end));
-            self.is_loss_pending = self.is_claimed;
+        match &self.stage {
+            Stage::Held(held) => drop(held.safe_deadline().close(now)),
+            Stage::Downgrading(_) => {}
+            Stage::Acquiring(_) | Stage::Ended(_) => return,
         }
+        self.stage = Stage::Ended(Some(end));
+        self.is_loss_pending = self.is_claimed;
     }
 }
 

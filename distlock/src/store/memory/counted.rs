@@ -18,7 +18,7 @@ use crate::protocol::messages::{
 };
 use crate::store::StoreEvent;
 use crate::store::client_id::ClientId;
-use crate::store::command::Revoke;
+use crate::store::command::{Downgrade, Revoke};
 use crate::util::clock::BootInstant;
 
 /// The holds of a counted lock.
@@ -262,6 +262,39 @@ impl MemoryLock {
             sent_at: context.now,
             token,
         }
+    }
+
+    /// Turns a write hold into a read hold with a new token, which begins a read phase.
+    pub(super) fn downgrade(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        downgrade: &Downgrade<'_>,
+    ) -> Option<Proof> {
+        let owner_id = context.owner_id(downgrade.owner);
+        let share = self.shares.by_owner.get(&owner_id);
+        let share = share.filter(|share| share.hold.state == HoldState::Held);
+        let proof = match share.map(|share| (share.kind, share.hold.token)) {
+            Some((Kind::Write, token)) if token == downgrade.token => {
+                let token = self.next_token(context);
+                self.shares.phase = Some(token);
+                Some(token)
+            }
+            Some((Kind::Read, token)) => Some(token),
+            _ => None,
+        };
+        if let Some(token) = proof
+            && let Some(Share { kind, hold }) = self.shares.by_owner.get_mut(&owner_id)
+        {
+            *kind = Kind::Read;
+            hold.token = token;
+            hold.expires_at = context.now + downgrade.timing.ttl();
+            self.shares.note_caller(context);
+            self.serve(context);
+        } else {
+            self.grant_next(context, None);
+        }
+        let sent_at = context.now;
+        proof.map(|token| Proof { sent_at, token })
     }
 
     /// Revokes the holds with these tokens.

@@ -258,7 +258,7 @@ impl MemoryLock {
 
     /// Grants to the next waiters. The work limit of one script is not enough to pass very many
     /// dead ones.
-    fn serve(&mut self, context: &mut CommandContext<'_>) {
+    pub(super) fn serve(&mut self, context: &mut CommandContext<'_>) {
         while matches!(self.grant_next(context, None), NextGrant::WorkLimit) {
             context.work = MAX_WORK;
         }

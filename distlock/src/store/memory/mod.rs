@@ -155,6 +155,11 @@ fn run(
                 failures,
             })
         }
+        Command::Downgrade(downgrade) => {
+            CommandReply::Downgraded(locks.with_kind(downgrade.key, true, now, |lock| {
+                lock.downgrade(context, &downgrade)
+            }))
+        }
         Command::Release(Release {
             key,
             kind,

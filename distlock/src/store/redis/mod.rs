@@ -145,6 +145,10 @@ impl LockStore for RedisStore {
                     .run(None, batch, timeout)
                     .await
                     .map(CommandReply::Renewed),
+                Command::Downgrade(downgrade) => {
+                    let downgraded = node.downgrade(&downgrade, timeout).await;
+                    downgraded.map(CommandReply::Downgraded)
+                }
                 Command::Release(release) => {
                     let released = node.release(release.owner, &release, timeout).await;
                     released.map(CommandReply::Released)

@@ -370,6 +370,13 @@ impl LockStore for ClusterStore {
                     let renewed = fan_out::renew(now, renewals.collect()).await;
                     renewed.map(CommandReply::Renewed)
                 }
+                Command::Downgrade(downgrade) => {
+                    let route = self.hand_off_route(downgrade.key, timeout);
+                    let downgraded = route.run(|attempt| async move {
+                        attempt.node.downgrade(&downgrade, attempt.timeout).await
+                    });
+                    downgraded.await.map(CommandReply::Downgraded)
+                }
                 Command::Release(release) => {
                     let released = self.release(&release, timeout).await;
                     released.map(CommandReply::Released)

@@ -25,7 +25,7 @@ use crate::store::redis::transport::{
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::ScriptId::{
-    Acquire, CheckQueue, Confirm, Inspect, Release, Renew, Repair, Yield,
+    Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew, Repair, Yield,
 };
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
@@ -172,7 +172,7 @@ impl Dialer {
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         if self.purpose == Purpose::Acks && !all.are_for_quorum() {
-            let counted = [Confirm, Renew].map(|id| all.counted(id).load_command());
+            let counted = [Confirm, Renew, Downgrade].map(|id| all.counted(id).load_command());
             load_commands.extend(counted);
         }
         load_commands

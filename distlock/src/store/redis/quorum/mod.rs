@@ -252,6 +252,8 @@ impl LockStore for Arc<Quorum> {
                 Command::Renew(batch) => {
                     Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
                 }
+                // A quorum has no readers-writer locks.
+                Command::Downgrade(_) => Ok(CommandReply::Downgraded(None)),
                 Command::Release(Release {
                     owner, keep_for, ..
                 }) => {

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber,
+    AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
 };
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::store::client_id::parse_number;
-use crate::store::command::Inspect;
+use crate::store::command::{Downgrade, Inspect};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode::decode_waiters;
+use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
@@ -196,6 +198,49 @@ impl ScriptCall for InspectCounted<'_> {
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
         self.0.conflict_reply(context, error_text)
+    }
+}
+
+/// The result of a downgrade.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DowngradeEffect {
+    pub(crate) proof: Option<Proof>,
+    /// Further waiters can be served: the command is repeated.
+    pub(crate) has_more: bool,
+}
+
+impl ScriptCall for Downgrade<'_> {
+    type Reply = DowngradeEffect;
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script_of_kind(ScriptId::Downgrade, true, script_ref);
+        context.names.append_four_keys(&mut cmd, self.key, true);
+        cmd.arg(context.owner(self.owner))
+            .arg(self.token.to_string())
+            .arg(millis(self.timing.ttl()));
+        context.append_client(&mut cmd, self.key);
+        cmd
+    }
+
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<DowngradeEffect> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (status, at) = (reply.int()?, reply.int()?);
+        let (mut proof, mut has_more) = (None, false);
+        if status == 1 {
+            let token = reply.token()?;
+            proof = Some(Proof { sent_at, token });
+            has_more = reply.int()? == 1;
+        }
+        Dated::at(at, DowngradeEffect { proof, has_more })
     }
 }
 

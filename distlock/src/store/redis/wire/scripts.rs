@@ -6,7 +6,8 @@ use std::sync::Arc;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{
-    Acquire, AcquireAll, CheckQueue, Confirm, Inspect, Probe, Release, Renew, Repair, Revoke, Yield,
+    Acquire, AcquireAll, CheckQueue, Confirm, Downgrade, Inspect, Probe, Release, Renew, Repair,
+    Revoke, Yield,
 };
 
 /// The lines that include a fragment, and the fragments. A fragment may include later ones.
@@ -67,6 +68,8 @@ pub(crate) enum ScriptId {
     Acquire,
     Confirm,
     Renew,
+    /// Only for counted locks.
+    Downgrade,
     Release,
     CheckQueue,
     Inspect,
@@ -102,10 +105,11 @@ const SOURCES: [(ScriptId, (&str, &str)); 9] = [
 ];
 
 /// The scripts of counted locks. They are loaded at their first use.
-const COUNTED_SOURCES: [(ScriptId, (&str, &str)); 7] = [
+const COUNTED_SOURCES: [(ScriptId, (&str, &str)); 8] = [
     (Acquire, lua!("counted/acquire")),
     (Confirm, lua!("counted/confirm")),
     (Renew, lua!("counted/renew")),
+    (Downgrade, lua!("counted/downgrade")),
     (Release, lua!("counted/release")),
     (CheckQueue, lua!("counted/check_queue")),
     (Inspect, lua!("counted/inspect")),
