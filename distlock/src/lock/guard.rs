@@ -321,6 +321,14 @@ impl LockGuard {
         scope::scoped(self.frame_on(scope::top()), future).await
     }
 
+    /// Turns a write into a read. A guard that re-entered a write keeps the write.
+    pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
+        if let Kind::Owner = self.kind {
+            self.held = self.held.downgrade().await?;
+        }
+        Ok(self)
+    }
+
     /// Returns how the call got this hold.
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
@@ -364,7 +372,9 @@ impl LockGuard {
             return None;
         };
         let (core, held) = (self.manager.core(), &self.held);
-        let is_lost = held.error().is_some();
+        let end_error = held.error();
+        // A guard that is dropped during its downgrade has no loss to report.
+        let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         let held_for = held.age();
         let keep_for = match held.options().min_hold {
             Some(min_hold) if success && !is_lost => min_hold.saturating_sub(held_for),

@@ -1,5 +1,6 @@
 //! The guards of a readers-writer lock.
 
+use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::lock::forward::forward_guard;
 use crate::lock::guard::LockGuard;
@@ -58,3 +59,40 @@ macro_rules! guard_with_token {
 }
 
 guard_with_token!(RwLockReadGuard RwLockWriteGuard);
+
+impl RwLockWriteGuard {
+    /// Turns the write into a read, without letting another writer in between. Readers that wait at
+    /// the head of the queue are served at once. The read has a new fencing token, greater than
+    /// that of the write. `min_hold` and `max_hold` still count from the write, and so do events
+    /// and metrics.
+    ///
+    /// A guard that re-entered an outer write is then a read within that write, as if
+    /// [`read`](crate::RwLock::read) had returned it.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let catalog = locks.rw_lock("catalog");
+    /// let write = catalog.write().await?;
+    /// let token = write.fencing_token();
+    /// let read = write.downgrade().await?;
+    /// assert!(read.fencing_token() > token);
+    /// assert!(catalog.try_read().await?.is_some());
+    /// read.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] if the write has ended, or if the store does
+    /// not confirm the read before the write would have ended. The lock is then released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    pub async fn downgrade(self) -> Result<RwLockReadGuard, Error> {
+        Ok(RwLockReadGuard(self.0.downgrade().await?))
+    }
+}

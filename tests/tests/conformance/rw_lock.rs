@@ -194,6 +194,49 @@ for_each_counting_store! {
         store.until_free("k", SOON).await;
     }
 
+    /// No writer gets in between, and the readers at the head of the queue start at once.
+    async fn a_downgrade_lets_readers_in_and_no_writer(store) {
+        let lock = store.manager().await.rw_lock("k").lease(HELD);
+        let writing = lock.write().await.unwrap();
+        let reads = [reader(store, &lock, 1).await, reader(store, &lock, 2).await];
+        let write = writer(store, &lock, 3).await;
+        let (held, token) = (writing.held(), writing.fencing_token());
+        let mine = within(PATIENCE, writing.downgrade()).await.unwrap();
+        assert!(mine.is_held() && mine.fencing_token() > token);
+        let error = within(PATIENCE, held.lost()).await;
+        assert!(matches!(error, Error::Released { .. }), "{error:?}");
+        for read in reads {
+            let read = served(read).await;
+            assert_eq!(read.fencing_token(), mine.fencing_token());
+            read.release().await.unwrap();
+        }
+        assert!(!write.is_finished());
+        // The hold is a read now.
+        let nested = mine.scope(lock.write()).await.unwrap_err();
+        assert!(matches!(nested, Error::UpgradeDeadlock { .. }), "{nested:?}");
+        mine.scope(lock.read()).await.unwrap().release().await.unwrap();
+        let before = mine.remaining();
+        eventually_async(PATIENCE, async || mine.remaining() > before).await;
+        mine.release().await.unwrap();
+        served(write).await.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    async fn a_downgrade_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let lock = store.manager().await.rw_lock("k").wait(PATIENCE);
+        for polls in 1..5 {
+            let write = lock.write().await.unwrap();
+            drop(poll_times(write.downgrade(), polls).await);
+            store.until_free("k", SOON).await;
+        }
+        let outer = lock.write().await.unwrap();
+        let nested = outer.scope(lock.write()).await.unwrap().downgrade().await.unwrap();
+        assert_eq!(nested.fencing_token(), outer.fencing_token(), "it is the write");
+        nested.release().await.unwrap();
+        assert!(outer.is_held());
+        outer.release().await.unwrap();
+    }
+
     async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
         let manager = store.manager().await;
         let writing = store.manager().await.rw_lock("k").write().await.unwrap();

@@ -30,7 +30,7 @@ impl HeldLock {
                 .publish(&self.entry.request, |lock, key| Event::HoldEnded {
                     lock,
                     key,
-                    kind: self.kind().hold_kind(),
+                    kind: self.entry.request.kind.hold_kind(),
                     fencing_token: self.public_token(),
                     held: self.age(),
                     outcome,
@@ -47,7 +47,7 @@ impl HeldLock {
             .publish(&self.entry.request, |lock, key| Event::Lost {
                 lock,
                 key,
-                kind: self.kind().hold_kind(),
+                kind: self.entry.request.kind.hold_kind(),
                 fencing_token: self.public_token(),
                 reason,
                 unconfirmed_for: self.unconfirmed_for(),

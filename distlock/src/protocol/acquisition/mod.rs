@@ -79,6 +79,8 @@ pub(crate) enum AcquisitionState {
 /// A hold, for the code that uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldInfo {
+    /// The kind of the hold: that of the request, or a read after a downgrade.
+    pub(crate) kind: Kind,
     pub(crate) token: FencingToken,
     pub(crate) since: BootInstant,
     pub(crate) safe_deadline: Arc<SafeDeadline>,
@@ -598,7 +600,13 @@ impl Acquisition {
     }
 
     fn begin_hold(&mut self, held: Holding, GrantOrigin { path, granted_at }: GrantOrigin) {
+        let is_downgraded = matches!(self.stage, Stage::Downgrading(_));
         self.hold_info = Some(HoldInfo {
+            kind: if is_downgraded {
+                Kind::Read
+            } else {
+                self.request.kind
+            },
             token: held.token(),
             since: held.since(),
             safe_deadline: held.safe_deadline().clone(),
