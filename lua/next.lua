@@ -1,51 +1,8 @@
--- Fragment: grants a free lock to the next waiter. Expects the locals `lock, queue, entries, fence` (keys), `fence_value` (the
--- fence's value as last read or written, nil if not a string), `lock_deleted` (whether this script has deleted the lock),
--- `client` (the caller's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs, as
--- string (`now_text`) and number (`now`), and `work_left` and `alive`, nil at first and shared by all locks of a script.
--- Numbers are passed on as strings, because formatting one costs more than most commands.
+-- Fragment: grants a free lock to the next waiter. Expects the local `lock` (its key), `lock_deleted` (whether this script has
+-- deleted the lock), and what `queue.lua` and `fence.lua` expect. Numbers are passed on as strings, because formatting one
+-- costs more than most commands.
 
--- Limits the work that one script does on queues, so that it does not block the server: an entry costs 1 to read, 5 to
--- remove.
--- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
-local WORK_LIMIT, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
-work_left = math.max(work_left or WORK_LIMIT, MIN_WORK)
-
--- Whether each client is alive, as far as it is known. The caller is.
-alive = alive or { [client] = true }
-
-local function remove(owner)
-  redis.call('ZREM', queue, owner)
-  redis.call('HDEL', entries, owner)
-end
-
-local function client_of(owner)
-  return string.match(owner, '^[^:]+')
-end
-
--- Returns true for a client that receives no pushes and polls instead. Its uuid is one digit longer. The deadlines of
--- its entries are near, and each of its queue checks extends them, so they show whether it is alive.
-local function is_polling(client_id)
-  return #client_id == 33
-end
-
-local function polling_deadline()
-  return string.format('%.0f', now + 1500000) -- three queue checks
-end
-
-local function is_alive(client_id)
-  if is_polling(client_id) then return true end
-  if alive[client_id] == nil then
-    -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
-    local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. client_id)
-    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0
-  end
-  return alive[client_id]
-end
-
--- Returns the lease (ms) of a grant before its confirmation: at most a second. The key's TTL is 250 ms longer.
-local function grant_lease(lease)
-  return math.min(lease, 1000)
-end
+--@include queue
 
 -- Removes a client's entries behind `score`, and its marked entry last, because that entry shows the next call that the
 -- client must be purged. If the work runs out, the mark's score becomes the place up to which the purge is done.
@@ -73,37 +30,7 @@ local function purge(client_id, marked_owner, score)
   redis.call('ZADD', queue, '-' .. score, marked_owner)
 end
 
--- Returns the fence's value. MGET returns nil for a value of another type, and GET fails.
-local function read_fence()
-  fence_value = fence_value or redis.call('GET', fence)
-  return fence_value
-end
-
--- Returns the next token, as a string.
-local function next_token()
-  local previous = read_fence()
-  if not previous then return now_text end
-  local number = tonumber(string.match(previous, '^(%d+)%+?$'))
-  if not number then error('FOREIGN the fence key holds a foreign value') end
-  if number < now then return now_text end
-  return string.format('%.0f', number + 1)
-end
-
--- Keeps the fence until `fence_ttl` after the server's clock has reached the token. While the fence exists, tokens rise
--- whatever the clock does. The flag, a plus sign, means that there may be a queue.
-local function set_fence(token, has_queue)
-  local ttl = fence_ttl
-  if token ~= now_text then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
-  fence_value = has_queue and token .. '+' or token
-  redis.call('SET', fence, fence_value, 'PX', ttl)
-end
-
-local function set_queue_flag()
-  if read_fence() and string.find(fence_value, '^%d+$') then
-    fence_value = fence_value .. '+'
-    redis.call('SET', fence, fence_value, 'KEEPTTL')
-  end
-end
+--@include fence
 
 -- Writes the lock, after all other writes. `hold_ttl` is the TTL of this write, `ttl` the longest that the holder may set.
 local function write_lock(owner, token, hold_ttl, ttl, name)

@@ -98,6 +98,11 @@ fn log_levels() -> impl TypedValueParser<Value = LevelFilter> {
     levels.try_map(|level| level.parse::<LevelFilter>())
 }
 
+/// Returns the parser for a number of permits.
+fn permits() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=1_000)
+}
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -109,7 +114,7 @@ pub(crate) enum Command {
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Shows one lock: its holder, and its waiters in order
+    /// Shows one lock: its holders, and its waiters in order
     Inspect {
         /// The key of the lock
         key: String,
@@ -163,6 +168,18 @@ pub(crate) struct Run {
     /// with `--on-lost term`; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Option<Duration>,
+    /// Runs up to this many commands with the key at a time; every run must pass the same number
+    #[arg(long, value_parser = permits(), conflicts_with_all = ["read", "write"], value_name = "N")]
+    pub(crate) permits: Option<u32>,
+    /// How many of the permits the command holds
+    #[arg(long, default_value = "1", requires = "permits", value_parser = permits(), value_name = "N")]
+    pub(crate) weight: u32,
+    /// Runs the command next to other readers of the key
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) read: bool,
+    /// Runs the command alone, without readers or other writers of the key
+    #[arg(long)]
+    pub(crate) write: bool,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) key: String,
@@ -186,6 +203,10 @@ pub(crate) enum OnLost {
 pub(crate) struct Unlock {
     /// The key of the lock
     pub(crate) key: String,
+    /// Revokes only the holds of this client, as `inspect` shows it; of readers that hold the lock
+    /// together, all are revoked
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) holder: Option<String>,
     /// How long to wait until it is free
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) wait: Duration,

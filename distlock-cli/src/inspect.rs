@@ -1,4 +1,4 @@
-//! `distlock inspect`: shows one lock, its holder and its waiters.
+//! `distlock inspect`: shows one lock, its holders and its waiters.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -69,6 +69,9 @@ fn as_text(state: &LockState) -> String {
         let _ = writeln!(text, "{name:<INDENT$}{what}");
     };
     add_line("key", &state.key);
+    if let Some(kind) = state.kind {
+        add_line("kind", &kind.to_string());
+    }
     if state.holders.is_empty() {
         add_line("state", "free");
     }
@@ -76,9 +79,9 @@ fn as_text(state: &LockState) -> String {
         match holder.kept_until {
             Some(until) => {
                 add_line("state", &kept(until));
-                add_line("last held", &held_by(holder));
+                add_line("last held", &held_by(state, holder));
             }
-            None => add_line("held by", &held_by(holder)),
+            None => add_line("held by", &held_by(state, holder)),
         }
     }
     let held = state
@@ -112,9 +115,9 @@ fn as_text(state: &LockState) -> String {
     text
 }
 
-fn held_by(holder: &Holder) -> String {
+fn held_by(state: &LockState, holder: &Holder) -> String {
     let (since, held) = (rfc3339(holder.held_since), short(ago(holder.held_since)));
-    format!("{} since {since} ({held})", holder.client)
+    format!("{} since {since} ({held})", lock::client(state, holder))
 }
 
 fn row(place: usize, waiter: &Waiter) -> Vec<String> {

@@ -36,8 +36,12 @@ fn row(lock: &LockState) -> Vec<String> {
         None => ("-".into(), "-".into()),
         Some(holder) => match holder.kept_until {
             Some(until) => (kept(until), "-".into()),
-            None => (holder.client.clone(), short(ago(holder.held_since))),
+            None => (lock::client(lock, holder), short(ago(holder.held_since))),
         },
+    };
+    let holder = match lock.holders.len() {
+        0 | 1 => holder,
+        count => format!("{holder}, {} more", count - 1),
     };
     vec![
         lock.key.clone(),

@@ -13,18 +13,21 @@ use crate::output::{self, lock};
 
 pub(crate) async fn main(global: Global, options: Unlock) -> CommandResult {
     let manager = connect(&global).await?;
-    let revoke = manager
+    let mut revoke = manager
         .revoke(&options.key)
         .wait(options.wait)
         .wait_until_free(options.wait_until_free)
         .assume_holder_dead(options.assume_holder_dead);
+    if let Some(holder) = &options.holder {
+        revoke = revoke.holder(holder);
+    }
     let revocation = revoke.await;
     manager.shutdown().await;
     let (key, revocation) = (&options.key, revocation?);
     output::show(
         &global,
         || as_json(key, &revocation),
-        || as_text(key, &revocation),
+        || as_text(&options, &revocation),
     )?;
     Ok(match revocation.outcome {
         RevokeOutcome::Pending => ExitCode::from(BUSY),
@@ -49,7 +52,8 @@ fn as_json(key: &str, revocation: &Revocation) -> Value {
     })
 }
 
-fn as_text(key: &str, revocation: &Revocation) -> String {
+fn as_text(options: &Unlock, revocation: &Revocation) -> String {
+    let key = &options.key;
     let holders: Vec<_> = revocation
         .holders
         .iter()
@@ -57,7 +61,10 @@ fn as_text(key: &str, revocation: &Revocation) -> String {
         .collect();
     let holders = holders.join(", ");
     let mut text = match revocation.outcome {
-        RevokeOutcome::NotHeld => format!("lock `{key}` is free: {}", revocation.outcome),
+        RevokeOutcome::NotHeld => match &options.holder {
+            Some(holder) => format!("lock `{key}` is not held by {holder}"),
+            None => format!("lock `{key}` is free: {}", revocation.outcome),
+        },
         RevokeOutcome::Pending => format!(
             "lock `{key}` was revoked from {holders}, but is still held as far as is known: it is free once it is \
              released or its lease and grace period expire; wait for that with `--wait-until-free`"

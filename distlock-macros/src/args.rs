@@ -12,9 +12,11 @@ use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, pa
 
 use crate::duration::{self, Range};
 use crate::errors::{Errors, list, nearest};
+use crate::kind::Kind;
+use crate::value::{string_literal, without_groups};
 
 /// Every argument, with an example that can be pasted.
-const ARGUMENTS: [(&str, &str); 11] = [
+const ARGUMENTS: [(&str, &str); 14] = [
     ("key", "key = \"inventory:<item_id>\""),
     ("keys", "keys = [\"account:<from>\", \"account:<to>\"]"),
     ("lease", "lease = \"30s\""),
@@ -22,6 +24,9 @@ const ARGUMENTS: [(&str, &str); 11] = [
     ("max_hold", "max_hold = \"5m\""),
     ("min_hold", "min_hold = \"10s\""),
     ("min_replicas", "min_replicas = 1"),
+    ("permits", "permits = 3"),
+    ("weight", "weight = 2"),
+    ("mode", "mode = \"read\""),
     ("manager", "manager = self.locks"),
     ("on_lost", "on_lost = \"finish\""),
     ("on_error", "on_error = |error| None"),
@@ -29,7 +34,7 @@ const ARGUMENTS: [(&str, &str); 11] = [
 ];
 
 /// The names of these arguments in other lock libraries.
-const FOREIGN_NAMES: [(&str, &str); 14] = [
+const FOREIGN_NAMES: [(&str, &str); 16] = [
     ("name", "key"),
     ("resource", "key"),
     ("ttl", "lease"),
@@ -42,6 +47,8 @@ const FOREIGN_NAMES: [(&str, &str); 14] = [
     ("lock_at_least_for", "min_hold"),
     ("replicas", "min_replicas"),
     ("wait_replicas", "min_replicas"),
+    ("limit", "permits"),
+    ("max_concurrency", "permits"),
     ("fallback", "on_error"),
     ("krate", "crate"),
 ];
@@ -60,6 +67,7 @@ pub(crate) struct Args {
     pub(crate) max_hold: Option<u64>,
     pub(crate) min_hold: Option<u64>,
     pub(crate) min_replicas: Option<u32>,
+    pub(crate) kind: Kind,
     pub(crate) manager: Option<Expr>,
     pub(crate) finish_on_loss: bool,
     pub(crate) on_error: Option<Expr>,
@@ -77,6 +85,7 @@ impl Args {
             max_hold: None,
             min_hold: None,
             min_replicas: None,
+            kind: Kind::default(),
             manager: None,
             finish_on_loss: false,
             on_error: None,
@@ -125,6 +134,7 @@ impl Args {
                 "min_hold" => read_duration("min_hold", &value, duration::MIN_HOLD)
                     .map(|millis| args.min_hold = Some(millis)),
                 "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
+                "permits" | "weight" | "mode" => args.kind.read(&text, value),
                 "manager" => {
                     read_tokens("manager", value).map(|manager| args.manager = Some(manager))
                 }
@@ -139,6 +149,7 @@ impl Args {
             }
         }
         args.check_durations(min_hold_at, wait_at, errors);
+        args.kind.check(args.several_keys, errors);
         if !key_is_given {
             errors.push_at(
                 attribute,
@@ -338,27 +349,6 @@ fn example(argument: &str) -> &'static str {
 
 fn argument_list() -> String {
     list(ARGUMENTS.iter().map(|(legal, _)| *legal))
-}
-
-/// Removes the invisible groups that `macro_rules!` puts around fragments.
-fn without_groups(mut value: &Expr) -> &Expr {
-    loop {
-        value = match value {
-            Expr::Group(group) => &group.expr,
-            Expr::Paren(paren) => &paren.expr,
-            other => return other,
-        };
-    }
-}
-
-fn string_literal(value: &Expr) -> Option<&LitStr> {
-    match without_groups(value) {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => Some(text),
-        _ => None,
-    }
 }
 
 fn read_key(value: &Expr) -> syn::Result<LitStr> {

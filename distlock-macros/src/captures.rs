@@ -39,6 +39,11 @@ pub(crate) fn closure(mut value: &Expr) -> Option<&ExprClosure> {
     }
 }
 
+/// Returns true if an expression may mention a variable.
+pub(crate) fn mentions(expr: TokenStream, name: &Ident) -> bool {
+    find_mention(expr, &[&name.unraw().to_string()]).is_some()
+}
+
 fn binds_names(body: &TokenStream) -> bool {
     body.clone().into_iter().any(|token| match token {
         TokenTree::Group(group) => binds_names(&group.stream()),

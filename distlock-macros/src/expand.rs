@@ -58,7 +58,9 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     let lock = Lock {
         krate: &args.krate,
         key_names: (function.scope().names.into_iter())
-            .filter(|name| templates.iter().any(|template| template.mentions(name)))
+            .filter(|name| {
+                args.kind.mentions(name) || templates.iter().any(|template| template.mentions(name))
+            })
             .collect(),
         request: request(&args, &templates, function.may_be_generic()),
         output: Output::new(&function),
@@ -184,6 +186,7 @@ fn request(args: &Args, templates: &[Template], is_generic: bool) -> TokenStream
         Some(quote_spanned!(site=> .#name(#millis)))
     });
     let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
+    let kind = args.kind.call();
     let finish = args
         .finish_on_loss
         .then(|| quote_spanned!(site=> .finish_on_loss()));
@@ -194,7 +197,7 @@ fn request(args: &Args, templates: &[Template], is_generic: bool) -> TokenStream
     });
     quote_spanned! {site=>
         #krate::__private::Request::new(#first) #(#more)*
-        #(#options)* #(#min_replicas)* #finish #(#manager)*
+        #(#options)* #(#min_replicas)* #kind #finish #(#manager)*
     }
 }
 
@@ -270,7 +273,7 @@ fn rebound_name(statement: &[TokenTree]) -> Option<&Ident> {
 
 struct Lock<'a> {
     krate: &'a Path,
-    /// The parameters that the key mentions.
+    /// The parameters that the key or the number of permits mentions.
     key_names: Vec<Ident>,
     request: TokenStream,
     output: Output,

@@ -7,8 +7,10 @@ mod duration;
 mod errors;
 mod expand;
 mod function;
+mod kind;
 mod path;
 mod template;
+mod value;
 
 /// Runs an `async fn` under a distributed lock.
 ///
@@ -39,12 +41,15 @@ mod template;
 /// | argument | values | consequences |
 /// |---|---|---|
 /// | `key` | a string in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
-/// | `keys` | 1 to 64 such strings in `[...]`; not with `key` or `min_hold` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
+/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
 /// | `lease` | 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
 /// | `wait` | 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
 /// | `max_hold` | more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
 /// | `min_hold` | more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that two instances of a service start a moment apart runs once, if `min_hold` covers the difference. `min_hold` applies only if the body succeeds: with `Ok`, or with any value that is not a `Result` |
 /// | `min_replicas` | a number | if the primary dies right after it granted the lock, the lock is lost only if none of these replicas is promoted. With too few replicas, the call fails with `Error::Unavailable` |
+/// | `permits` | an expression of type `u32`, 1 to 1000 | up to this many calls with the same key run at a time, in all processes together. All functions with that key must have the same number. `distlock::current_permit()` returns the permits, which have no fencing token |
+/// | `weight` | an expression of type `u32`, 1 to `permits`; it may mention `self` and the parameters; default 1 | the number of permits that the call holds |
+/// | `mode` | `"read"` or `"write"`; not with `permits` | calls that read the same key run at the same time, and a call that writes runs alone. A write in the body of a read fails with `Error::UpgradeDeadlock` |
 /// | `manager` | a manager, your own type that implements `AsLockManager`, or a reference, `Box` or `Arc` of these. A place or a value; it may mention `self` and the parameters | it is borrowed only until the body starts. Without a manager, the call fails with `Error::NotInstalled` |
 /// | `on_lost` | `"cancel"` or `"finish"` | `"cancel"`: the body is dropped at its next await, and the call fails with `Error::Lost`. `"finish"`: the body's own result is returned; `current().is_held()` shows whether the lock is held |
 /// | `on_error` | a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | required unless `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` implements; it cannot capture parameters, because the body owns them |

@@ -114,6 +114,8 @@ fn problem(error: &Error) -> (StatusCode, String) {
         ),
         Error::InvalidKey { .. }
         | Error::KeyConflict { .. }
+        | Error::WrongKind { .. }
+        | Error::UpgradeDeadlock { .. }
         | Error::Config { .. }
         | Error::NotInstalled
         | Error::AlreadyInstalled => (

@@ -41,6 +41,8 @@
 //! | a function with calls that must exclude each other | [`distributed_lock`] | the body is stopped |
 //! | a block, or a key that is computed at run time | [`Lock::run`] | the body is stopped |
 //! | work on several keys at once | `keys = [...]`, or [`LockManager::lock_all`] | as for one key |
+//! | a limit on how many calls run at a time | `permits = 3`, or [`LockManager::semaphore`] | the body is stopped |
+//! | calls that only read, and calls that write | `mode = "read"` and `"write"`, or [`LockManager::rw_lock`] | the body is stopped |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
 //! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |
 //! | a job that every replica starts | `wait = "0s"` and `min_hold`: see the [cron recipe] | the body is stopped |
@@ -163,7 +165,7 @@ pub use config::credentials::Credentials;
 pub use config::quorum::Quorum;
 #[cfg(feature = "tls")]
 pub use config::tls::Tls;
-pub use error::{BodyState, Error, Holder, Outage};
+pub use error::{BodyState, Error, HoldKind, Holder, LockKind, Outage};
 pub use fencing::FencingToken;
 pub use key::escape;
 pub use lock::Lock;
@@ -171,7 +173,11 @@ pub use lock::guard::LockGuard;
 pub use lock::installed::{install, installed, shutdown};
 pub use lock::multi::MultiLock;
 pub use lock::multi_guard::MultiLockGuard;
+pub use lock::permit::{HeldPermit, SemaphorePermit, current_permit, try_current_permit};
+pub use lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
+pub use lock::rw_lock::RwLock;
 pub use lock::scope::{current, current_for, try_current, try_current_for, with_manager};
+pub use lock::semaphore::Semaphore;
 pub use loss::LossReason;
 pub use manager::LockManager;
 pub use manager::admin::inspect::{LockState, ServerState, Waiter};

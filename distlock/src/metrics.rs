@@ -22,6 +22,7 @@ use metrics::{
     Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
+use crate::error::HoldKind;
 use crate::observer::Observer;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
 
@@ -204,52 +205,73 @@ fn failure(outcome: AcquireFailure) -> &'static str {
     }
 }
 
-fn acquired(lock: Cow<'static, str>, took: Duration, outcome: &'static str, path: &'static str) {
-    gauge!("distlock.acquire.pending", "lock" => lock.clone()).decrement(1.0);
-    histogram!("distlock.acquire.duration", "lock" => lock, "outcome" => outcome, "path" => path)
-        .record(took);
+fn acquired(
+    lock: Cow<'static, str>,
+    kind: HoldKind,
+    took: Duration,
+    outcome: &'static str,
+    path: &'static str,
+) {
+    let kind = kind.as_str();
+    gauge!("distlock.acquire.pending", "lock" => lock.clone(), "kind" => kind).decrement(1.0);
+    histogram!(
+        "distlock.acquire.duration",
+        "lock" => lock, "kind" => kind, "outcome" => outcome, "path" => path
+    )
+    .record(took);
 }
 
 impl Observer for Metrics {
     fn observe(&self, event: &Event) {
         match event {
-            Event::AcquireStarted { lock, .. } => {
-                gauge!("distlock.acquire.pending", "lock" => self.label(lock.clone()))
+            Event::AcquireStarted { lock, kind, .. } => {
+                gauge!("distlock.acquire.pending", "lock" => self.label(lock.clone()), "kind" => kind.as_str())
                     .increment(1.0);
             }
             Event::Acquired {
                 lock,
+                kind,
                 waited,
                 path,
                 handoff,
                 ..
             } => {
                 let lock = self.label(lock.clone());
-                acquired(lock.clone(), *waited, "acquired", path.as_str());
+                acquired(lock.clone(), *kind, *waited, "acquired", path.as_str());
                 if let Some(handoff) = handoff {
                     histogram!("distlock.handoff.duration", "lock" => lock.clone())
                         .record(*handoff);
                 }
                 if *path != AcquirePath::Reentered {
-                    gauge!("distlock.locks.held", "lock" => lock).increment(1.0);
+                    gauge!("distlock.locks.held", "lock" => lock, "kind" => kind.as_str())
+                        .increment(1.0);
                 }
             }
             Event::AcquireFailed {
                 lock,
+                kind,
                 waited,
                 outcome,
                 ..
-            } => acquired(self.label(lock.clone()), *waited, failure(*outcome), "none"),
+            } => {
+                let (lock, outcome) = (self.label(lock.clone()), failure(*outcome));
+                acquired(lock, *kind, *waited, outcome, "none");
+            }
             Event::HoldEnded {
                 lock,
+                kind,
                 held,
                 outcome,
                 ..
             } => {
-                let lock = self.label(lock.clone());
-                gauge!("distlock.locks.held", "lock" => lock.clone()).decrement(1.0);
-                histogram!("distlock.hold.duration", "lock" => lock, "outcome" => outcome.as_str())
-                    .record(*held);
+                let (lock, kind) = (self.label(lock.clone()), kind.as_str());
+                gauge!("distlock.locks.held", "lock" => lock.clone(), "kind" => kind)
+                    .decrement(1.0);
+                histogram!(
+                    "distlock.hold.duration",
+                    "lock" => lock, "kind" => kind, "outcome" => outcome.as_str()
+                )
+                .record(*held);
             }
             Event::Lost {
                 lock,

@@ -5,50 +5,88 @@ use std::time::Duration;
 
 use distlock_tests::{Reply, Resp};
 
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::store::memory::hooks::{EntrySnapshot, HoldSnapshot, Snapshot};
+use crate::store::memory::hooks::{EntrySnapshot, HoldSnapshot, ShareSnapshot, Snapshot};
+
+/// The start of every script: the keys of a lock, whose two in the middle have each other's names
+/// for a counted lock. The first argument is 1 for a lock that a script makes a counted one.
+const START: &str = "
+    local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+    local function kind(key) return redis.call('TYPE', key).ok end
+    local counted = kind(lock) == 'hash' or kind(queue) == 'hash' or kind(entries) == 'zset' or ARGV[1] == '1'
+    if counted then queue, entries = entries, queue end
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    local function state() return redis.call('HGET', lock, 'state') end
+    local function shift(number, by) return string.format('%.0f', number + by) end
+";
 
 /// Reads all keys at one instant.
 const READ: &str = "
-    local time = redis.call('TIME')
-    return { string.format('%.0f', time[1] * 1000000 + time[2]),
-        redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
-        redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[2]),
-        redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[3]),
-        redis.call('GET', KEYS[4]) or '', redis.call('PTTL', KEYS[4]) }";
+    return { string.format('%.0f', now),
+        counted and '' or redis.call('GET', lock) or '', redis.call('PTTL', lock),
+        redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES'), redis.call('PTTL', queue),
+        redis.call('HGETALL', entries), redis.call('PTTL', entries),
+        redis.call('GET', fence) or '', redis.call('PTTL', fence),
+        counted and redis.call('HGETALL', lock) or {} }";
 
 /// Adds entries to a queue: arguments are their time (ms), the rest of an entry, the owners.
 const ENTER: &str = "
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or 0
+    local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
     local order = math.max(now, math.abs(last) + 1)
-    local entry = string.format('%.0f %s', now + ARGV[1] * 1000, ARGV[2])
-    local last_token = redis.call('GET', KEYS[4])
+    local entry = string.format('%.0f %s', now + ARGV[2] * 1000, ARGV[3])
+    local last_token = redis.call('GET', fence)
     if last_token and string.sub(last_token, -1) ~= '+' then
-        redis.call('SET', KEYS[4], last_token .. '+', 'KEEPTTL')
+        redis.call('SET', fence, last_token .. '+', 'KEEPTTL')
     end
-    for i = 3, #ARGV do
-        redis.call('ZADD', KEYS[2], string.format('%.0f', order + i), ARGV[i])
-        redis.call('HSET', KEYS[3], ARGV[i], entry)
+    for i = 4, #ARGV do
+        redis.call('ZADD', queue, string.format('%.0f', order + i), ARGV[i])
+        redis.call('HSET', entries, ARGV[i], entry)
     end
-    local keep = ARGV[1] + 11000
-    for i = 2, 3 do
-        if redis.call('PTTL', KEYS[i]) < keep then redis.call('PEXPIRE', KEYS[i], keep) end
+    local keep = ARGV[2] + 11000
+    for _, key in ipairs({ queue, entries }) do
+        if redis.call('PTTL', key) < keep then redis.call('PEXPIRE', key, keep) end
     end";
 
 /// Sets the deadline of an owner's entry into the past.
 const LAPSE: &str = "
-    local entry = redis.call('HGET', KEYS[3], ARGV[1])
-    redis.call('HSET', KEYS[3], ARGV[1], (string.gsub(entry, '^%d+', '1')))";
+    local entry = redis.call('HGET', entries, ARGV[2])
+    redis.call('HSET', entries, ARGV[2], (string.gsub(entry, '^%d+', '1')))";
 
 /// Sets the last token an hour ahead of the server's clock.
 const AHEAD: &str = "
-    local time = redis.call('TIME')
     local token = string.format('%.0f', (time[1] + 3600) * 1000000 + time[2])
-    local mark = redis.call('EXISTS', KEYS[2]) == 1 and '+' or ''
-    redis.call('SET', KEYS[4], token .. mark, 'EX', 3 * 3600)";
+    local mark = redis.call('EXISTS', queue) == 1 and '+' or ''
+    redis.call('SET', fence, token .. mark, 'EX', 3 * 3600)";
+
+/// Sets the end of an owner's hold to now.
+const EXPIRE: &str = "
+    local record = redis.call('HGET', lock, ARGV[2])
+    redis.call('HSET', lock, ARGV[2], (string.gsub(record, '^(%l) %d+', '%1 ' .. shift(now, 0))),
+        'state', (string.gsub(state(), '%d+ (%d+)$', shift(now, 0) .. ' %1')))";
+
+/// Makes all times of a counted lock an hour later.
+const STEP_BACK: &str = "
+    if not counted then return 0 end
+    local fields = redis.call('HGETALL', lock)
+    for i = 1, #fields, 2 do
+        local function later(time) return shift(time, 3600000000) end
+        local value
+        if fields[i] == 'state' then
+            value = string.gsub(fields[i + 1], '(%d+) (%d+)$', function(a, b) return later(a) .. ' ' .. later(b) end)
+        else
+            local function of_live(flag, expires) return tonumber(expires) > now and flag .. ' ' .. later(expires) or nil end
+            value = string.gsub(fields[i + 1], '^(%l) (%d+)', of_live)
+        end
+        redis.call('HSET', lock, fields[i], value)
+    end
+    redis.call('PEXPIRE', lock, 2 * 3600 * 1000)";
+
+/// Lets the last grant to a client expire unconfirmed.
+const SILENCE: &str = "
+    if counted and redis.call('EXISTS', queue) == 1 then redis.call('HSET', entries, '?' .. ARGV[2], '1') end";
 
 pub(super) struct Keys([String; 4]);
 
@@ -58,7 +96,7 @@ impl Keys {
         Keys(["lock", "queue", "entry", "fence"].map(name))
     }
 
-    pub(super) fn delete_hold(&self, redis: &mut Resp) {
+    pub(super) fn delete_holds(&self, redis: &mut Resp) {
         redis.cmd(&["DEL", &self.0[0]]).int();
     }
 
@@ -68,15 +106,37 @@ impl Keys {
     }
 
     /// Adds entries. `rest` is the part of the entry after the deadline.
-    pub(super) fn enter(&self, redis: &mut Resp, left: Duration, rest: &str, owners: &[String]) {
-        let left = left.as_millis().to_string();
-        let mut arguments = vec![left.as_str(), rest];
+    pub(super) fn enter(
+        &self,
+        redis: &mut Resp,
+        left: Duration,
+        is_counted: bool,
+        rest: &str,
+        owners: &[String],
+    ) {
+        let (left, is_counted) = (
+            left.as_millis().to_string(),
+            u8::from(is_counted).to_string(),
+        );
+        let mut arguments = vec![is_counted.as_str(), left.as_str(), rest];
         arguments.extend(owners.iter().map(String::as_str));
         self.run(redis, ENTER, &arguments);
     }
 
     pub(super) fn lapse(&self, redis: &mut Resp, owner: &str) {
-        self.run(redis, LAPSE, &[owner]);
+        self.run(redis, LAPSE, &["0", owner]);
+    }
+
+    pub(super) fn expire(&self, redis: &mut Resp, owner: &str) {
+        self.run(redis, EXPIRE, &["0", owner]);
+    }
+
+    pub(super) fn step_back(&self, redis: &mut Resp) {
+        self.run(redis, STEP_BACK, &[]);
+    }
+
+    pub(super) fn silence(&self, redis: &mut Resp, client: &str) {
+        self.run(redis, SILENCE, &["0", client]);
     }
 
     pub(super) fn ahead(&self, redis: &mut Resp) {
@@ -84,7 +144,8 @@ impl Keys {
     }
 
     fn run(&self, redis: &mut Resp, script: &str, arguments: &[&str]) -> Reply {
-        let mut command = vec!["EVAL", script, "4"];
+        let script = format!("{START}{script}");
+        let mut command = vec!["EVAL", &script, "4"];
         command.extend(self.0.iter().map(String::as_str));
         command.extend(arguments);
         let reply = redis.cmd(&command);
@@ -104,14 +165,28 @@ impl Keys {
         let now = number(text(0));
         let value = text(1);
         let lock = words(value.strip_prefix("2 ").unwrap_or(value), 5);
-        let entries: HashMap<_, _> = pairs(&reply[5]).collect();
+        let entries: HashMap<_, _> = pairs(&reply[5])
+            .filter(|(owner, _)| !owner.starts_with('?'))
+            .collect();
+        let fields: HashMap<_, _> = pairs(&reply[9]).collect();
+        let (shares, phase) = shares(fields, now);
         let entry = |(owner, order): (&str, &str)| {
-            let [deadline, lease, ttl, name] = words(entries[owner], 4)[..] else {
-                panic!("the entry of {owner}: {:?}", entries[owner]);
+            let text = entries[owner];
+            let is_counted =
+                words(text, 4)[3].starts_with("rw ") || words(text, 4)[3].starts_with("permits ");
+            let words = words(text, if is_counted { 7 } else { 4 });
+            let [deadline, lease, ttl, .., name] = words[..] else {
+                panic!("the entry of {owner}: {text:?}");
+            };
+            let (kind, weight) = match words[3..] {
+                [kind, capacity, weight, _] => (kind_of(kind, capacity), number(weight)),
+                _ => (LockKind::Mutex, 1),
             };
             EntrySnapshot {
                 owner: owner.to_owned(),
                 marked: order.starts_with('-'),
+                kind,
+                weight: weight.try_into().unwrap(),
                 lease: millis(lease),
                 ttl: millis(ttl),
                 name: name.to_owned(),
@@ -142,9 +217,11 @@ impl Keys {
                 }),
                 _ => None,
             },
-            queue,
+            shares,
+            phase,
             // Both keys form the queue.
-            queue_left: left(4).min(left(6)),
+            queue_left: left(4).min(if queue.is_empty() { left(4) } else { left(6) }),
+            queue,
             fence: fence
                 .trim_end_matches('+')
                 .parse()
@@ -152,6 +229,58 @@ impl Keys {
                 .map(FencingToken::new),
             fence_left: left(8),
         }
+    }
+}
+
+/// Reads the fields of a counted lock, and checks its sum and its bounds.
+fn shares(mut fields: HashMap<&str, &str>, now: u64) -> (Vec<ShareSnapshot>, Option<FencingToken>) {
+    let Some(state) = fields.remove("state") else {
+        assert!(fields.is_empty(), "holders without a state: {fields:?}");
+        return (Vec::new(), None);
+    };
+    let ["3", kind, capacity, used, phase, next_expiry, at] = words(state, 7)[..] else {
+        panic!("the state: {state}");
+    };
+    let (mut sum, mut shares) = (0, Vec::new());
+    for (owner, record) in fields {
+        let [flag, expires, ttl, token, weight, since, name] = words(record, 7)[..] else {
+            panic!("the record of {owner}: {record}");
+        };
+        sum += number(weight);
+        assert!(
+            next_expiry <= expires,
+            "a hold ends before {next_expiry}: {record}"
+        );
+        let written = number(expires).saturating_sub(number(ttl) * 1_000);
+        assert!(
+            written <= number(at),
+            "a record is newer than {at}: {record}"
+        );
+        shares.push(ShareSnapshot {
+            owner: owner.to_owned(),
+            kind: kind_of(kind, capacity),
+            weight: number(weight).try_into().unwrap(),
+            // A grant that is not confirmed is a hold.
+            flag: flag.replace('g', "h").parse().unwrap(),
+            token: FencingToken::new(number(token)),
+            since: number(since),
+            name: name.to_owned(),
+            left: Duration::from_micros(number(expires).saturating_sub(now)),
+        });
+    }
+    assert_eq!(number(used), sum, "the sum of the weights: {state}");
+    assert!(sum <= number(capacity), "too much is held: {state}");
+    shares.sort_by(|a, b| a.owner.cmp(&b.owner));
+    let phase = Some(number(phase)).filter(|phase| *phase > 0);
+    (shares, phase.map(FencingToken::new))
+}
+
+fn kind_of(kind: &str, capacity: &str) -> LockKind {
+    match kind {
+        "rw" => LockKind::ReadWrite,
+        _ => LockKind::Semaphore {
+            permits: capacity.parse().unwrap(),
+        },
     }
 }
 

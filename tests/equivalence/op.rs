@@ -5,6 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{CLIENTS, KEYS};
+use crate::error::LockKind;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 
@@ -25,6 +27,13 @@ const KEEP: Duration = Duration::from_secs(20);
 
 /// The maximum length of a sequence.
 const LONGEST: usize = 30;
+
+/// A sequence of operations, and the kind of each lock in most of them.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    pub(super) kinds: [LockKind; KEYS],
+    pub(super) ops: Vec<Op>,
+}
 
 /// An operation of a client, or an event on a server.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +65,7 @@ pub(super) enum Op {
         delete: bool,
     },
     /// Deletes the lock's key, as its expiry does.
-    DeleteHold {
+    DeleteHolds {
         key: usize,
     },
     /// Deletes all keys of the lock, as FLUSHALL does.
@@ -78,14 +87,43 @@ pub(super) enum Op {
     Ahead {
         key: usize,
     },
+    /// Lets one holder of a counted lock expire.
+    Expire {
+        nth: usize,
+        key: usize,
+    },
+    /// Steps the server's clock back by an hour, as far as the holders of a counted lock notice.
+    StepBack {
+        key: usize,
+    },
+    /// Lets the last grant of a counted lock to a client expire unconfirmed.
+    Silence {
+        client: usize,
+        key: usize,
+    },
 }
 
 /// An operation of an owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
-    Acquire { timing: Timing, wait: Duration },
-    Confirm { timing: Timing },
-    Release { keep_for: Duration },
+    Acquire {
+        /// Chooses among the requests of the lock's kind.
+        choice: u32,
+        is_other_kind: bool,
+        timing: Timing,
+        wait: Duration,
+    },
+    Confirm {
+        timing: Timing,
+    },
+    /// With the right or a wrong token, of a counted lock.
+    Downgrade {
+        right: bool,
+        timing: Timing,
+    },
+    Release {
+        keep_for: Duration,
+    },
 }
 
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
@@ -99,16 +137,45 @@ pub(super) struct Pick {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
-    Holder,
+    /// By the number of the holder, of which a mutex has one.
+    Holder(usize),
     /// By the position in the queue, from its head.
     Waiting(usize),
     Number,
 }
 
-pub(super) fn sequences() -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn sequences() -> impl Strategy<Value = Sequence> {
     let some = |most: usize| prop::collection::vec(op(), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
-    prop_oneof![24 => some(LONGEST), 1 => crowded]
+    let ops = prop_oneof![24 => some(LONGEST), 1 => crowded];
+    ([kind(), kind()], ops).prop_map(|(kinds, ops)| Sequence { kinds, ops })
+}
+
+fn kind() -> impl Strategy<Value = LockKind> {
+    prop_oneof![
+        2 => Just(LockKind::Mutex),
+        1 => Just(LockKind::ReadWrite),
+        1 => Just(LockKind::Semaphore { permits: 3 }),
+    ]
+}
+
+/// Returns one of the requests of a kind of lock, or a request of another kind.
+pub(super) fn request(kind: LockKind, choice: u32, is_other_kind: bool) -> Kind {
+    match (kind, is_other_kind) {
+        (LockKind::Mutex, false) => Kind::Mutex,
+        (LockKind::ReadWrite, false) if choice < 3 => Kind::Read,
+        (LockKind::ReadWrite, false) => Kind::Write,
+        (LockKind::ReadWrite, true) => Kind::Mutex,
+        (LockKind::Semaphore { permits }, false) => Kind::Permits {
+            permits,
+            weight: 1 + choice % permits,
+        },
+        (LockKind::Mutex, true) => Kind::Read,
+        (LockKind::Semaphore { .. }, true) => Kind::Permits {
+            permits: 5,
+            weight: 1,
+        },
+    }
 }
 
 /// Returns operations that queue more entries for a free lock than one script handles, rare by
@@ -127,7 +194,7 @@ fn crowd() -> impl Strategy<Value = Vec<Op>> {
                 enter(Some(other), VERY_MANY),
                 enter(Some(client), MANY),
                 check(client),
-                Op::DeleteHold { key },
+                Op::DeleteHolds { key },
                 check(other),
             ]
         }
@@ -141,12 +208,17 @@ fn op() -> impl Strategy<Value = Op> {
     let right = || prop::bool::weighted(0.8);
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
-        24 => (pick(1, 1, 8), key(), timing(), sometimes(0.85, WAIT))
-            .prop_map(move |(pick, key, timing, wait)| {
-                act(pick, key, Act::Acquire { timing, wait })
+        24 => (
+            pick(1, 1, 8), key(), 0..4_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
+        )
+            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait)| {
+                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait })
             }),
         4 => (pick(4, 1, 1), key(), timing())
             .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
+        4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
+            move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
+        ),
         10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
             .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
@@ -155,18 +227,21 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
         7 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),
-        3 => key().prop_map(|key| Op::DeleteHold { key }),
+        3 => key().prop_map(|key| Op::DeleteHolds { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
         2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
             .prop_map(|(client, key, count)| Op::Enter { client, key, count }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
         1 => key().prop_map(|key| Op::Ahead { key }),
+        2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Expire { nth, key }),
+        1 => key().prop_map(|key| Op::StepBack { key }),
+        2 => (client(), key()).prop_map(|(client, key)| Op::Silence { client, key }),
     ]
 }
 
 fn pick(holder: u32, waiting: u32, number: u32) -> impl Strategy<Value = Pick> {
     let by = prop_oneof![
-        holder => Just(By::Holder),
+        holder => (0..4_usize).prop_map(By::Holder),
         waiting => (0..4_usize).prop_map(By::Waiting),
         number => Just(By::Number),
     ];

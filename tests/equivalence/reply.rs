@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use super::KEYS;
 use super::op::OWNERS;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof, RenewReply,
-    RenewalFailure, RevokeReply,
+    AcquireReply, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof, RenewalFailure,
+    RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
@@ -20,7 +22,8 @@ use crate::util::clock::BootInstant;
 pub(super) enum Reply {
     Acquire(AcquireReply),
     Confirm(Option<Proof>),
-    Renew(RenewReply),
+    Downgrade(Option<Proof>),
+    Renew(Vec<(usize, RenewalFailure)>),
     Release(bool),
     CheckQueue(Vec<CheckQueueReply>),
     Inspect(Inspection),
@@ -31,7 +34,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 23] = [
+pub(super) const KINDS: [&str; 28] = [
     "held",
     "queued",
     "busy",
@@ -55,19 +58,30 @@ pub(super) const KINDS: [&str; 23] = [
     "unfinished",
     "purging",
     "room made",
+    "wrong kind",
+    "beside others",
+    "several holders",
+    "downgraded",
+    "not downgraded",
 ];
 
 impl Reply {
     pub(super) fn kinds(&self) -> Vec<&'static str> {
         match self {
             Reply::Acquire(AcquireReply::Held(_)) => vec!["held"],
-            Reply::Acquire(AcquireReply::Queued(_)) => vec!["queued"],
+            Reply::Acquire(AcquireReply::Queued(_) | AcquireReply::Unfinished) => vec!["queued"],
+            Reply::Acquire(AcquireReply::Busy(holders)) if holders.len() > 1 => {
+                vec!["busy", "several holders"]
+            }
             Reply::Acquire(AcquireReply::Busy(_)) => vec!["busy"],
+            Reply::Acquire(AcquireReply::WrongKind { .. }) => vec!["wrong kind"],
             Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
             Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
-            Reply::Renew(RenewReply { failures, .. }) => {
+            Reply::Downgrade(Some(_)) => vec!["downgraded"],
+            Reply::Downgrade(None) => vec!["not downgraded"],
+            Reply::Renew(failures) => {
                 let failed = failures.iter().map(|(_, failure)| match failure {
                     RenewalFailure::Revoked => "revoked",
                     RenewalFailure::Gone | RenewalFailure::Error(_) => "gone",
@@ -82,6 +96,9 @@ impl Reply {
                 .map(|reply| match reply {
                     CheckQueueReply::Checked { missing, .. } if missing.len() as u64 == OWNERS => {
                         "all missing"
+                    }
+                    CheckQueueReply::Checked { holding, .. } if holding.len() > 1 => {
+                        "beside others"
                     }
                     CheckQueueReply::Checked { .. } => "some here",
                     CheckQueueReply::Failed(_) | CheckQueueReply::KeyConflict(_) => "refused",
@@ -105,9 +122,13 @@ pub(super) struct Observed {
     since: [Vec<u64>; KEYS],
     /// The last token that each owner of a client received.
     received: HashMap<(usize, usize, OwnerNumber), FencingToken>,
-    /// The last owner of each key that received a token, with its client.
-    last: [Option<((usize, OwnerNumber), FencingToken)>; KEYS],
+    /// The highest token that an owner of each key received, and that before the present operation,
+    /// which may grant to several owners.
+    highest: [Option<FencingToken>; KEYS],
+    highest_before: [Option<FencingToken>; KEYS],
     behind: [bool; KEYS],
+    /// Set for a lock with readers, which share a token.
+    is_shared: [bool; KEYS],
 }
 
 fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
@@ -119,6 +140,13 @@ fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
 }
 
 impl Observed {
+    pub(super) fn of(kinds: [LockKind; KEYS]) -> Self {
+        Observed {
+            is_shared: kinds.map(|kind| kind == LockKind::ReadWrite),
+            ..Observed::default()
+        }
+    }
+
     pub(super) fn received_token(
         &self,
         client: usize,
@@ -128,18 +156,23 @@ impl Observed {
         self.received.get(&(client, key, owner)).copied()
     }
 
-    /// Records a hold. Its token is above the last one, or equal if the holder is the same.
+    /// Records a hold. Its token is above the last one, or equal if it is a reader's.
     fn record(&mut self, client: usize, key: usize, owner: OwnerNumber, token: FencingToken) {
         let holder = (client, owner);
-        if let Some((last, known)) = self.last[key] {
-            let rises = token > known || (token == known && holder == last);
-            assert!(
-                rises,
-                "{holder:?} has token {token} after {last:?} had {known}"
-            );
+        if self.received_token(client, key, owner) == Some(token) {
+            return;
         }
-        self.last[key] = Some((holder, token));
+        if let Some(known) = self.highest_before[key] {
+            let rises = token > known || (token == known && self.is_shared[key]);
+            assert!(rises, "{holder:?} has token {token} after {known}");
+        }
+        self.highest[key] = self.highest[key].max(Some(token));
         self.received.insert((client, key, owner), token);
+    }
+
+    /// Prepares for the next operation.
+    pub(super) fn start(&mut self) {
+        self.highest_before = self.highest;
     }
 
     /// Records that the clock is now an hour behind the last token.
@@ -151,7 +184,7 @@ impl Observed {
     /// Records a deletion of the fence. If the clock is behind, the next token may be lower.
     pub(super) fn flushed(&mut self, key: usize) -> Reply {
         if self.behind[key] {
-            self.last[key] = None;
+            self.highest[key] = None;
         }
         Reply::None
     }
@@ -161,12 +194,35 @@ impl Observed {
         *token = FencingToken::new(rank(&mut self.tokens[key], token.get()));
     }
 
-    fn holder(&mut self, key: usize, holder: &mut Option<HolderView>) {
-        if let Some(holder) = holder {
+    fn holders(&mut self, key: usize, holders: &mut Vec<HolderView>) {
+        // Redis names any 16 of them.
+        if holders.len() > 12 {
+            holders.clear();
+        }
+        for holder in &mut *holders {
             self.token(key, &mut holder.token);
             self.since(key, &mut holder.since);
+            holder.expires_in = None;
             holder.kept_until = holder.kept_until.map(|_| 0);
         }
+        holders.sort_by_cached_key(|holder| {
+            let HolderView {
+                since,
+                token,
+                local_owner,
+                weight,
+                kept_until,
+                ..
+            } = *holder;
+            (
+                since,
+                token,
+                local_owner,
+                weight,
+                kept_until,
+                holder.name.clone(),
+            )
+        });
     }
 
     fn since(&mut self, key: usize, since: &mut u64) {
@@ -183,6 +239,20 @@ impl Observed {
             self.token(key, &mut hold.token);
             self.since(key, &mut hold.since);
             times.push(std::mem::take(&mut hold.left));
+        }
+        // In Redis, several calls grant to more than 100.
+        let are_many = snapshot.shares.len() > 100;
+        for share in &mut snapshot.shares {
+            self.token(key, &mut share.token);
+            if are_many {
+                share.since = 0;
+            } else {
+                self.since(key, &mut share.since);
+            }
+            times.push(std::mem::take(&mut share.left));
+        }
+        if let Some(token) = &mut snapshot.phase {
+            self.token(key, token);
         }
         if let Some(token) = &mut snapshot.fence {
             self.token(key, token);
@@ -202,19 +272,22 @@ impl Observed {
         client: usize,
         key: usize,
         owner: OwnerNumber,
+        kind: Kind,
         mut reply: AcquireReply,
     ) -> Reply {
+        self.is_shared[key] |= kind == Kind::Read;
         match &mut reply {
             AcquireReply::Held(proof) => {
                 self.record(client, key, owner, proof.token);
                 self.proof(key, proof);
             }
-            AcquireReply::Queued(holder)
-            | AcquireReply::Busy(holder)
-            | AcquireReply::Full(holder) => {
-                self.holder(key, holder);
+            AcquireReply::Queued(holders)
+            | AcquireReply::Busy(holders)
+            | AcquireReply::Full(holders)
+            | AcquireReply::WrongKind { holders, .. } => {
+                self.holders(key, holders);
             }
-            AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
+            AcquireReply::Unfinished | AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
         }
         Reply::Acquire(reply)
     }
@@ -233,15 +306,26 @@ impl Observed {
         Reply::Confirm(reply)
     }
 
-    pub(super) fn renew(&mut self, mut reply: RenewReply) -> Reply {
-        reply.sent_at = BootInstant(0);
-        Reply::Renew(reply)
+    pub(super) fn downgrade(
+        &mut self,
+        client: usize,
+        key: usize,
+        owner: OwnerNumber,
+        reply: Option<Proof>,
+    ) -> Reply {
+        match self.confirm(client, key, owner, reply) {
+            Reply::Confirm(reply) => Reply::Downgrade(reply),
+            other => other,
+        }
     }
 
     pub(super) fn check_queue(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
         for (key, reply) in replies.iter_mut().enumerate() {
-            if let CheckQueueReply::Checked { holder, missing } = reply {
-                self.holder(key, holder);
+            if let CheckQueueReply::Checked {
+                holders, missing, ..
+            } = reply
+            {
+                self.holders(key, holders);
                 missing.sort_unstable();
             }
         }
@@ -249,7 +333,7 @@ impl Observed {
     }
 
     pub(super) fn inspect(&mut self, key: usize, mut reply: Inspection) -> Reply {
-        self.holder(key, &mut reply.holder);
+        self.holders(key, &mut reply.holders);
         if let Some(token) = &mut reply.last_token {
             self.token(key, token);
         }

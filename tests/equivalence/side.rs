@@ -7,12 +7,14 @@ use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::keys::Keys;
-use super::op::{Act, By, Op, Pick, WAIT};
+use super::op::{By, Op, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::DEFAULT_FENCE_TTL;
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -39,6 +41,16 @@ const END: OwnerNumber = OwnerNumber::MAX;
 const ENTRY: Timing = Timing {
     lease: Duration::from_secs(20),
 };
+
+/// Returns the fields with which the entry of a counted lock names its kind.
+fn kind_text(kind: Kind) -> String {
+    match kind {
+        Kind::Mutex => String::new(),
+        Kind::Read => "rw 1000 1 ".to_owned(),
+        Kind::Write => "rw 1000 1000 ".to_owned(),
+        Kind::Permits { permits, weight } => format!("permits {permits} {weight} "),
+    }
+}
 
 fn settings(max_waiters: u32) -> Settings {
     Settings {
@@ -110,7 +122,7 @@ impl InMemory {
     /// Returns a pick of the same owner by number.
     pub(super) fn by_number(&self, pick: Pick, key: &LockKey) -> Pick {
         let found = match pick.by {
-            By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
+            By::Holder(nth) => self.holder(nth, key),
             By::Waiting(nth) => self.waiting(nth, key),
             By::Number => None,
         };
@@ -123,6 +135,19 @@ impl InMemory {
         Pick { by, client, owner }
     }
 
+    pub(super) fn holder(&self, nth: usize, key: &LockKey) -> Option<String> {
+        let Snapshot { hold, shares, .. } = self.snapshot(key);
+        let mut owners: Vec<_> = shares.into_iter().map(|share| share.owner).collect();
+        owners.extend(hold.map(|hold| hold.owner));
+        let nth = nth.checked_rem(owners.len())?;
+        Some(owners.swap_remove(nth))
+    }
+
+    /// Returns the kind as which a lock is in use.
+    pub(super) fn kind(&self, key: &LockKey) -> Option<LockKind> {
+        self.server.kind(key)
+    }
+
     pub(super) fn waiting(&self, nth: usize, key: &LockKey) -> Option<String> {
         let queue = self.snapshot(key).queue;
         Some(queue.into_iter().nth(nth)?.owner)
@@ -131,17 +156,22 @@ impl InMemory {
     /// Applies an operation that no client does.
     pub(super) fn meddle(&self, keys: &[LockKey; KEYS], step: &Step) {
         match step {
-            Step::Op(Op::DeleteHold { key }) => self.server.delete_hold(&keys[*key]),
+            Step::Op(Op::DeleteHolds { key }) => self.server.delete_holds(&keys[*key]),
+            Step::Op(Op::Silence { client, key }) => {
+                self.server.silence(&keys[*key], &self.clients[*client]);
+            }
+            Step::Expire { key, owner } => self.server.expire_share(&keys[*key], owner),
             Step::Op(Op::DeleteAll { key }) => self.server.delete_all(&keys[*key]),
             Step::Op(Op::Ahead { key }) => self.server.put_token_ahead(&keys[*key]),
             Step::Enter {
                 key,
                 client,
+                kind,
                 owners,
             } => {
                 for owner in owners.clone() {
                     self.server
-                        .add_entry(&keys[*key], client, owner, ENTRY, WAIT);
+                        .add_entry(&keys[*key], client, owner, *kind, ENTRY, WAIT);
                 }
             }
             Step::Lapse { key, owner } => self.server.lapse(&keys[*key], owner),
@@ -151,23 +181,23 @@ impl InMemory {
 
     /// Returns true if a newcomer acquires while the queue is full.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
-        let Step::Op(Op::Act { pick, key, act }) = *step else {
+        let Step::Acquire { pick, key, .. } = *step else {
             return false;
         };
         let queue = self.snapshot(&keys[key]).queue;
         let owner = owner_text(&self.clients[pick.client], pick.owner);
-        matches!(act, Act::Acquire { .. })
-            && queue.len() >= MAX_WAITERS[pick.client] as usize
+        queue.len() >= MAX_WAITERS[pick.client] as usize
             && queue.iter().all(|entry| entry.owner != owner)
     }
 
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();
-        if matches!(step, Step::Op(Op::CheckQueue { .. })) {
+        if matches!(step, Step::OfKinds(Op::CheckQueue { .. }, _)) {
             for key in keys {
                 let observed = self.snapshot(key);
-                if let (None, [head, ..]) = (observed.hold, &observed.queue[..]) {
+                let is_free = observed.hold.is_none() && observed.shares.is_empty();
+                if let (true, [head, ..]) = (is_free, &observed.queue[..]) {
                     kinds.push(if head.marked { "purging" } else { "unfinished" });
                 }
             }
@@ -245,24 +275,31 @@ impl InRedis {
 
     /// Applies an operation that no client does.
     pub(super) fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step) {
-        let keys = |key: usize| Keys::new(NAMESPACE, &keys[key]);
+        let keys = |key: &usize| Keys::new(NAMESPACE, &keys[*key]);
         let raw = &mut self.raw;
         match step {
-            Step::Op(Op::DeleteHold { key }) => keys(*key).delete_hold(raw),
-            Step::Op(Op::DeleteAll { key }) => keys(*key).delete_all(raw),
-            Step::Op(Op::Ahead { key }) => keys(*key).ahead(raw),
+            Step::Op(Op::DeleteHolds { key }) => keys(key).delete_holds(raw),
+            Step::Op(Op::DeleteAll { key }) => keys(key).delete_all(raw),
+            Step::Op(Op::Ahead { key }) => keys(key).ahead(raw),
+            Step::Op(Op::StepBack { key }) => keys(key).step_back(raw),
+            Step::Op(Op::Silence { client, key }) => {
+                keys(key).silence(raw, self.clients.ids[*client].as_str());
+            }
+            Step::Expire { key, owner } => keys(key).expire(raw, owner),
             Step::Enter {
                 key,
                 client,
+                kind,
                 owners,
             } => {
                 let (lease, ttl) = (ENTRY.lease.as_millis(), ENTRY.ttl().as_millis());
                 let owners: Vec<_> = (owners.clone())
                     .map(|owner| owner_text(client, owner))
                     .collect();
-                keys(*key).enter(raw, WAIT, &format!("{lease} {ttl} entered"), &owners);
+                let entry = format!("{lease} {ttl} {}entered", kind_text(*kind));
+                keys(key).enter(raw, WAIT, kind.is_counted(), &entry, &owners);
             }
-            Step::Lapse { key, owner } => keys(*key).lapse(raw, owner),
+            Step::Lapse { key, owner } => keys(key).lapse(raw, owner),
             _ => {}
         }
     }

@@ -4,16 +4,19 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::KEYS;
-use super::op::{Act, FIRST, OWNERS, Op, Pick};
+use super::op::{Act, FIRST, OWNERS, Op, Pick, request};
 use super::reply::{Observed, Reply};
 use super::side::InMemory;
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
 use crate::protocol::store_error::StoreError;
+use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, Downgrade, Inspect, Release, Revoke};
 use crate::store::{LockStore, run};
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
@@ -22,17 +25,31 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// The number of waiters that an inspection lists, which may be fewer than there are.
 const NAMED: usize = 3;
 
-/// An [`Op`] with the owners that it concerns.
+/// An [`Op`] with the owners that it concerns, and the kinds of its locks.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Picks by number, if at all.
     Op(Op),
+    Acquire {
+        pick: Pick,
+        key: usize,
+        kind: Kind,
+        timing: Timing,
+        wait: Duration,
+    },
+    /// An operation of clients other than to acquire, on locks of these kinds.
+    OfKinds(Op, [Kind; KEYS]),
     Enter {
         client: ClientId,
         key: usize,
+        kind: Kind,
         owners: Range<OwnerNumber>,
     },
     Lapse {
+        key: usize,
+        owner: String,
+    },
+    Expire {
         key: usize,
         owner: String,
     },
@@ -40,16 +57,40 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Resolves the owners from the memory store. Redis has the same ones, or the test fails.
+    /// Resolves the owners and the kinds from the memory store. Redis has the same ones, or the test
+    /// fails.
     pub(super) fn resolve(
+        usual_kinds: [LockKind; KEYS],
+        last_kinds: [LockKind; KEYS],
         op: &Op,
         number: usize,
         keys: &[LockKey; KEYS],
         memory: &InMemory,
     ) -> Self {
+        let kinds = last_kinds.map(|kind| request(kind, 0, false));
         let mut op = *op;
         match &mut op {
-            Op::Act { pick, key, .. } => *pick = memory.by_number(*pick, &keys[*key]),
+            Op::Act { pick, key, act } => {
+                *pick = memory.by_number(*pick, &keys[*key]);
+                if let Act::Acquire {
+                    choice,
+                    is_other_kind,
+                    timing,
+                    wait,
+                } = *act
+                {
+                    return Step::Acquire {
+                        pick: *pick,
+                        key: *key,
+                        kind: request(usual_kinds[*key], choice, is_other_kind),
+                        timing,
+                        wait,
+                    };
+                }
+                if matches!(act, Act::Downgrade { .. }) && !kinds[*key].is_counted() {
+                    return Step::Nothing;
+                }
+            }
             Op::Renew { picks, .. } => {
                 for (pick, key) in picks.iter_mut().zip(keys) {
                     *pick = memory.by_number(*pick, key);
@@ -61,6 +102,7 @@ impl Step {
                 return Step::Enter {
                     client: memory.client(*client),
                     key: *key,
+                    kind: kinds[*key],
                     owners: first..first + *count,
                 };
             }
@@ -70,9 +112,22 @@ impl Step {
                     None => Step::Nothing,
                 };
             }
-            _ => {}
+            Op::Expire { nth, key } => {
+                return match memory.holder(*nth, &keys[*key]) {
+                    Some(owner) if kinds[*key].is_counted() => Step::Expire { key: *key, owner },
+                    _ => Step::Nothing,
+                };
+            }
+            Op::CheckQueue { .. } | Op::Inspect { .. } | Op::Revoke { .. } => {}
+            _ => return Step::Op(op),
         }
-        Step::Op(op)
+        Step::OfKinds(op, kinds)
+    }
+
+    /// Returns a queue check of both locks.
+    pub(super) fn last(kinds: [LockKind; KEYS]) -> Self {
+        let kinds = kinds.map(|kind| request(kind, 0, false));
+        Step::OfKinds(Op::CheckQueue { client: 0 }, kinds)
     }
 
     /// Runs an operation of a client. Any other operation has no reply.
@@ -94,42 +149,68 @@ impl Step {
         keys: &[LockKey; KEYS],
         observed: &mut Observed,
     ) -> Result<Reply, StoreError> {
-        let Step::Op(op) = *self else {
-            return Ok(Reply::None);
+        let (op, kinds) = match *self {
+            Step::OfKinds(op, kinds) => (op, kinds),
+            Step::Acquire {
+                pick: Pick { client, owner, .. },
+                key,
+                kind,
+                timing,
+                wait,
+            } => {
+                let acquire = Acquire {
+                    key: &keys[key],
+                    kind,
+                    owner,
+                    timing,
+                    durability: Durability::NONE,
+                    wait,
+                };
+                let reply = run(&*stores[client], acquire, LIMIT).await?;
+                return Ok(observed.acquire(client, key, owner, kind, reply));
+            }
+            Step::Op(Op::DeleteAll { key }) => return Ok(observed.flushed(key)),
+            Step::Op(Op::Ahead { key }) => return Ok(observed.behind(key)),
+            _ => return Ok(Reply::None),
         };
         Ok(match op {
             Op::Act { pick, key, act } => {
                 let Pick { client, owner, .. } = pick;
-                let (store, name) = (&*stores[client], &keys[key]);
+                let (store, name, kind) = (&*stores[client], &keys[key], kinds[key]);
                 match act {
-                    Act::Acquire { timing, wait } => {
-                        let acquire = Acquire {
-                            key: name,
-                            owner,
-                            timing,
-                            durability: Durability::NONE,
-                            wait,
-                        };
-                        observed.acquire(client, key, owner, run(store, acquire, LIMIT).await?)
-                    }
                     Act::Confirm { timing } => {
                         let confirm = Confirm {
                             key: name,
+                            kind,
                             owner,
                             timing,
                             durability: Durability::NONE,
                         };
                         observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
+                    Act::Downgrade { right, timing } => {
+                        let received = observed.received_token(client, key, owner);
+                        let token = received.map_or(1, FencingToken::get) + u64::from(!right);
+                        let downgrade = Downgrade {
+                            key: name,
+                            owner,
+                            token: FencingToken::new(token),
+                            timing,
+                            durability: Durability::NONE,
+                        };
+                        observed.downgrade(client, key, owner, run(store, downgrade, LIMIT).await?)
+                    }
                     Act::Release { keep_for } => {
                         let release = Release {
                             key: name,
+                            kind,
                             owner,
                             keep_for,
                         };
                         let released = run(store, release, LIMIT).await?;
                         Reply::Release(released.was_held)
                     }
+                    Act::Acquire { .. } => unreachable!("a step of its own"),
                 }
             }
             Op::Renew {
@@ -144,6 +225,7 @@ impl Step {
                     let token = received.map_or(1, FencingToken::get) + u64::from(!right[key]);
                     Renewal {
                         key: keys[key].clone(),
+                        kind: kinds[key],
                         owner,
                         token: FencingToken::new(token),
                         timing,
@@ -151,14 +233,33 @@ impl Step {
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
-                observed.renew(run(&*stores[client], &*batch, LIMIT).await?)
+                let mut failures = Vec::new();
+                for part in batch.chunk_by(|a, b| a.kind.is_counted() == b.kind.is_counted()) {
+                    let first = if part.len() < KEYS && part[0].key == keys[1] {
+                        1
+                    } else {
+                        0
+                    };
+                    let reply = run(&*stores[client], part, LIMIT)
+                        .await?
+                        .failures
+                        .into_iter();
+                    failures.extend(reply.map(|(index, failure)| (first + index, failure)));
+                }
+                Reply::Renew(failures)
             }
             Op::CheckQueue { client } => {
-                let checks = keys.each_ref().map(|key| CheckQueue {
-                    key: key.clone(),
+                let check = |key: usize| CheckQueue {
+                    key: keys[key].clone(),
+                    is_counted: kinds[key].is_counted(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
-                });
-                observed.check_queue(run(&*stores[client], &checks[..], LIMIT).await?)
+                };
+                let checks: Vec<_> = (0..KEYS).map(check).collect();
+                let mut replies = Vec::new();
+                for part in checks.chunk_by(|a, b| a.is_counted == b.is_counted) {
+                    replies.extend(run(&*stores[client], part, LIMIT).await?);
+                }
+                observed.check_queue(replies)
             }
             Op::Inspect { client, key } => {
                 let inspect = Inspect {
@@ -178,19 +279,25 @@ impl Step {
                     key: key_name,
                     max_listed: 0,
                 };
-                let holder = run(store, inspect, LIMIT).await?.holder;
-                let held = holder.map_or(1, |holder| holder.token.get());
-                let token = FencingToken::new(held + u64::from(!right));
+                let holders = run(store, inspect, LIMIT).await?.holders;
+                let mut tokens: Vec<_> = holders.iter().map(|holder| holder.token).collect();
+                tokens.sort_unstable();
+                if !right {
+                    // Of a counted lock, only one hold is meant.
+                    tokens.truncate(usize::from(kinds[key].is_counted()));
+                }
+                if tokens.is_empty() {
+                    tokens.push(FencingToken::new(1));
+                }
                 let revoke = Revoke {
                     key: key_name,
-                    token,
+                    is_counted: kinds[key].is_counted(),
+                    tokens: &tokens,
                     delete,
                 };
                 observed.revoke(key, run(store, revoke, LIMIT).await?)
             }
-            Op::DeleteAll { key } => observed.flushed(key),
-            Op::Ahead { key } => observed.behind(key),
-            Op::DeleteHold { .. } | Op::Enter { .. } | Op::Lapse { .. } => Reply::None,
+            other => unreachable!("{other:?} is of no client"),
         })
     }
 }

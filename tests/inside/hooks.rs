@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::lock::Fence;
+use super::hold::{Fence, HoldState};
 use super::queue::{OwnerId, QueueEntry};
 use super::server::MemoryServer;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -49,6 +51,9 @@ impl Clock for HandClock {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) hold: Option<HoldSnapshot>,
+    /// The holds of a counted lock, by owner.
+    pub(crate) shares: Vec<ShareSnapshot>,
+    pub(crate) phase: Option<FencingToken>,
     pub(crate) queue: Vec<EntrySnapshot>,
     pub(crate) queue_left: Duration,
     pub(crate) fence: Option<FencingToken>,
@@ -66,9 +71,24 @@ pub(crate) struct HoldSnapshot {
 }
 
 #[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ShareSnapshot {
+    pub(crate) owner: String,
+    pub(crate) kind: LockKind,
+    pub(crate) weight: u32,
+    /// `h` for held, `k` for kept by `min_hold`, `r` for revoked.
+    pub(crate) flag: char,
+    pub(crate) token: FencingToken,
+    pub(crate) since: u64,
+    pub(crate) name: String,
+    pub(crate) left: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntrySnapshot {
     pub(crate) owner: String,
     pub(crate) marked: bool,
+    pub(crate) kind: LockKind,
+    pub(crate) weight: u32,
     pub(crate) lease: Duration,
     pub(crate) ttl: Duration,
     pub(crate) name: String,
@@ -105,10 +125,32 @@ impl MemoryServer {
                 name: hold.name.to_string(),
                 left: hold.expires_at.since(now),
             }),
+            shares: {
+                let shares = lock.shares.iter().map(|share| ShareSnapshot {
+                    owner: text(&share.hold.owner_id),
+                    kind: share.kind.lock_kind(),
+                    weight: share.kind.weight(),
+                    flag: match share.hold.state {
+                        HoldState::Held => 'h',
+                        HoldState::Kept => 'k',
+                        HoldState::Revoked => 'r',
+                    },
+                    token: share.hold.token,
+                    since: share.hold.since,
+                    name: share.hold.name.to_string(),
+                    left: share.hold.expires_at.since(now),
+                });
+                let mut shares: Vec<_> = shares.collect();
+                shares.sort_by(|a, b| a.owner.cmp(&b.owner));
+                shares
+            },
+            phase: lock.shares.phase,
             queue: (lock.queue.entries.iter())
                 .map(|(order, entry)| EntrySnapshot {
                     owner: text(&entry.owner_id),
                     marked: *order < 0,
+                    kind: entry.kind.lock_kind(),
+                    weight: entry.kind.weight(),
                     lease: entry.timing.lease,
                     ttl: entry.timing.ttl(),
                     name: entry.name.to_string(),
@@ -126,10 +168,40 @@ impl MemoryServer {
         })
     }
 
-    /// Expires the hold now, like DEL of the lock's key in Redis.
-    pub(crate) fn delete_hold(&self, key: &LockKey) {
+    /// Expires all holds now, like DEL of the lock's key in Redis.
+    pub(crate) fn delete_holds(&self, key: &LockKey) {
         let now = self.now();
-        self.state().locks.with(key, now, |lock| lock.hold = None);
+        self.state().locks.with(key, now, |lock| {
+            lock.hold = None;
+            lock.shares.remove_expired(BootInstant(u64::MAX), true);
+        });
+    }
+
+    /// Lets the hold of one holder of a counted lock expire now.
+    pub(crate) fn expire_share(&self, key: &LockKey, owner: &str) {
+        let now = self.now();
+        self.state().locks.with(key, now, |lock| {
+            let mut holds = lock.shares.by_owner.values_mut();
+            if let Some(share) = holds.find(|share| text(&share.hold.owner_id) == owner) {
+                share.hold.expires_at = now;
+            }
+        });
+    }
+
+    /// Lets the last grant of a client expire unconfirmed, if others wait for the lock.
+    pub(crate) fn silence(&self, key: &LockKey, client: &ClientId) {
+        let now = self.now();
+        (self.state().locks).with_kind(key, true, now, |lock| {
+            if !lock.queue.is_empty() {
+                (lock.shares.unconfirmed).insert(client.clone(), BootInstant(0));
+            }
+        });
+    }
+
+    /// Returns the kind as which the lock is in use.
+    pub(crate) fn kind(&self, key: &LockKey) -> Option<LockKind> {
+        let now = self.now();
+        (self.state().locks).with(key, now, |lock| lock.kind_in_use())
     }
 
     /// Deletes the state of one lock, like FLUSHALL in Redis.
@@ -144,11 +216,13 @@ impl MemoryServer {
         key: &LockKey,
         client: &ClientId,
         owner: OwnerNumber,
+        kind: Kind,
         timing: Timing,
         left: Duration,
     ) {
         let now = self.now();
         let entry = QueueEntry {
+            kind,
             owner_id: OwnerId {
                 client: client.clone(),
                 owner,

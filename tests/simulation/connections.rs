@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, GrantReceiver, Millis, Op};
-use crate::protocol::messages::{AcquireReply, OwnerNumber};
+use crate::protocol::messages::OwnerNumber;
 
 /// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
@@ -64,9 +64,11 @@ impl Connections {
             (Op::Acquire { .. } | Op::AcquireAll { .. }, answer) => {
                 for owner in applied.op.owners() {
                     self.check_acquire(now, applied, owner, trace);
-                    if let Answer::Acquired(AcquireReply::Held(_) | AcquireReply::Queued(_))
-                    | Answer::AllAcquired(Some(_)) = answer
-                    {
+                    let left_state = match answer {
+                        Answer::Acquired(reply) => reply.left_state(),
+                        answer => matches!(answer, Answer::AllAcquired(Some(_))),
+                    };
+                    if left_state {
                         self.is_not_revived(now, (client, owner), trace);
                     }
                 }

@@ -1,6 +1,6 @@
 //! A lock as JSON: the same object wherever a lock is shown.
 
-use distlock::{Holder, LockState};
+use distlock::{HoldKind, Holder, LockKind, LockState};
 use serde_json::{Value, json};
 
 use crate::output::time::{ago, millis, rfc3339};
@@ -10,6 +10,11 @@ pub(crate) fn as_json(lock: &LockState) -> Value {
     let holders: Vec<_> = lock.holders.iter().map(holder).collect();
     json!({
         "key": lock.key,
+        "kind": lock.kind.map(kind),
+        "permits": match lock.kind {
+            Some(LockKind::Semaphore { permits }) => Some(permits),
+            _ => None,
+        },
         "holders": holders,
         "expires_in_ms": millis(lock.expires_in),
         "queue_length": lock.queue_length,
@@ -21,9 +26,33 @@ pub(crate) fn as_json(lock: &LockState) -> Value {
 pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "client": holder.client,
+        "kind": holder.kind.as_str(),
+        "weight": holder.weight,
         "fencing_token": holder.fencing_token.map(|token| token.get()),
         "held_since": rfc3339(holder.held_since),
         "held_ms": millis(Some(ago(holder.held_since))),
         "kept_until": holder.kept_until.map(rfc3339),
     })
+}
+
+fn kind(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Mutex => "mutex",
+        LockKind::ReadWrite => "read_write",
+        LockKind::Semaphore { .. } => "semaphore",
+        _ => "other",
+    }
+}
+
+/// Returns a holder as text: its client, with its mode or its permits, such as `web-1:812 (read)`
+/// or `web-1:812 (2 of 3)`.
+pub(crate) fn client(lock: &LockState, holder: &Holder) -> String {
+    let client = &holder.client;
+    match (lock.kind, holder.kind) {
+        (Some(LockKind::Semaphore { permits }), _) => {
+            format!("{client} ({} of {permits})", holder.weight)
+        }
+        (_, HoldKind::Mutex) => client.clone(),
+        (_, mode) => format!("{client} ({mode})"),
+    }
 }

@@ -7,15 +7,18 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use distlock::FencingToken;
 use serde_json::json;
 
 use crate::cli::{Global, OnLost, Run};
 use crate::connect::connect;
 use crate::exit::{CommandResult, Failure, USAGE};
+use crate::run::guard::Guard;
 use crate::run::signals::Signals;
 use crate::run::supervisor::Supervisor;
 
 mod group;
+mod guard;
 pub(crate) mod keeper;
 pub(crate) mod program;
 mod signals;
@@ -31,12 +34,8 @@ pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
         manager = connect(&global) => manager?,
         exit = signals.ending() => return Ok(ExitCode::from(exit.code())),
     };
-    let lock = manager
-        .lock(&options.key)
-        .lease(options.lease)
-        .wait(options.wait);
     let acquire = async {
-        let guard = lock.acquire().await?;
+        let guard = Guard::acquire(&manager, &options).await?;
         // A lock that was handed over is granted for at most a second, which may be less than the
         // grace.
         match guard.confirmed().await {
@@ -80,7 +79,7 @@ pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
             json!({
                 "run": {
                     "key": options.key,
-                    "fencing_token": token.get(),
+                    "fencing_token": token.map(FencingToken::get),
                     "waited_ms": millis(waited),
                     "held_ms": millis(started.elapsed()),
                     "error": lost,

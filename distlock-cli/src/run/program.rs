@@ -19,15 +19,18 @@ use crate::run::terminal;
 pub(super) fn start(
     command: &[OsString],
     key: &str,
-    token: FencingToken,
+    token: Option<FencingToken>,
 ) -> Result<Child, Failure> {
+    let token = token.map(|token| ("DISTLOCK_FENCING_TOKEN", token.to_string()));
     Command::new(this_program()?)
         .arg("become")
         .arg(std::process::id().to_string())
         .arg("--")
         .args(command)
         .env("DISTLOCK_KEY", key)
-        .env("DISTLOCK_FENCING_TOKEN", token.to_string())
+        // A nested run must not pass the token of the outer lock.
+        .env_remove("DISTLOCK_FENCING_TOKEN")
+        .envs(token)
         .process_group(0)
         .spawn()
         .map_err(|error| Failure::not_executable("the command could not be started", &error))

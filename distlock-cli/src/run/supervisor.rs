@@ -7,13 +7,14 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use distlock::{Error, LockGuard, LossReason};
+use distlock::{Error, LossReason};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::cli::OnLost;
 use crate::exit::{Failure, LOST};
 use crate::run::group::{self, CHECK_INTERVAL, ChildEvent, Exit, Group};
+use crate::run::guard::Guard;
 use crate::run::keeper::{self, Deadline, Keeper};
 use crate::run::signals::{Event, Signals};
 use crate::run::{program, terminal};
@@ -27,7 +28,7 @@ const MIN_STORE_GRACE: Duration = Duration::from_millis(250);
 /// A lock, and the command that runs under it.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    pub(super) guard: LockGuard,
+    pub(super) guard: Guard,
     pub(super) on_lost: OnLost,
     pub(super) grace: Duration,
     pub(super) signals: Signals,
@@ -97,7 +98,8 @@ impl Supervisor {
         let token = self.guard.fencing_token();
         let ended = self.guard.release().await.err();
         let lost = |text: String| {
-            let text = format!("lock `{key}` {text} (fencing token {token})");
+            let token = token.map(|token| format!(" (fencing token {token})"));
+            let text = format!("lock `{key}` {text}{}", token.unwrap_or_default());
             Err(Failure::new(LOST, text).with_key(&key))
         };
         let stopped = |error: &Error| {
@@ -165,14 +167,13 @@ impl Supervisor {
 
     /// Follows the command until no process of its group is left.
     async fn follow(&mut self, mut running: Running) -> Finished {
-        let held = self.guard.held();
         loop {
             running.handle_children();
             if let Some(exit) = running.exit {
                 if running.group.is_gone() {
-                    if exit == Exit::Signal(Signal::SIGKILL as i32) && !held.is_held() {
+                    if exit == Exit::Signal(Signal::SIGKILL as i32) && !self.guard.is_held() {
                         // The keeper has already killed the command.
-                        let error = held.lost().await;
+                        let error = self.guard.lost().await;
                         running
                             .stop_reason
                             .get_or_insert(StopReason::Lost(error.into()));
@@ -192,7 +193,7 @@ impl Supervisor {
                     running.terminate(keeper::now().saturating_add(self.grace));
                 }
             }
-            if held.is_held() {
+            if self.guard.is_held() {
                 running.expires_at = self.lock_deadline();
                 running.extend_keeper();
             }
@@ -200,7 +201,7 @@ impl Supervisor {
             let pause = self.pause(&running);
             tokio::select! {
                 event = self.signals.next() => running.handle_signal(event),
-                error = held.lost(), if !matches!(running.stop_reason, Some(StopReason::Lost(_))) => {
+                error = self.guard.lost(), if !matches!(running.stop_reason, Some(StopReason::Lost(_))) => {
                     running.handle_loss(error, self.on_lost, self.grace);
                 }
                 () = tokio::time::sleep(pause) => {}

@@ -67,7 +67,7 @@ impl Watching {
         self.queried_at = Instant::now();
         match listed {
             Ok(locks) => {
-                let held = locks.iter().filter_map(HeldLock::of).collect();
+                let held = locks.iter().flat_map(HeldLock::of).collect();
                 Ok((self.model.record(held, after), None))
             }
             Err(error) if error.is_unavailable() && error.is_retryable() => {

@@ -1,39 +1,56 @@
 //! The locks as seen by successive queries: what changes from one to the next, and how fast.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use distlock::LockState;
+use distlock::{HoldKind, LockState};
+
+use crate::output;
 
 /// Number of the last queries that count for rates.
 const RATE_WINDOW: usize = 10;
 
-/// A held lock, as seen by one query.
+/// A hold of a lock, as seen by one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     pub(crate) key: String,
+    pub(crate) client: String,
+    /// The client and, unless the lock is a mutex, its mode or its permits.
     pub(crate) holder: String,
+    pub(crate) kind: HoldKind,
+    pub(crate) weight: u32,
     pub(crate) since: SystemTime,
     /// The end of `min_hold`, if the work is finished.
     pub(crate) kept_until: Option<SystemTime>,
     pub(crate) token: Option<u64>,
     pub(crate) expires_in: Option<Duration>,
+    /// The number of waiters; 0 for each hold after the first of the lock.
     pub(crate) queue_length: u64,
 }
 
 impl HeldLock {
-    /// Returns `None` for a lock that was free by the time it was queried.
-    pub(crate) fn of(lock: &LockState) -> Option<Self> {
-        let holder = lock.holders.first()?;
-        Some(HeldLock {
+    /// Returns the holds of a lock; none if it was free by the time it was queried.
+    pub(crate) fn of(lock: &LockState) -> impl Iterator<Item = Self> {
+        let holders = lock.holders.iter().enumerate();
+        holders.map(|(place, holder)| HeldLock {
             key: lock.key.clone(),
-            holder: holder.client.clone(),
+            client: holder.client.clone(),
+            holder: output::lock::client(lock, holder),
+            kind: holder.kind,
+            weight: holder.weight,
             since: holder.held_since,
             kept_until: holder.kept_until,
             token: holder.fencing_token.map(|token| token.get()),
             expires_in: lock.expires_in,
-            queue_length: lock.queue_length,
+            queue_length: if place == 0 { lock.queue_length } else { 0 },
         })
+    }
+
+    /// Returns the hold's place in the view. A mutex has one place for all of its holders.
+    fn place(&self) -> Place {
+        let is_shared = self.kind != HoldKind::Mutex;
+        let hold = is_shared.then(|| (self.since, self.holder.clone()));
+        (self.key.clone(), hold)
     }
 
     /// Returns true if it is the same hold.
@@ -41,6 +58,9 @@ impl HeldLock {
         (self.token, self.since, &self.holder) == (other.token, other.since, &other.holder)
     }
 }
+
+/// The key of a lock, and what distinguishes its hold from other holds at the same time.
+type Place = (String, Option<(SystemTime, String)>);
 
 /// A change between two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +78,7 @@ pub(crate) enum Change {
 /// The results of all queries.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    locks: BTreeMap<String, HeldLock>,
+    locks: BTreeMap<Place, HeldLock>,
     /// For each of the last queries, the time since the previous one, and the acquisitions seen.
     recent: VecDeque<(Duration, u32)>,
     /// How often each held lock changed hands while it was watched.
@@ -72,18 +92,15 @@ impl Model {
     /// Records the result of a query, `after` the previous one. Returns the changes.
     pub(crate) fn record(&mut self, seen: Vec<HeldLock>, after: Duration) -> Vec<Change> {
         self.error = None;
-        let seen: BTreeMap<_, _> = seen
-            .into_iter()
-            .map(|lock| (lock.key.clone(), lock))
-            .collect();
+        let seen: BTreeMap<_, _> = seen.into_iter().map(|lock| (lock.place(), lock)).collect();
         let freed = self
             .locks
             .values()
-            .filter(|lock| !seen.contains_key(&lock.key));
+            .filter(|lock| !seen.contains_key(&lock.place()));
         let mut changes: Vec<_> = freed.cloned().map(Change::Freed).collect();
         let mut acquired = 0;
         for lock in seen.values() {
-            let before = self.locks.get(&lock.key);
+            let before = self.locks.get(&lock.place());
             let before = before.filter(|before| before.is_same(lock));
             let was_kept = before.is_some_and(|before| before.kept_until.is_some());
             if lock.kept_until.is_some() && !was_kept {
@@ -108,7 +125,8 @@ impl Model {
                 self.recent.pop_front();
             }
         }
-        self.hand_offs.retain(|key, _| seen.contains_key(key));
+        let keys: BTreeSet<_> = seen.values().map(|lock| &lock.key).collect();
+        self.hand_offs.retain(|key, _| keys.contains(key));
         self.locks = seen;
         self.has_record = true;
         changes
@@ -160,7 +178,10 @@ impl Model {
 pub(super) fn seen(key: &str, holder: &str, token: u64, queue_length: u64) -> HeldLock {
     HeldLock {
         key: key.into(),
+        client: holder.into(),
         holder: holder.into(),
+        kind: HoldKind::Mutex,
+        weight: 1,
         since: SystemTime::UNIX_EPOCH,
         kept_until: None,
         token: Some(token),

@@ -4,6 +4,7 @@ mod cron;
 mod doctor;
 mod documented;
 mod first_lock;
+mod kinds;
 mod losing;
 mod running;
 mod seeing;

@@ -74,6 +74,27 @@ fn each_error_has_its_own_message() {
             quote!(key = "k", colour = "1s"),
             "the arguments are `key`, `keys`, `lease`",
         ),
+        (quote!(key = "k", permits = 0), "from 1 to 1000"),
+        (quote!(key = "k", permits = "3"), "`permits = 3`"),
+        (quote!(key = "k", limit = 3), "did you mean `permits`?"),
+        (
+            quote!(key = "k", permits = 3, weight = 4),
+            "write at most `weight = 3`",
+        ),
+        (quote!(key = "k", weight = n), "there are none"),
+        (
+            quote!(keys = ["k"], permits = N),
+            "`permits` cannot be used with `keys`",
+        ),
+        (
+            quote!(keys = ["k"], mode = "read"),
+            "`mode` cannot be used with `keys`",
+        ),
+        (
+            quote!(key = "k", mode = "write", permits = N),
+            "two kinds of lock",
+        ),
+        (quote!(key = "k", mode = "shared"), "\"read\""),
         (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
         (quote!(key = "k", on_lost = Cancel), "\"finish\""),
         (quote!(key = "k", on_error = "f"), "without quotes"),

@@ -23,6 +23,7 @@ use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
 use crate::manager::LockManager;
 use crate::manager::telemetry::span::RunSpan;
+use crate::protocol::kind::Kind;
 
 /// A builder that joins the parts of a template into a key, in one allocation. Where the length of
 /// a value is unknown at compile time, `capacity` has room for the longest legal key.
@@ -133,6 +134,7 @@ pub struct Request {
     key: KeyBuilder,
     /// The keys behind the first.
     more_keys: Vec<KeyBuilder>,
+    kind: Kind,
     options: Options,
     finish_on_loss: bool,
     manager: Option<LockManager>,
@@ -147,6 +149,7 @@ impl Request {
         Request {
             key,
             more_keys: Vec::new(),
+            kind: Kind::Mutex,
             options,
             finish_on_loss: false,
             manager: None,
@@ -185,6 +188,21 @@ impl Request {
         self
     }
 
+    pub fn permits(mut self, permits: u32, weight: u32) -> Self {
+        self.kind = Kind::Permits { permits, weight };
+        self
+    }
+
+    pub fn read(mut self) -> Self {
+        self.kind = Kind::Read;
+        self
+    }
+
+    pub fn write(mut self) -> Self {
+        self.kind = Kind::Write;
+        self
+    }
+
     pub fn finish_on_loss(mut self) -> Self {
         self.finish_on_loss = true;
         self
@@ -215,7 +233,7 @@ impl Request {
         let more = more.collect::<Result<Vec<_>, _>>()?;
         let manager = manager.as_ref().ok_or(Error::NotInstalled)?;
         if more.is_empty() {
-            let mut lock = manager.lock(first);
+            let mut lock = manager.lock(first).of_kind(self.kind);
             lock.options = self.options;
             return lock.acquire_for_run().await;
         }

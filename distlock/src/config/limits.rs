@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
+use crate::protocol::kind::Kind;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +12,8 @@ pub(crate) struct Limits {
     pub(crate) max_lease: Option<Duration>,
     /// The reason why `min_replicas` and `fsync` are not available; `None` if they are.
     pub(crate) durability_unavailable: Option<&'static str>,
+    /// The reason why only mutexes are available; `None` if all kinds are.
+    pub(crate) counted_unavailable: Option<&'static str>,
 }
 
 impl Limits {
@@ -18,6 +21,7 @@ impl Limits {
     pub(crate) const MEMORY: Limits = Limits {
         max_lease: None,
         durability_unavailable: Some("the memory store has neither replicas nor a disk"),
+        counted_unavailable: None,
     };
 
     /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
@@ -29,11 +33,20 @@ impl Limits {
                 "the servers of a quorum are independent (set `appendonly yes` and `appendfsync always` on each \
                  instead)",
             ),
+            counted_unavailable: Some(
+                "each server of a quorum would admit other holders, and more of them than the lock allows; use \
+                 `lock`, or a single server or a cluster",
+            ),
         }
     }
 
-    /// Checks the options of a lock. The error says what to change.
-    pub(crate) fn check(&self, options: &Options) -> Result<(), String> {
+    /// Checks the kind and the options of a lock. The error says what to change.
+    pub(crate) fn check(&self, kind: Kind, options: &Options) -> Result<(), String> {
+        if let Some(reason) = self.counted_unavailable.filter(|_| kind.is_counted()) {
+            return Err(format!(
+                "semaphores and readers-writer locks are not available: {reason}"
+            ));
+        }
         self.check_durability(options.durability())?;
         let Some(max_lease) = self.max_lease else {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use crate::error::kind::HoldKind;
 use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
 
@@ -26,7 +27,11 @@ use crate::util::visible::Visible;
 pub struct Holder {
     /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
     pub client: String,
-    /// The fencing token of the hold; `None` if it is unknown.
+    /// The kind of the hold.
+    pub kind: HoldKind,
+    /// The number of permits of a holder of a [`Semaphore`](crate::Semaphore); otherwise 1.
+    pub weight: u32,
+    /// The fencing token of the hold; `None` if it is unknown, and for permits, which have none.
     pub fencing_token: Option<FencingToken>,
     /// The time at which the holder acquired the lock, by the store's clock.
     pub held_since: SystemTime,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::error::holder::Holder;
+pub use crate::error::kind::{HoldKind, LockKind};
 use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
@@ -13,6 +14,7 @@ use crate::loss::LossReason;
 use crate::util::visible::Visible;
 
 mod holder;
+mod kind;
 mod message;
 mod outage;
 
@@ -180,6 +182,39 @@ pub enum Error {
         detail: String,
     },
 
+    /// The key is in use as another kind of lock, or as a semaphore with another number of permits.
+    /// Nothing was changed. A key with neither a holder nor a waiter can be used as any kind.
+    #[error(
+        "lock `{}` is a {existing} at the moment, and cannot be used as a {requested}: {}use another key, or wait \
+         until it is free",
+        Visible(.key),
+        Holders(.holders)
+    )]
+    #[non_exhaustive]
+    WrongKind {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The kind that the call requested.
+        requested: LockKind,
+        /// The kind as which the key is held or waited for.
+        existing: LockKind,
+        /// The last known holders; empty if they are unknown.
+        holders: Vec<Holder>,
+    },
+
+    /// A call requested a write while its own call tree held the lock for reading. It would have
+    /// waited for itself. Nothing was sent to the store.
+    #[error(
+        "lock `{}` is held for reading by this call tree, so a write would wait for itself: acquire the write \
+         instead of the read, or release the read first",
+        Visible(.key)
+    )]
+    #[non_exhaustive]
+    UpgradeDeadlock {
+        /// The key as the caller wrote it.
+        key: String,
+    },
+
     /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
     /// connecting, this includes a server of another kind than the URL names. It is also the error
     /// if the manager's thread cannot be started, because of the limits of the system.
@@ -313,7 +348,9 @@ impl Error {
             | Error::Released { key, .. }
             | Error::MaxHoldExceeded { key, .. }
             | Error::InvalidKey { key, .. }
-            | Error::KeyConflict { key, .. } => Some(key),
+            | Error::KeyConflict { key, .. }
+            | Error::WrongKind { key, .. }
+            | Error::UpgradeDeadlock { key } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }
@@ -336,7 +373,9 @@ impl Error {
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         match self {
-            Error::Busy { holders, .. } | Error::QueueFull { holders, .. } => holders,
+            Error::Busy { holders, .. }
+            | Error::QueueFull { holders, .. }
+            | Error::WrongKind { holders, .. } => holders,
             _ => &[],
         }
     }
@@ -445,6 +484,8 @@ mod tests {
     fn holders(client: &str) -> Vec<Holder> {
         vec![Holder {
             client: client.into(),
+            kind: HoldKind::Mutex,
+            weight: 1,
             fencing_token: None,
             held_since: SystemTime::now(),
             kept_until: None,

@@ -55,7 +55,8 @@ enum Kind {
     /// The guard owns the hold.
     Owner,
     /// The guard re-entered the hold of an outer guard. Its release passes the turn to a sibling.
-    Reentered { _turn: OwnedMutexGuard<()> },
+    /// Readers take no turns.
+    Reentered { _turn: Option<OwnedMutexGuard<()>> },
     /// The guard has been released.
     Released,
 }
@@ -73,7 +74,7 @@ impl LockGuard {
     pub(crate) fn reentered(
         manager: LockManager,
         held: HeldLock,
-        turn: OwnedMutexGuard<()>,
+        turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
         LockGuard {
             manager,
@@ -320,6 +321,14 @@ impl LockGuard {
         scope::scoped(self.frame_on(scope::top()), future).await
     }
 
+    /// Turns a write into a read. A guard that re-entered a write keeps the write.
+    pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
+        if let Kind::Owner = self.kind {
+            self.held = self.held.downgrade().await?;
+        }
+        Ok(self)
+    }
+
     /// Returns how the call got this hold.
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
@@ -363,7 +372,9 @@ impl LockGuard {
             return None;
         };
         let (core, held) = (self.manager.core(), &self.held);
-        let is_lost = held.error().is_some();
+        let end_error = held.error();
+        // A guard that is dropped during its downgrade has no loss to report.
+        let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         let held_for = held.age();
         let keep_for = match held.options().min_hold {
             Some(min_hold) if success && !is_lost => min_hold.saturating_sub(held_for),

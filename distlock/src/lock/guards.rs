@@ -49,9 +49,12 @@ impl Guards {
         &self.first
     }
 
-    /// Returns the token, if there is only one.
+    /// Returns the token, if there is exactly one.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        self.rest.is_empty().then(|| self.first.fencing_token())
+        self.first
+            .held
+            .public_token()
+            .filter(|_| self.rest.is_empty())
     }
 
     pub(crate) fn find(&self, key: &LockKey) -> Option<&LockGuard> {

@@ -1,17 +1,21 @@
 //! The description of a lock, and the calls that acquire it.
 
+pub(crate) mod forward;
 pub(crate) mod guard;
 pub(crate) mod guards;
 pub(crate) mod installed;
 pub(crate) mod multi;
 pub(crate) mod multi_guard;
+pub(crate) mod nesting;
+pub(crate) mod permit;
 pub(crate) mod run;
+pub(crate) mod rw_guards;
+pub(crate) mod rw_lock;
 pub(crate) mod scope;
+pub(crate) mod semaphore;
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
@@ -19,15 +23,12 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
-use crate::lock::run::{Run, Running, Stage};
-use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span::{self, RunSpan};
-use crate::observer::event::AcquirePath;
+use crate::manager::telemetry::span::{self, RunSpan, Subject};
+use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 
 /// A description of a lock: a key, and how to hold it. [`LockManager::lock`] creates it. It is
@@ -54,6 +55,7 @@ use crate::protocol::request::Request;
 pub struct Lock {
     pub(crate) manager: LockManager,
     pub(crate) key: String,
+    pub(crate) kind: Kind,
     pub(crate) options: Options,
 }
 
@@ -73,6 +75,7 @@ impl LockManager {
         Lock {
             manager: self.clone(),
             key: key.into(),
+            kind: Kind::Mutex,
             options: Options::default(),
         }
     }
@@ -297,7 +300,8 @@ impl Lock {
     /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
     /// could not be used. [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the
     /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. On misuse:
-    /// [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`].
+    /// [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`], and [`Error::WrongKind`]
+    /// if the key is in use as another kind of lock.
     ///
     /// # Panics
     ///
@@ -394,40 +398,60 @@ impl Lock {
     ) -> Result<T, E> {
         let (guards, span) = self.acquire_for_run().await?;
         let body = body(guards.first().held());
-        let running = Stage::Running(Running::new(guards, span));
-        let mut run = Run::new(running, false, body, Result::is_ok);
-        poll_fn(|context| run.poll(context)).await?
+        run::run_body(guards, span, body).await
+    }
+
+    /// Returns the description of another kind of lock with this key and these options.
+    pub(crate) fn of_kind(&self, kind: Kind) -> Self {
+        Lock {
+            kind,
+            ..self.clone()
+        }
     }
 
     /// Acquires the lock for a body, in a span that covers both.
     pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
         let acquiring = pin!(self.acquire_traced(self.options.wait));
-        run::acquire_in_span(self.manager.core(), &self.key, &self.options, acquiring).await
+        run::acquire_in_span(self.manager.core(), &self.subject(), acquiring).await
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            key: &self.key,
+            kind: self.kind,
+            options: &self.options,
+        }
     }
 
     pub(crate) async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
-        let (core, label) = (self.manager.core(), self.options.label.as_deref());
+        let core = self.manager.core();
         let acquiring = pin!(self.acquire_inner(wait));
-        let outcome = |guard: &LockGuard| (guard.path(), Some(guard.fencing_token()));
-        let acquired = span::trace_acquire(core, &self.key, label, acquiring, outcome).await;
+        let outcome = |guard: &LockGuard| (guard.path(), guard.held.public_token());
+        let acquired = span::trace_acquire(core, &self.subject(), acquiring, outcome).await;
         acquired.map_err(|error| {
-            let store = self.manager.store_identity();
-            let error = error.with_held_keys(|key| scope::other_held_keys(store, key));
-            logging::acquire_failed(label, &error);
+            let error = match self.kind {
+                Kind::Mutex => {
+                    let store = self.manager.store_identity();
+                    error.with_held_keys(|key| scope::other_held_keys(store, key))
+                }
+                _ => error,
+            };
+            logging::acquire_failed(self.options.label.as_deref(), &error);
             error
         })
     }
 
     async fn acquire_inner(&self, wait: Duration) -> Result<LockGuard, Error> {
         let (key, options) = self.check(wait)?;
-        if let Some(frame) = scope::innermost(Some(self.manager.store_identity()), &key) {
-            return self.reenter(&frame, options).await;
-        }
         let core = self.manager.core();
+        let started = core.clock.now();
+        if let Some(frame) = nesting::find_hold(&self.manager, &key, self.kind)? {
+            let request = Request::new(key, self.kind, options, started);
+            return nesting::reenter(&self.manager, &frame, request).await;
+        }
         #[cfg(feature = "testing")]
         let options = core.store.begin(&key, options);
-        let started = core.clock.now();
-        let held = acquire::acquire(core, Request::new(key, options, started)).await?;
+        let held = acquire::acquire(core, Request::new(key, self.kind, options, started)).await?;
         logging::acquired(&held, held.info.path, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), held))
     }
@@ -444,51 +468,9 @@ impl Lock {
                 .clone()
                 .with_defaults(self.manager.durability())
         };
-        let checked = self.manager.core().limits.check(&options);
+        let limits = &self.manager.core().limits;
+        let checked = (self.kind.check()).and_then(|()| limits.check(self.kind, &options));
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
-    }
-
-    /// Re-enters a hold of the call tree. This needs no round trip, but siblings take turns.
-    async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
-        let (core, held) = (self.manager.core(), &frame.held);
-        let request = Request::new(held.lock_key().clone(), options, core.clock.now());
-        let call = AcquireCall::begin(core, Arc::new(request));
-        let acquired = self.take_turn(frame, &call.request).await;
-        match &acquired {
-            Ok(_) => call.finish_acquired(AcquirePath::Reentered, held.fencing_token(), None),
-            Err(error) => call.finish_failed(error),
-        }
-        acquired
-    }
-
-    async fn take_turn(&self, frame: &Frame, request: &Request) -> Result<LockGuard, Error> {
-        let (core, held) = (self.manager.core(), &frame.held);
-        let reentry_lock = frame.reentry_lock.clone();
-        let turn = if request.is_try_acquire() {
-            reentry_lock.try_lock_owned().ok()
-        } else {
-            tokio::select! {
-                biased;
-                turn = reentry_lock.lock_owned() => Some(turn),
-                _ = held.lost() => None,
-                // The manager's timer, because the caller need not be in a tokio runtime.
-                () = core.executor.sleep(request.options.wait) => None,
-            }
-        };
-        match (turn, held.error()) {
-            (_, Some(error)) => Err(error),
-            (Some(turn), None) => Ok(LockGuard::reentered(
-                self.manager.clone(),
-                frame.held.clone(),
-                turn,
-            )),
-            (None, None) => Err(Error::Busy {
-                key: self.key.clone(),
-                waited: core.clock.now().since(request.started),
-                holders: vec![self.manager.as_holder(held)],
-                held_keys: Vec::new(),
-            }),
-        }
     }
 }

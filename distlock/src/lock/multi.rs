@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::multi_guard::MultiLockGuard;
-use crate::lock::run::{self, Run, Running, Stage};
-use crate::lock::scope;
+use crate::lock::{nesting, run};
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span::{self, RunSpan};
+use crate::manager::telemetry::span::{self, RunSpan, Subject};
+use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 
 /// Largest number of keys of a call.
@@ -238,27 +237,33 @@ impl MultiLock {
     ) -> Result<T, E> {
         let (guards, span) = self.acquire_for_run().await?;
         let held = guards.held(&self.keys);
-        let running = Stage::Running(Running::new(guards, span));
-        let mut run = Run::new(running, false, body(held), Result::is_ok);
-        poll_fn(|context| run.poll(context)).await?
+        run::run_body(guards, span, body(held)).await
     }
 
     /// Acquires all locks for a body, in a span that covers both.
     pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
-        let options = &self.lock.options;
-        let acquiring = pin!(self.acquire_all(options.wait));
-        let core = self.lock.manager.core();
-        run::acquire_in_span(core, &self.keys.join(", "), options, acquiring).await
+        let acquiring = pin!(self.acquire_all(self.lock.options.wait));
+        let keys = self.keys.join(", ");
+        run::acquire_in_span(self.lock.manager.core(), &self.subject(&keys), acquiring).await
+    }
+
+    /// Returns what spans show; `keys` are all keys.
+    fn subject<'a>(&'a self, keys: &'a str) -> Subject<'a> {
+        Subject {
+            key: keys,
+            kind: Kind::Mutex,
+            options: &self.lock.options,
+        }
     }
 
     /// Acquires all locks in one span. Locks that are acquired one after the other also have a
     /// span each, inside of it.
     async fn acquire_all(&self, wait: Duration) -> Result<Guards, Error> {
         let core = self.lock.manager.core();
-        let label = self.lock.options.label.as_deref();
         let acquiring = pin!(self.acquire_within(wait));
         let outcome = |guards: &Guards| (guards.path(), guards.fencing_token());
-        span::trace_acquire(core, &self.keys.join(", "), label, acquiring, outcome).await
+        let keys = self.keys.join(", ");
+        span::trace_acquire(core, &self.subject(&keys), acquiring, outcome).await
     }
 
     async fn acquire_within(&self, wait: Duration) -> Result<Guards, Error> {
@@ -303,9 +308,9 @@ impl MultiLock {
         let mut fits_one_command = locks.len() > 1;
         for lock in locks {
             let (key, options) = lock.check(wait)?;
-            fits_one_command &= options.durability().is_none()
-                && scope::innermost(Some(manager.store_identity()), &key).is_none();
-            requests.push(Request::new(key, options, started));
+            fits_one_command &= nesting::find_hold(manager, &key, Kind::Mutex)?.is_none()
+                && options.durability().is_none();
+            requests.push(Request::new(key, Kind::Mutex, options, started));
         }
         if !fits_one_command {
             return Ok(None);

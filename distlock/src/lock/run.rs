@@ -1,17 +1,16 @@
 //! Runs a body under a lock. Code that does not depend on the type of the body is compiled once, so
 //! that every annotated function adds little to a program.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::config::options::Options;
 use crate::error::{BodyState, Error};
 use crate::lock::guards::Guards;
 use crate::lock::scope::{self, Frame};
 use crate::manager::engine::core::Core;
-use crate::manager::telemetry::span::{self, RunSpan};
+use crate::manager::telemetry::span::{self, RunSpan, Subject};
 
 /// A type-erased future of this crate, so `Send` and `Sync` are checked once.
 pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -19,11 +18,10 @@ pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 /// Acquires locks for a body, in a span that covers both.
 pub(crate) async fn acquire_in_span<G: Into<Guards>>(
     core: &Core,
-    key: &str,
-    options: &Options,
+    subject: &Subject<'_>,
     acquiring: Pin<&mut impl Future<Output = Result<G, Error>>>,
 ) -> Result<(Guards, RunSpan), Error> {
-    let mut span = RunSpan::begin(core, key, options);
+    let mut span = RunSpan::begin(core, subject);
     let started = span.is_enabled().then(|| core.clock.now());
     let acquired = span::instrument(span.span(), acquiring).await;
     let waited = started.map(|started| core.clock.now().since(started));
@@ -38,6 +36,18 @@ pub(crate) async fn acquire_in_span<G: Into<Guards>>(
             Err(error)
         }
     }
+}
+
+/// Runs a body under its locks, and releases them. The future is small, because the body is boxed
+/// here.
+pub(crate) fn run_body<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
+    guards: Guards,
+    span: RunSpan,
+    body: F,
+) -> impl Future<Output = Result<T, E>> {
+    let running = Stage::Running(Running::new(guards, span));
+    let mut run = Run::new(running, false, body, Result::is_ok);
+    async move { poll_fn(|context| run.poll(context)).await? }
 }
 
 /// A call that acquires the lock, runs the body and releases the lock.

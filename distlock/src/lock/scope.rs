@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::error::HoldKind;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::held::HeldLock;
+use crate::protocol::kind::Kind;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;
@@ -88,42 +90,42 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Returns the keys of the other locks of a store that the running call tree holds, the innermost
+/// Returns the frames of the running call tree, the innermost first.
+pub(crate) fn frames() -> impl Iterator<Item = Arc<Frame>> {
+    std::iter::successors(top(), |frame| frame.parent.clone())
+}
+
+/// Returns the keys of the other mutexes of a store that the running call tree holds, the innermost
 /// first.
 pub(crate) fn other_held_keys(store: &str, key: &str) -> Vec<String> {
-    let (mut keys, mut frame) = (Vec::new(), top());
     let mut known: Vec<_> = LockKey::new(key).into_iter().collect();
-    while let Some(this) = frame {
-        let key = this.held.lock_key();
-        if &*this.store == store && !known.iter().any(|known| known.same_lock(key)) {
-            keys.push(this.held.key().to_owned());
+    let mut keys = Vec::new();
+    for frame in frames() {
+        let key = frame.held.lock_key();
+        let is_mutex = frame.held.kind() == Kind::Mutex && &*frame.store == store;
+        if is_mutex && !known.iter().any(|known| known.same_lock(key)) {
+            keys.push(frame.held.key().to_owned());
             known.push(key.clone());
         }
-        frame = this.parent.clone();
     }
     keys
 }
 
-/// Returns the innermost hold of this lock in the running call tree; of any store if `store` is
-/// `None`.
-pub(crate) fn innermost(store: Option<&str>, key: &LockKey) -> Option<Arc<Frame>> {
-    FRAMES
-        .try_with(|top| {
-            let mut frame = Some(top);
-            while let Some(this) = frame {
-                let in_store = store.is_none_or(|store| &*this.store == store);
-                if in_store && this.held.lock_key().same_lock(key) {
-                    return Some(this.clone());
-                }
-                frame = this.parent.as_ref();
-            }
-            None
-        })
-        .ok()
-        .flatten()
+/// Returns the frames of this lock in the running call tree, the innermost first; of any store if
+/// `store` is `None`.
+pub(crate) fn frames_of(store: Option<&str>, key: &LockKey) -> impl Iterator<Item = Arc<Frame>> {
+    frames().filter(move |frame| {
+        store.is_none_or(|store| &*frame.store == store) && frame.held.lock_key().same_lock(key)
+    })
 }
 
-/// Returns the innermost lock held by the running call, or by a call that awaits it.
+/// Returns true for a hold that excludes others, not for permits.
+pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
+    frame.held.kind().hold_kind() != HoldKind::Semaphore
+}
+
+/// Returns the innermost lock held by the running call, or by a call that awaits it. Permits of a
+/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns those.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -171,7 +173,7 @@ pub fn current() -> HeldLock {
 /// ```
 #[must_use]
 pub fn try_current() -> Option<HeldLock> {
-    FRAMES.try_with(|top| top.held.clone()).ok()
+    frames().find(is_lock).map(|frame| frame.held.clone())
 }
 
 /// Returns the innermost hold of `key` by the running call, or by a call that awaits it.
@@ -218,7 +220,8 @@ pub fn current_for(key: &str) -> HeldLock {
 #[must_use]
 pub fn try_current_for(key: &str) -> Option<HeldLock> {
     let key = LockKey::new(key).ok()?;
-    innermost(None, &key).map(|frame| frame.held.clone())
+    let frame = frames_of(None, &key).find(is_lock)?;
+    Some(frame.held.clone())
 }
 
 /// Runs a future, and all it awaits, with another default manager, for tests or several tenants.

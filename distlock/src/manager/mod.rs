@@ -175,7 +175,9 @@ impl LockManager {
     pub(crate) fn as_holder(&self, held: &HeldLock) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
-            fencing_token: Some(held.fencing_token()),
+            kind: held.kind().hold_kind(),
+            weight: held.kind().permits_held(),
+            fencing_token: held.public_token(),
             held_since: system_time(self.core().clock.wall_micros()) - held.age(),
             kept_until: None,
             this_process: true,

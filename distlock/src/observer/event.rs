@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Holder;
+use crate::error::{HoldKind, Holder};
 use crate::fencing::FencingToken;
 
 /// The name of a lock that has neither a key template nor a label.
@@ -49,6 +49,8 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
+        /// The kind of the hold.
+        kind: HoldKind,
     },
     /// A call was added to the queue of its lock.
     #[non_exhaustive]
@@ -81,11 +83,13 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
+        /// The kind of the hold.
+        kind: HoldKind,
         /// The time since the call started.
         waited: Duration,
         /// How the call got the lock.
         path: AcquirePath,
-        /// The token of the hold.
+        /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// The time since the server's grant, at most. `None` if the lock was not handed off, or
         /// the time of the grant is unknown.
@@ -98,6 +102,8 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
+        /// The kind of the hold.
+        kind: HoldKind,
         /// The time since the call started.
         waited: Duration,
         /// Why the call failed.
@@ -111,7 +117,9 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// The token of the hold.
+        /// The kind of the hold.
+        kind: HoldKind,
+        /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// How long the hold lasted.
         held: Duration,
@@ -126,7 +134,9 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// The token of the hold.
+        /// The kind of the hold.
+        kind: HoldKind,
+        /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// How the lock was lost.
         reason: LossKind,
@@ -279,6 +289,8 @@ pub enum AcquireFailure {
     Cancelled,
     /// A value that distlock did not write is stored at one of the lock's keys.
     KeyConflict,
+    /// The key is in use as another kind of lock.
+    WrongKind,
     /// The manager was shut down.
     ShutDown,
     /// The outer hold, which the call was to re-enter, is lost.
@@ -390,6 +402,8 @@ pub enum Operation {
     Confirm,
     /// Renews holds.
     Renew,
+    /// Turns a write hold into a read hold.
+    Downgrade,
     /// Releases a lock, or leaves its queue.
     Release,
     /// Checks the locks that calls wait for.

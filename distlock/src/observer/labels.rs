@@ -46,6 +46,7 @@ labels! {
         Unavailable = "unavailable",
         Cancelled = "cancelled",
         KeyConflict = "key_conflict",
+        WrongKind = "wrong_kind",
         ShutDown = "shut_down",
         Lost = "lost",
     }
@@ -76,6 +77,7 @@ labels! {
         Acquire = "acquire",
         Confirm = "confirm",
         Renew = "renew",
+        Downgrade = "downgrade",
         Release = "release",
         CheckQueue = "check_queue",
         Inspect = "inspect",

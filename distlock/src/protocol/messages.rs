@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::config::options::Durability;
-use crate::error::Holder;
+use crate::error::{HoldKind, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
@@ -19,6 +20,8 @@ pub(crate) type OwnerNumber = u64;
 pub(crate) struct Grant {
     /// The lock. Needed to release a grant for which no call waits any longer.
     pub(crate) key: LockKey,
+    /// Set for a grant of a counted lock, which is released as such.
+    pub(crate) is_counted: bool,
     pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
@@ -32,6 +35,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire<'a> {
     pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
@@ -51,16 +55,33 @@ pub(crate) struct Proof {
 pub(crate) enum AcquireReply {
     /// The owner has the lock for the full lease.
     Held(Proof),
-    /// The owner is in the queue.
-    Queued(Option<HolderView>),
+    /// The owner is in the queue. Like the others, the reply names the holders, if they are few.
+    Queued(Vec<HolderView>),
+    /// The owner is queued behind more dead waiters than one script removes: acquire again at once.
+    Unfinished,
     /// The lock is held or others wait for it, and the command does not wait.
-    Busy(Option<HolderView>),
+    Busy(Vec<HolderView>),
     /// The queue is full.
-    Full(Option<HolderView>),
+    Full(Vec<HolderView>),
+    /// The key is in use as another kind of lock.
+    WrongKind {
+        existing: LockKind,
+        holders: Vec<HolderView>,
+    },
     /// The server ran the command after its apply deadline, and changed nothing.
     Late,
     /// A key of the lock holds a value that distlock did not write.
     KeyConflict(String),
+}
+
+impl AcquireReply {
+    /// Returns true if the store now has a hold or a queue entry of the owner.
+    pub(crate) fn left_state(&self) -> bool {
+        matches!(
+            self,
+            AcquireReply::Held(_) | AcquireReply::Queued(_) | AcquireReply::Unfinished
+        )
+    }
 }
 
 /// The holder of a lock, as the store reports it.
@@ -71,8 +92,12 @@ pub(crate) struct HolderView {
     /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
+    /// The part of the lock's capacity that it takes ([`Kind::weight`]).
+    pub(crate) weight: u32,
     /// Server time in µs.
     pub(crate) since: u64,
+    /// The time until the hold ends unless it is extended, if the reply contains it.
+    pub(crate) expires_in: Option<Duration>,
     /// The end of `min_hold`, which keeps a released lock. Server time in µs.
     pub(crate) kept_until: Option<u64>,
     pub(crate) name: String,
@@ -87,10 +112,20 @@ impl HolderView {
         self.token == other.token && self.name == other.name
     }
 
-    pub(crate) fn to_holder(&self) -> Holder {
+    /// Returns the holder of a lock of this kind.
+    pub(crate) fn to_holder(&self, lock: LockKind) -> Holder {
+        let kind = match lock {
+            LockKind::Mutex => HoldKind::Mutex,
+            LockKind::ReadWrite if self.weight == Kind::Write.weight() => HoldKind::Write,
+            LockKind::ReadWrite => HoldKind::Read,
+            LockKind::Semaphore { .. } => HoldKind::Semaphore,
+        };
+        let is_permit = kind == HoldKind::Semaphore;
         Holder {
             client: self.name.clone(),
-            fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN),
+            kind,
+            weight: if is_permit { self.weight } else { 1 },
+            fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN && !is_permit),
             held_since: system_time(self.since),
             kept_until: self.kept_until.map(system_time),
             this_process: self.this_process,
@@ -104,10 +139,11 @@ pub(crate) fn system_time(micros: u64) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// One hold of a renewal batch.
+/// One hold of a renewal batch. A batch is either of mutexes or of counted locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) key: LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
@@ -141,10 +177,12 @@ pub(crate) struct ReleaseReply {
     pub(crate) repeat_after: Option<Duration>,
 }
 
-/// A queue check of one key, for all owners of one client that wait for it.
+/// A queue check of one key, for all owners of one client that wait for it. A batch is either of
+/// mutexes or of counted locks.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
+    pub(crate) is_counted: bool,
     pub(crate) owners: Vec<OwnerNumber>,
 }
 
@@ -152,9 +190,17 @@ pub(crate) struct CheckQueue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CheckQueueReply {
     Checked {
-        holder: Option<HolderView>,
+        /// The kind as which the lock is held; `None` if it is free.
+        kind: Option<LockKind>,
+        /// The holders, if they are few.
+        holders: Vec<HolderView>,
+        /// Owners that hold the lock.
+        holding: Vec<OwnerNumber>,
         /// Owners that neither hold the lock nor have an entry in its queue.
         missing: Vec<OwnerNumber>,
+        /// Set if owners may be served behind more dead waiters than one check removes: check again
+        /// at once.
+        is_unfinished: bool,
     },
     Failed(StoreError),
     KeyConflict(String),
@@ -163,8 +209,10 @@ pub(crate) enum CheckQueueReply {
 /// The reply to an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
-    pub(crate) holder: Option<HolderView>,
-    /// The time until the store removes the lock, unless it is renewed.
+    /// The kind as which the key is in use; `None` if there are no holders and waiters.
+    pub(crate) kind: Option<LockKind>,
+    pub(crate) holders: Vec<HolderView>,
+    /// The time until the store removes the lock, unless a hold is renewed.
     pub(crate) expires_in: Option<Duration>,
     pub(crate) queue_length: u64,
     /// The first of the waiters, in the order of the queue.
@@ -174,6 +222,14 @@ pub(crate) struct Inspection {
     pub(crate) key_conflict: Option<String>,
     /// The state on each individual server of a quorum.
     pub(crate) servers: Vec<ServerInspection>,
+}
+
+impl Inspection {
+    pub(crate) fn named_holders(&self) -> Vec<Holder> {
+        let kind = self.kind.unwrap_or(LockKind::Mutex);
+        let holders = self.holders.iter();
+        holders.map(|holder| holder.to_holder(kind)).collect()
+    }
 }
 
 /// The state of a lock at one of several servers.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::LockKind;
+use crate::fencing::FencingToken;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 
@@ -18,6 +20,11 @@ pub(crate) enum Action {
     },
     /// May share a batch with other renewals.
     Renew,
+    /// Turns the write hold with this token into a read hold.
+    Downgrade {
+        token: FencingToken,
+        timeout: Duration,
+    },
 }
 
 /// The outcome of an acquisition for its call.
@@ -41,12 +48,17 @@ pub(crate) enum WaitReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The lock is held, or other calls wait for it.
-    Busy(Option<HolderView>),
+    Busy(Vec<HolderView>),
     /// As `Busy`, and the queue has no room for another waiter.
-    Full(Option<HolderView>),
+    Full(Vec<HolderView>),
     Unavailable(StoreError),
     /// A key of the lock holds a value that distlock did not write.
     KeyConflict(String),
+    /// The key is in use as another kind of lock.
+    WrongKind {
+        existing: LockKind,
+        holders: Vec<HolderView>,
+    },
     ShutDown,
 }
 

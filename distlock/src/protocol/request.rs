@@ -9,6 +9,7 @@ use crate::config::options::{Durability, Options};
 use crate::key::LockKey;
 use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
@@ -23,6 +24,7 @@ const MAX_LONG_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) key: LockKey,
+    pub(crate) kind: Kind,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
     pub(crate) options: Options,
@@ -36,9 +38,10 @@ pub(crate) struct Request {
 
 impl Request {
     /// Creates a request. The options must have been checked.
-    pub(crate) fn new(key: LockKey, options: Options, started: BootInstant) -> Self {
+    pub(crate) fn new(key: LockKey, kind: Kind, options: Options, started: BootInstant) -> Self {
         Request {
             key,
+            kind,
             timing: Timing::new(options.lease),
             durability: options.durability(),
             options,
@@ -115,7 +118,7 @@ mod tests {
                 ..Options::default()
             };
             let started = BootInstant(1);
-            let request = Request::new(LockKey::new("k").unwrap(), options, started);
+            let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, started);
             assert!(!request.mark_long_wait(BootInstant((started + long).0 - 1)));
             assert!(request.mark_long_wait(started + long), "{wait:?}");
             assert!(!request.mark_long_wait(started + long * 2), "{wait:?}");

@@ -6,6 +6,7 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Operation;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
@@ -22,21 +23,34 @@ pub(crate) enum Command<'a> {
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
     Renew(&'a [Renewal]),
-    /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
+    /// Turns a write hold into a read hold, and grants the lock to the next waiters.
+    Downgrade(Downgrade<'a>),
+    /// Removes the owner's hold or queue entry, and grants the lock to the next waiters.
     Release(Release<'a>),
     /// Checks the queues in which this client waits, and grants locks that are free.
     CheckQueue(&'a [CheckQueue]),
     Inspect(Inspect<'a>),
     /// The timeout applies to each step.
     List(List<'a>),
-    /// Revokes a hold: it can no longer be renewed, and its holder is notified.
+    /// Revokes holds: they can no longer be renewed, and their holders are notified.
     Revoke(Revoke<'a>),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirm<'a> {
     pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
+    pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Downgrade<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: OwnerNumber,
+    /// The token of the write hold.
+    pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
 }
@@ -44,6 +58,7 @@ pub(crate) struct Confirm<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release<'a> {
     pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
@@ -65,9 +80,12 @@ pub(crate) struct List<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoke<'a> {
     pub(crate) key: &'a LockKey,
-    /// The token of the hold to revoke.
-    pub(crate) token: FencingToken,
-    /// True to delete at once, unless its client is connected or the store cannot know that.
+    /// Set for a counted lock. A mutex has one token.
+    pub(crate) is_counted: bool,
+    /// The tokens of the holds to revoke.
+    pub(crate) tokens: &'a [FencingToken],
+    /// True to delete at once, unless its client is connected or the store cannot know that. The
+    /// holds of a counted lock whose clients are connected are revoked instead.
     pub(crate) delete: bool,
 }
 
@@ -77,6 +95,8 @@ pub(crate) enum CommandReply {
     /// `None` if the lock is not the owner's.
     Confirmed(Option<Proof>),
     Renewed(RenewReply),
+    /// `None` if the lock is not the owner's. The token of the proof is that of the read hold.
+    Downgraded(Option<Proof>),
     Released(ReleaseReply),
     QueueChecked(Vec<CheckQueueReply>),
     Inspected(Box<Inspection>),
@@ -119,6 +139,7 @@ store_commands! {
     Acquire<'_>: Acquire -> Acquired(AcquireReply);
     Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
     &[Renewal]: Renew -> Renewed(RenewReply);
+    Downgrade<'_>: Downgrade -> Downgraded(Option<Proof>);
     Release<'_>: Release -> Released(ReleaseReply);
     &[CheckQueue]: CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);

@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use crate::error::{BodyState, Error, Holder, Outage};
+use crate::error::{BodyState, Error, Holder, LockKind, Outage};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::testing::outcomes::holder;
@@ -182,6 +182,40 @@ pub fn key_conflict(key: impl Into<String>, detail: impl Into<String>) -> Error 
     }
 }
 
+/// Returns [`Error::WrongKind`]: the key is in use as `existing`.
+///
+/// ```
+/// # use distlock::{LockKind, testing::{error, holder}};
+/// let requested = LockKind::Semaphore { permits: 3 };
+/// let error = error::wrong_kind("report", requested, LockKind::Mutex, [holder("worker-2")]);
+/// assert!(!error.is_busy() && !error.is_retryable());
+/// ```
+#[must_use]
+pub fn wrong_kind(
+    key: impl Into<String>,
+    requested: LockKind,
+    existing: LockKind,
+    holders: impl IntoIterator<Item = Holder>,
+) -> Error {
+    Error::WrongKind {
+        key: key.into(),
+        requested,
+        existing,
+        holders: holders.into_iter().collect(),
+    }
+}
+
+/// Returns [`Error::UpgradeDeadlock`]: a write was requested inside of a read.
+///
+/// ```
+/// let error = distlock::testing::error::upgrade_deadlock("catalog");
+/// assert_eq!(error.key(), Some("catalog"));
+/// ```
+#[must_use]
+pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
+    Error::UpgradeDeadlock { key: key.into() }
+}
+
 /// Returns [`Error::Config`] with this detail.
 ///
 /// ```
@@ -254,6 +288,13 @@ pub fn all(key: &str) -> Vec<Error> {
             key,
             "a key of the lock holds a value that distlock did not write",
         ),
+        wrong_kind(
+            key,
+            LockKind::Semaphore { permits: 3 },
+            LockKind::Mutex,
+            [holder("worker-2")],
+        ),
+        upgrade_deadlock(key),
         config("an option is wrong"),
         not_installed(),
         already_installed(),

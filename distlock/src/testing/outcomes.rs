@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::error::{Holder, Outage};
+use crate::error::{HoldKind, Holder, Outage};
 use crate::testing::loss::InjectedLoss;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
@@ -23,6 +23,8 @@ pub fn holder(client: impl Into<String>) -> Holder {
     let micros = since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
     Holder {
         client: client.into(),
+        kind: HoldKind::default(),
+        weight: 1,
         fencing_token: None,
         held_since: UNIX_EPOCH + Duration::from_micros(micros),
         kept_until: None,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::error::HoldKind;
 use crate::fencing::FencingToken;
 
 /// An acquisition of a lock, see
@@ -20,7 +21,7 @@ use crate::fencing::FencingToken;
 /// let acquisition = &locks.acquisitions()[0];
 /// assert_eq!(acquisition.key, "report:7");
 /// assert_eq!(acquisition.label.as_deref(), Some("report:<id>"));
-/// assert_eq!(acquisition.fencing_token, guard.fencing_token());
+/// assert_eq!(acquisition.fencing_token, Some(guard.fencing_token()));
 /// assert!(acquisition.waited.is_zero());
 /// # guard.release().await }
 /// ```
@@ -31,8 +32,10 @@ pub struct AcquireRecord {
     pub key: String,
     /// The label; for an annotated function, its template.
     pub label: Option<String>,
-    /// The fencing token of the hold.
-    pub fencing_token: FencingToken,
+    /// The kind of the hold.
+    pub kind: HoldKind,
+    /// The fencing token of the hold; permits have none.
+    pub fencing_token: Option<FencingToken>,
     /// How long the call waited, in tokio's time.
     pub waited: Duration,
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::config::limits::Limits;
 use crate::config::options::Options;
-use crate::error::{Holder, Outage};
+use crate::error::{HoldKind, Holder, Outage};
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
@@ -21,6 +21,7 @@ use crate::manager::engine::registry::Entry;
 use crate::manager::engine::renew;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, OwnerNumber,
     RenewReply, Renewal, RenewalFailure,
@@ -138,7 +139,8 @@ impl TestStore {
             InjectedLoss::Revoked => {
                 let revoke = Revoke {
                     key: hold.lock_key(),
-                    token: hold.fencing_token(),
+                    is_counted: entry.request.kind.is_counted(),
+                    tokens: &[hold.fencing_token()],
                     delete: false,
                 };
                 // The store notifies the holder, and the reply is not needed.
@@ -152,7 +154,7 @@ impl TestStore {
                     let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
                     (core.registry).update(entry, |acquisition| {
-                        acquisition.handle_renewal(answer, now, now)
+                        acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
                     });
                     renew::finish_lost_hold(core, entry);
                 }
@@ -208,9 +210,9 @@ impl TestStore {
         });
         match outcome {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
-                Ok(Some(AcquireReply::Busy(Some(view_of(&holder)))))
+                Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
-            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(Some(view_of(&holder))))),
+            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(vec![view_of(&holder)]))),
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
             Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
@@ -262,7 +264,8 @@ impl TestStore {
         state.acquisitions.push(AcquireRecord {
             key: hold.key().to_string(),
             label: options.label.as_deref().map(str::to_owned),
-            fencing_token: hold.fencing_token(),
+            kind: hold.kind().hold_kind(),
+            fencing_token: hold.public_token(),
             waited,
         });
         self.acquired.notify_waiters();
@@ -303,8 +306,11 @@ impl Observer for Recorder {
         let Some(core) = store.core() else { return };
         let held = core.registry.held();
         let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
-        let is_meant =
-            |hold: &HeldLock| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;
+        // Permits have no token. Those of other calls have been recorded.
+        let is_meant = |hold: &HeldLock| {
+            let is_recorded = lock(&store.state).holds.contains_key(&hold.entry.owner);
+            hold.public_token() == *fencing_token && hold.key() == &**key && !is_recorded
+        };
         if let Some(hold) = holds.find(is_meant) {
             store.record(hold, *waited);
         }
@@ -336,6 +342,9 @@ impl LockStore for Arc<TestStore> {
                 Command::Confirm(confirm) => {
                     self.check_renewal(confirm.owner, confirm.key, timeout)?;
                 }
+                Command::Downgrade(downgrade) => {
+                    self.check(Some(downgrade.key), Some(downgrade.owner))?;
+                }
                 Command::Release(release) => {
                     self.check(Some(release.key), Some(release.owner))?;
                     lock(&self.state).holds.remove(&release.owner);
@@ -348,11 +357,11 @@ impl LockStore for Arc<TestStore> {
             let mut reply = self.memory.call(command, timeout).await?;
             if let (Command::Inspect(Inspect { key, .. }), CommandReply::Inspected(seen)) =
                 (command, &mut reply)
-                && seen.holder.is_none()
+                && seen.holders.is_empty()
             {
                 let state = lock(&self.state);
                 let holder = state.script.holder(&Target::of(Some(key), None));
-                seen.holder = holder.map(view_of);
+                seen.holders.extend(holder.map(view_of));
             }
             Ok(reply)
         })
@@ -389,7 +398,12 @@ fn view_of(holder: &Holder) -> HolderView {
         local_owner: None,
         this_process: holder.this_process,
         token: holder.fencing_token.unwrap_or(NO_TOKEN),
+        weight: match holder.kind {
+            HoldKind::Write => Kind::Write.weight(),
+            _ => holder.weight,
+        },
         since: micros(holder.held_since),
+        expires_in: None,
         kept_until: holder.kept_until.map(micros),
         name: holder.client.clone(),
     }

@@ -11,6 +11,7 @@ use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::config::options::Durability;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, OwnerNumber,
 };
@@ -98,6 +99,7 @@ impl Client {
     ) -> AcquireReply {
         let key = key(name);
         let request = Acquire {
+            kind: Kind::Mutex,
             key: &key,
             owner,
             timing: Timing::new(lease),
@@ -131,6 +133,7 @@ impl Client {
     fn release(&self, name: &str, owner: OwnerNumber) -> bool {
         let key = key(name);
         let release = Release {
+            kind: Kind::Mutex,
             key: &key,
             owner,
             keep_for: Duration::ZERO,
@@ -140,6 +143,7 @@ impl Client {
 
     fn confirm(&self, name: &str, owner: OwnerNumber) -> Option<u64> {
         let confirm = Confirm {
+            kind: Kind::Mutex,
             key: &key(name),
             owner,
             timing: Timing::new(LEASE),
@@ -154,13 +158,14 @@ impl Client {
         owners: &[OwnerNumber],
     ) -> (Option<OwnerNumber>, Vec<OwnerNumber>) {
         let checks = [CheckQueue {
+            is_counted: false,
             key: key(name),
             owners: owners.to_vec(),
         }];
         match self.run(&checks[..]).pop() {
-            Some(CheckQueueReply::Checked { holder, missing }) => {
-                (holder.and_then(|holder| holder.local_owner), missing)
-            }
+            Some(CheckQueueReply::Checked {
+                holding, missing, ..
+            }) => (holding.first().copied(), missing),
             other => panic!("{other:?}"),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, OwnerNumber, Proof, RenewReply, Renewal,
 };
@@ -107,6 +108,7 @@ impl Op {
                 ..
             } => {
                 let acquire = Acquire {
+                    kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -118,6 +120,7 @@ impl Op {
             Op::AcquireAll { apply_by, .. } if now > *apply_by => Ok(Answer::AllAcquired(None)),
             Op::AcquireAll { locks, timing, .. } => {
                 let acquires = locks.iter().map(|(key, owner)| Acquire {
+                    kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -129,6 +132,7 @@ impl Op {
             }
             Op::Confirm { key, owner, timing } => {
                 let confirm = Confirm {
+                    kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -143,6 +147,7 @@ impl Op {
                 keep_for,
             } => {
                 let release = Release {
+                    kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     keep_for: *keep_for,

@@ -11,6 +11,7 @@ use super::server::Applied;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, OwnerNumber, Renewal};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -272,6 +273,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                 let (client, owner) = owner(of);
                 assert_eq!(*sender.get_or_insert(client.clone()), client);
                 Renewal {
+                    kind: Kind::Mutex,
                     key,
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
@@ -309,7 +311,11 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
                     owner
                 });
                 let owners = owners.collect();
-                CheckQueue { key, owners }
+                CheckQueue {
+                    key,
+                    is_counted: false,
+                    owners,
+                }
             };
             let checks = keys.into_iter().map(check).collect();
             (client, Op::CheckQueue(checks))
@@ -375,7 +381,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (_, Answer::Acquired(AcquireReply::Held(proof))) => {
             return Ok(text(format!("held {} {wall}", proof.token)));
         }
-        (_, Answer::Acquired(AcquireReply::Queued(_))) => occupied(2),
+        (_, Answer::Acquired(AcquireReply::Queued(_) | AcquireReply::Unfinished)) => occupied(2),
         (_, Answer::Acquired(AcquireReply::Busy(_))) => occupied(3),
         (_, Answer::Acquired(AcquireReply::Late)) => vec![number(4), number(wall)],
         (_, Answer::Acquired(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],

@@ -11,6 +11,7 @@ mod drop_order;
 mod foreign_abi;
 mod generics;
 mod injective;
+mod kinds;
 mod lifetimes;
 mod macro_written;
 mod native_traits;

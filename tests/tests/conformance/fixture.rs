@@ -290,14 +290,19 @@ impl Fixture {
 
     /// Tries until a try gets a reply, because a timeout proves nothing about the lock.
     pub(crate) async fn tried(&self, lock: &Lock) -> Option<LockGuard> {
-        for _ in 0..20 {
-            match lock.try_acquire().await {
-                Err(error) if error.is_unavailable() => {}
-                answered => return answered.unwrap(),
-            }
-        }
-        panic!("{lock:?}: no try was answered");
+        answered(async || lock.try_acquire().await).await
     }
+}
+
+/// Repeats a try until it gets a reply.
+pub(crate) async fn answered<T>(mut try_once: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    for _ in 0..20 {
+        match try_once().await {
+            Err(error) if error.is_unavailable() => {}
+            answered => return answered.unwrap(),
+        }
+    }
+    panic!("no try was answered");
 }
 
 /// A call that has been queued.
@@ -398,6 +403,18 @@ macro_rules! for_each_store {
         tests_on!(cluster, Cluster, $($name)+);
         tests_on!(proxied, Proxied, $($name)+);
         tests_on!(quorum, Quorum, $($name)+);
+    };
+}
+
+/// Makes a test of each function for every store that has semaphores and readers-writer locks.
+macro_rules! for_each_counting_store {
+    ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
+        $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
+
+        tests_on!(memory, Memory, $($name)+);
+        tests_on!(redis, Redis, $($name)+);
+        tests_on!(cluster, Cluster, $($name)+);
+        tests_on!(proxied, Proxied, $($name)+);
     };
 }
 

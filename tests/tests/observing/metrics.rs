@@ -121,8 +121,8 @@ async fn the_life_of_a_lock() {
     let store = Store::redis();
     let (manager, other) = (store.manager().await, store.manager().await);
     let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(6_000));
-    let held = "distlock.locks.held{lock=metrics:<n>}";
-    let waiting = "distlock.acquire.pending{lock=metrics:<n>}";
+    let held = "distlock.locks.held{kind=mutex,lock=metrics:<n>}";
+    let waiting = "distlock.acquire.pending{kind=mutex,lock=metrics:<n>}";
     let is = async |name: &str, value: f64| {
         eventually_async(LONG, async || recorded.gauge(name) == Some(value)).await;
     };
@@ -171,12 +171,12 @@ async fn the_life_of_a_lock() {
 
     let names = recorded.names();
     for expected in [
-        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=free}",
-        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=handed_off}",
-        "distlock.acquire.duration{lock=metrics:<n>,outcome=busy,path=none}",
-        "distlock.acquire.duration{lock=metrics:<n>,outcome=cancelled,path=none}",
-        "distlock.hold.duration{lock=metrics:<n>,outcome=released}",
-        "distlock.hold.duration{lock=metrics:<n>,outcome=lost}",
+        "distlock.acquire.duration{kind=mutex,lock=metrics:<n>,outcome=acquired,path=free}",
+        "distlock.acquire.duration{kind=mutex,lock=metrics:<n>,outcome=acquired,path=handed_off}",
+        "distlock.acquire.duration{kind=mutex,lock=metrics:<n>,outcome=busy,path=none}",
+        "distlock.acquire.duration{kind=mutex,lock=metrics:<n>,outcome=cancelled,path=none}",
+        "distlock.hold.duration{kind=mutex,lock=metrics:<n>,outcome=released}",
+        "distlock.hold.duration{kind=mutex,lock=metrics:<n>,outcome=lost}",
         "distlock.handoff.duration{lock=metrics:<n>}",
         "distlock.renewal.duration{outcome=ok}",
         "distlock.renewal.duration{outcome=gone}",

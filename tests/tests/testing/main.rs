@@ -3,6 +3,7 @@
 mod busy;
 mod errors;
 mod happened;
+mod kinds;
 mod losses;
 mod outages;
 mod service;

@@ -6,15 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
-use crate::protocol::messages::{
-    HolderView, Inspection, QueuedWaiter, ServerInspection, system_time,
-};
+use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection, system_time};
 use crate::store::command::Inspect;
 
 /// Timeout of each command that inspects, lists or revokes locks.
@@ -44,10 +42,12 @@ const MAX_NAMED_WAITERS: usize = 1_000;
 pub struct LockState {
     /// The key. [`list`](LockManager::list) omits braces that enclose the whole key.
     pub key: String,
+    /// The kind of the lock; `None` if it has neither holders nor waiters.
+    pub kind: Option<LockKind>,
     /// The holders; empty if the lock is free.
     pub holders: Vec<Holder>,
-    /// The time until other clients can acquire the lock, if it is neither renewed nor released;
-    /// `None` if it is free.
+    /// The time until the last of the holds has expired, if they are neither renewed nor released;
+    /// `None` if the lock is free.
     pub expires_in: Option<Duration>,
     /// The number of waiters in the queue.
     pub queue_length: u64,
@@ -135,10 +135,11 @@ impl ServerState {
         };
         let holder = inspection
             .as_ref()
-            .and_then(|inspection| inspection.holder.as_ref());
+            .and_then(|inspection| inspection.holders.first());
         ServerState {
             address: server.address,
-            holder: holder.map(HolderView::to_holder),
+            // A quorum has only mutexes.
+            holder: holder.map(|holder| holder.to_holder(LockKind::Mutex)),
             queue_length: inspection
                 .as_ref()
                 .map_or(0, |inspection| inspection.queue_length),
@@ -241,14 +242,11 @@ pub(crate) async fn inspect(
     hold_events::publish_queue(core, &key, inspection.queue_length);
     Ok(LockState {
         key: key.to_string(),
-        holders: inspection
-            .holder
-            .iter()
-            .map(HolderView::to_holder)
-            .collect(),
+        kind: inspection.kind,
+        holders: inspection.named_holders(),
         expires_in: inspection
             .expires_in
-            .filter(|_| inspection.holder.is_some()),
+            .filter(|_| !inspection.holders.is_empty()),
         queue_length: inspection.queue_length,
         waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
@@ -65,6 +65,7 @@ impl LockManager {
         Revoke {
             manager: self.clone(),
             key: key.into(),
+            holder: None,
             wait: DEFAULT_WAIT,
             wait_until_free: false,
             assume_holder_dead: false,
@@ -94,6 +95,7 @@ impl LockManager {
 pub struct Revoke {
     manager: LockManager,
     key: String,
+    holder: Option<String>,
     wait: Duration,
     wait_until_free: bool,
     assume_holder_dead: bool,
@@ -116,6 +118,32 @@ impl Revoke {
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets the client whose holds to revoke, by its name as [`Holder::client`] shows it; default:
+    /// all holders.
+    ///
+    /// Readers that hold an [`RwLock`](crate::RwLock) together share their fencing token. So if one
+    /// of them is revoked, all of them are.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, RevokeOutcome};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("worker-2").in_memory()?;
+    /// let permit = locks.semaphore("smtp", 3).acquire().await?;
+    /// let hung = tokio::spawn(async move { permit.lost().await });
+    ///
+    /// let revocation = locks.revoke("smtp").holder("worker-1").await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::NotHeld);
+    /// let revocation = locks.revoke("smtp").holder("worker-2").await?;
+    /// assert_eq!(revocation.outcome, RevokeOutcome::Released);
+    /// # Ok(()) }
+    /// ```
+    pub fn holder(mut self, client: impl Into<String>) -> Self {
+        self.holder = Some(client.into());
         self
     }
 
@@ -263,16 +291,31 @@ impl fmt::Display for RevokeOutcome {
 async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Revocation, Error> {
     let started = core.clock.now();
     let inspection = inspect_store(core, key, 0, INSPECT_TIMEOUT).await?;
-    let Some(holder) = inspection.holder else {
+    let kind = inspection.kind.unwrap_or(LockKind::Mutex);
+    let is_meant = |view: &&HolderView| {
+        let name = options.holder.as_ref();
+        name.is_none_or(|name| view.name == *name)
+    };
+    let mut holders = inspection.holders;
+    let tokens: Vec<_> = (holders.iter().filter(is_meant))
+        .map(|view| view.token)
+        .collect();
+    // Readers share their token, so they are revoked together.
+    holders.retain(|view| tokens.contains(&view.token));
+    if holders.is_empty() {
         return Ok(Revocation {
             outcome: RevokeOutcome::NotHeld,
             holders: Vec::new(),
             fencing_token: None,
         });
-    };
+    }
     let revoke = async |delete| {
-        let token = holder.token;
-        let revoke = command::Revoke { key, token, delete };
+        let revoke = command::Revoke {
+            key,
+            is_counted: kind != LockKind::Mutex,
+            tokens: &tokens,
+            delete,
+        };
         let revoked = core.run_command(revoke, INSPECT_TIMEOUT).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
@@ -289,42 +332,39 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         // Only `min_hold` kept the key; its holder had already released the lock.
         RevokeReply::Deleted(token) => (RevokeOutcome::Released, Some(token)),
         RevokeReply::Revoked(token) => {
-            let ended = wait_until_free(core, key, &holder, options, started).await?;
+            let ended = wait_until_free(core, key, &holders, options, started).await?;
             (ended, Some(token))
         }
         // The hold has just ended, or only `min_hold` keeps the key.
         RevokeReply::NotHeld | RevokeReply::Connected => {
-            let ended = wait_until_free(core, key, &holder, options, started).await?;
+            let ended = wait_until_free(core, key, &holders, options, started).await?;
             (ended, None)
         }
     };
     Ok(Revocation {
         outcome,
-        holders: vec![holder.to_holder()],
-        fencing_token,
+        holders: holders.iter().map(|view| view.to_holder(kind)).collect(),
+        // Permits have no token that a resource could compare.
+        fencing_token: fencing_token.filter(|_| !matches!(kind, LockKind::Semaphore { .. })),
     })
 }
 
-/// Waits until a revoked hold has ended. With `wait_until_free`, gives up only `EXPIRY_TOLERANCE`
+/// Waits until the revoked holds have ended. With `wait_until_free`, gives up only `EXPIRY_TOLERANCE`
 /// after its expiry.
 async fn wait_until_free(
     core: &Core,
     key: &LockKey,
-    holder: &HolderView,
+    revoked: &[HolderView],
     options: &Revoke,
     started: BootInstant,
 ) -> Result<RevokeOutcome, Error> {
+    let is_revoked = |view: &HolderView| revoked.iter().any(|other| other.is_same(view));
     let (mut expires_at, mut give_up_at) = (None, started + options.wait);
     loop {
         let inspection = inspect_store(core, key, 0, INSPECT_TIMEOUT).await;
         let now = core.clock.now();
         match inspection {
-            Ok(inspection)
-                if inspection
-                    .holder
-                    .as_ref()
-                    .is_none_or(|other| !other.is_same(holder)) =>
-            {
+            Ok(inspection) if !inspection.holders.iter().any(is_revoked) => {
                 return Ok(match expires_at {
                     Some(expires_at) if now >= expires_at => RevokeOutcome::Expired,
                     _ => RevokeOutcome::Released,
@@ -332,7 +372,10 @@ async fn wait_until_free(
             }
             Ok(inspection) if expires_at.is_none() => {
                 // Fixed from now on, because the hold can no longer be renewed.
-                let end = now + inspection.expires_in.unwrap_or_default();
+                let views = inspection.holders.iter().filter(|view| is_revoked(view));
+                let expires_in = views.filter_map(|view| view.expires_in).max();
+                let expires_in = expires_in.or(inspection.expires_in);
+                let end = now + expires_in.unwrap_or_default();
                 expires_at = Some(end);
                 if options.wait_until_free {
                     give_up_at = end + EXPIRY_TOLERANCE;

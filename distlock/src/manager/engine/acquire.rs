@@ -226,11 +226,7 @@ impl AcquireAttempt {
         {
             return;
         }
-        let holder = || {
-            registry.peek(&self.entry, |acquisition| {
-                acquisition.holder().map(HolderView::to_holder)
-            })
-        };
+        let holder = || registry.peek(&self.entry, |acquisition| acquisition.first_holder());
         logging::queued(&self.entry.request, holder);
         call.publish_queued(holder);
     }
@@ -370,7 +366,7 @@ async fn perform_all(
             let reply = match &reply {
                 Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),
                 // Nothing is in the store, as after a try of a lock that is held.
-                Ok(None) => Ok(AcquireReply::Busy(None)),
+                Ok(None) => Ok(AcquireReply::Busy(Vec::new())),
                 Err(error) => Err(error.clone()),
             };
             (core.registry).update(entry, |acquisition| {
@@ -404,7 +400,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
             });
             if must_cancel {
                 let (key, lease) = (request.key.clone(), request.timing.lease);
-                release::release_unregistered(core, key, entry.owner, lease);
+                release::release_unregistered(core, key, entry.request.kind, entry.owner, lease);
             }
         }
         Action::Confirm { timeout } => {
@@ -414,8 +410,8 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
                 acquisition.handle_confirmation(reply, now)
             });
         }
-        // The watchdog sends the renewals of a hold.
-        Action::Renew => {}
+        // The watchdog sends the commands of a hold.
+        Action::Renew | Action::Downgrade { .. } => {}
     }
 }
 
@@ -427,17 +423,22 @@ async fn sleep_until(core: &Core, at: BootInstant) {
 fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
+    let kind = request.kind.lock_kind();
+    let named = |holders: Vec<HolderView>, kind| {
+        let holders = holders.iter();
+        holders.map(|holder| holder.to_holder(kind)).collect()
+    };
     match failure {
-        Failure::Busy(holder) => Error::Busy {
+        Failure::Busy(holders) => Error::Busy {
             key,
             waited,
-            holders: holder.iter().map(HolderView::to_holder).collect(),
+            holders: named(holders, kind),
             held_keys: Vec::new(),
         },
-        Failure::Full(holder) => Error::QueueFull {
+        Failure::Full(holders) => Error::QueueFull {
             key,
             max_waiters: core.max_waiters,
-            holders: holder.iter().map(HolderView::to_holder).collect(),
+            holders: named(holders, kind),
         },
         Failure::Unavailable(error) => {
             // A call that waited for a connection returns why there is still none.
@@ -446,6 +447,12 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
             current.unwrap_or(error).into_error(Some(key), waited)
         }
         Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },
+        Failure::WrongKind { existing, holders } => Error::WrongKind {
+            key,
+            requested: kind,
+            existing,
+            holders: named(holders, existing),
+        },
         Failure::ShutDown => shut_down_error(),
     }
 }

@@ -226,13 +226,14 @@ mod tests {
     use super::*;
     use crate::config::options::Options;
     use crate::protocol::acquisition::Acquisition;
+    use crate::protocol::kind::Kind;
     use crate::protocol::request::Request;
     use crate::protocol::rules::Rules;
     use tokio_util::task::TaskTracker;
 
     fn release(owner: OwnerNumber) -> PendingRelease {
         let (key, now) = (LockKey::new("k").unwrap(), BootInstant(0));
-        let request = Arc::new(Request::new(key, Options::default(), now));
+        let request = Arc::new(Request::new(key, Kind::Mutex, Options::default(), now));
         let acquisition = Acquisition::release_only(request, Rules::ALL, now);
         let counter = TaskTracker::new();
         PendingRelease {

@@ -11,6 +11,7 @@ use crate::manager::engine::renew;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, OwnerNumber, RevocationNotice};
 use crate::store::{EventSink, StoreEvent};
 
@@ -91,7 +92,15 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
                 .update(&entry, |acquisition| acquisition.handle_grant(&grant, now));
             entry.changed.notify_one();
         }
-        None => release::release_unregistered(core, grant.key, grant.owner, grant.lease),
+        None => {
+            // All counted locks are released in the same way.
+            let kind = if grant.is_counted {
+                Kind::Read
+            } else {
+                Kind::Mutex
+            };
+            release::release_unregistered(core, grant.key, kind, grant.owner, grant.lease)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::{Acquisition, HoldInfo};
+use crate::protocol::kind::Kind;
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
@@ -266,6 +267,15 @@ impl HeldLock {
         &self.entry.request.key
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.info.kind
+    }
+
+    /// Returns the token that users see, see [`Kind::public_token`].
+    pub(crate) fn public_token(&self) -> Option<FencingToken> {
+        self.kind().public_token(self.info.token)
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.entry.request.options
     }
@@ -292,12 +302,43 @@ impl HeldLock {
             return None;
         }
         let now = self.core.clock.now();
-        let end = self.core.registry.update(&self.entry, |acquisition| {
+        let (end, is_current) = self.core.registry.update(&self.entry, |acquisition| {
             acquisition.handle_time(now);
-            acquisition.end().cloned()
+            let info = acquisition.hold_info();
+            let is_current = info.is_some_and(|info| info.token == self.info.token);
+            (acquisition.end().cloned(), is_current)
         });
-        // A hold that ended without a known reason counts as gone.
-        Some(self.end_error(&end.unwrap_or(HoldEnd::Gone)))
+        Some(self.end_error(&match end {
+            Some(end) if is_current => end,
+            // A downgrade has ended it.
+            _ if self.kind() == Kind::Write => HoldEnd::Released,
+            // A hold that ended without a known reason counts as gone.
+            end => end.unwrap_or(HoldEnd::Gone),
+        }))
+    }
+
+    /// Downgrades a write hold, and returns the read hold that replaces it. This one then counts as
+    /// released.
+    pub(crate) async fn downgrade(&self) -> Result<HeldLock, Error> {
+        self.confirmed().await?;
+        let (core, entry) = (&self.core, &self.entry);
+        let now = core.clock.now();
+        let has_begun =
+            (core.registry).update(entry, |acquisition| acquisition.begin_downgrade(now));
+        if !has_begun {
+            let error = self.error();
+            return Err(error.unwrap_or_else(|| self.end_error(&HoldEnd::Gone)));
+        }
+        entry.ended.notify_waiters();
+        wait_until(&entry.changed, || {
+            let new = HeldLock::of(core, entry)?;
+            if new.info.token != self.info.token {
+                return Some(Ok(new));
+            }
+            let end = (core.registry).peek(entry, |acquisition| acquisition.end().cloned())?;
+            Some(Err(self.end_error(&end)))
+        })
+        .await
     }
 
     /// Returns the error of a lost hold, to the first caller only.
@@ -311,7 +352,7 @@ impl HeldLock {
 
     /// Returns the error for a hold that ended this way.
     pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
-        let (key, fencing_token) = (self.key().to_owned(), Some(self.info.token));
+        let (key, fencing_token) = (self.key().to_owned(), self.public_token());
         let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut body = BodyState::Running;
         let reason = match end {

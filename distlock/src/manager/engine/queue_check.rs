@@ -11,6 +11,7 @@ use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
 use crate::manager::telemetry::long_waits::LongWaits;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
+use crate::protocol::request::Request;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 
 /// Upper limit of the cost of one script, in owners.
@@ -88,7 +89,11 @@ async fn check_queues(core: &Core, mut batch: Vec<KeyWaiters>) {
         let mut unfinished = Vec::new();
         for (key_waiters, reply) in batch.into_iter().zip(replies) {
             apply_reply(core, &key_waiters, &reply);
-            if key_waiters.is_unfinished(&reply) {
+            if let CheckQueueReply::Checked {
+                is_unfinished: true,
+                ..
+            } = reply
+            {
                 unfinished.push(key_waiters);
             }
         }
@@ -99,17 +104,22 @@ async fn check_queues(core: &Core, mut batch: Vec<KeyWaiters>) {
 fn apply_reply(core: &Core, key_waiters: &KeyWaiters, reply: &CheckQueueReply) {
     for entry in &key_waiters.entries {
         core.registry.update(entry, |acquisition| match reply {
-            CheckQueueReply::Checked { holder, missing } => {
-                let owner = holder.as_ref().and_then(|holder| holder.local_owner);
-                if owner == Some(entry.owner) {
+            CheckQueueReply::Checked {
+                holders,
+                holding,
+                missing,
+                ..
+            } => {
+                if holding.contains(&entry.owner) {
                     acquisition.handle_found();
                 } else if missing.contains(&entry.owner) {
                     acquisition.handle_missing();
                 } else {
-                    acquisition.handle_occupied(holder.clone());
+                    acquisition.handle_occupied(holders.clone());
                 }
             }
-            CheckQueueReply::KeyConflict(detail) => acquisition.handle_key_conflict(detail.clone()),
+            // The next acquire finds out whether the key is in use as another kind of lock.
+            CheckQueueReply::KeyConflict(_) => acquisition.handle_missing(),
             // The next check retries, at most until `wait` ends.
             CheckQueueReply::Failed(_) => {}
         });
@@ -118,40 +128,35 @@ fn apply_reply(core: &Core, key_waiters: &KeyWaiters, reply: &CheckQueueReply) {
 }
 
 impl KeyWaiters {
-    /// Returns true if the lock is free, and a waiter of this client is still queued.
-    fn is_unfinished(&self, reply: &CheckQueueReply) -> bool {
-        match reply {
-            CheckQueueReply::Checked { holder, missing } => {
-                holder.is_none() && missing.len() < self.entries.len()
-            }
-            CheckQueueReply::KeyConflict(_) | CheckQueueReply::Failed(_) => false,
-        }
-    }
-
     fn cost(&self) -> usize {
         KEY_COST + self.entries.len()
     }
 }
 
 fn batches(waiters: Vec<Arc<Entry>>) -> Vec<Vec<KeyWaiters>> {
-    let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
+    let mut by_key: BTreeMap<(bool, LockKey), Vec<Arc<Entry>>> = BTreeMap::new();
     for entry in waiters {
-        let key = entry.request.key.clone();
-        by_key.entry(key).or_default().push(entry);
+        let Request { key, kind, .. } = &*entry.request;
+        by_key
+            .entry((kind.is_counted(), key.clone()))
+            .or_default()
+            .push(entry);
     }
     let mut batches: Vec<Vec<KeyWaiters>> = Vec::new();
-    let mut remaining_cost = 0;
-    for (key, entries) in by_key {
+    let (mut remaining_cost, mut last_is_counted) = (0, false);
+    for ((is_counted, key), entries) in by_key {
         for chunk in entries.chunks(MAX_BATCH_COST - KEY_COST) {
             let key_waiters = KeyWaiters {
                 check: CheckQueue {
                     key: key.clone(),
+                    is_counted,
                     owners: chunk.iter().map(|entry| entry.owner).collect(),
                 },
                 entries: chunk.to_vec(),
             };
-            if key_waiters.cost() > remaining_cost {
+            if key_waiters.cost() > remaining_cost || is_counted != last_is_counted {
                 batches.push(Vec::new());
+                last_is_counted = is_counted;
                 remaining_cost = MAX_BATCH_COST;
             }
             remaining_cost -= key_waiters.cost();

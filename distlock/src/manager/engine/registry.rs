@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::fencing::FencingToken;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
-use crate::store::command::{Confirm, Release};
+use crate::store::command::{Confirm, Downgrade, Release};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
@@ -127,6 +128,7 @@ impl Entry {
     pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
         Acquire {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
@@ -137,7 +139,19 @@ impl Entry {
     pub(crate) fn confirm_command(&self) -> Confirm<'_> {
         Confirm {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
+            timing: self.request.timing,
+            durability: self.request.durability,
+        }
+    }
+
+    /// Returns the command that downgrades the write hold with this token.
+    pub(crate) fn downgrade_command(&self, token: FencingToken) -> Downgrade<'_> {
+        Downgrade {
+            key: &self.request.key,
+            owner: self.owner,
+            token,
             timing: self.request.timing,
             durability: self.request.durability,
         }
@@ -147,6 +161,7 @@ impl Entry {
     pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
         Release {
             key: &self.request.key,
+            kind: self.request.kind,
             owner: self.owner,
             keep_for,
         }

@@ -18,6 +18,7 @@ use crate::manager::telemetry::loss_report;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
@@ -96,6 +97,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
 pub(crate) fn release_unregistered(
     core: &Arc<Core>,
     key: LockKey,
+    kind: Kind,
     owner: OwnerNumber,
     lease: Duration,
 ) {
@@ -104,7 +106,7 @@ pub(crate) fn release_unregistered(
         ..Options::default()
     };
     let now = core.clock.now();
-    let request = Arc::new(Request::new(key, options, now));
+    let request = Arc::new(Request::new(key, kind, options, now));
     let acquisition = Acquisition::release_only(request, core.rules, now);
     submit(
         core,
@@ -134,7 +136,13 @@ fn hand_off_at(core: &Arc<Core>, entry: &Arc<Entry>, at: BootInstant) {
     let remaining = at.since(core.clock.now());
     core.spawn_while_open(async move {
         tokio::time::sleep(remaining).await;
-        release_unregistered(&task_core, request.key.clone(), owner, request.timing.lease);
+        release_unregistered(
+            &task_core,
+            request.key.clone(),
+            request.kind,
+            owner,
+            request.timing.lease,
+        );
         drop(in_store);
     });
 }

@@ -21,6 +21,9 @@ use crate::util::clock::BootInstant;
 /// Upper limit of holds per script. More would block the server for too long.
 const RENEW_BATCH: usize = 500;
 
+/// The same for counted locks, whose renewals take twice as many commands in the script.
+const COUNTED_RENEW_BATCH: usize = 250;
+
 /// Renews all holds, until the manager closes.
 pub(crate) async fn run_watchdog(core: Arc<Core>) {
     loop {
@@ -40,6 +43,19 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
                         (core.registry).update(&entry, |acquisition| {
                             acquisition.handle_confirmation(reply, now)
                         });
+                        finish_lost_hold(&core, &entry);
+                    });
+                }
+                Some(Action::Downgrade { token, timeout }) => {
+                    let core = core.clone();
+                    core.clone().executor.spawn(async move {
+                        let downgrade = entry.downgrade_command(token);
+                        let reply = core.run_command(downgrade, timeout).await;
+                        let now = core.clock.now();
+                        (core.registry).update(&entry, |acquisition| {
+                            acquisition.handle_downgrade(reply, now)
+                        });
+                        entry.changed.notify_one();
                         finish_lost_hold(&core, &entry);
                     });
                 }
@@ -97,6 +113,7 @@ impl DueRenewal {
             (core.registry).peek(&entry, |acquisition| Some(acquisition.hold_info()?.token))?;
         let renewal = Renewal {
             key: entry.request.key.clone(),
+            kind: entry.request.kind,
             owner: entry.owner,
             token,
             timing: entry.request.timing,
@@ -105,27 +122,34 @@ impl DueRenewal {
         Some(DueRenewal { entry, renewal })
     }
 
-    /// Returns what all holds of a batch have in common: the command timeout and the durability.
-    fn kind(&self) -> (Duration, Durability) {
+    /// Returns what all holds of a batch have in common: the script, the command timeout and the
+    /// durability.
+    fn group(&self) -> (bool, Duration, Durability) {
         let Renewal {
-            timing, durability, ..
+            kind,
+            timing,
+            durability,
+            ..
         } = &self.renewal;
-        (timing.command_timeout(), *durability)
+        (kind.is_counted(), timing.command_timeout(), *durability)
     }
 }
 
-/// Returns batches of holds of one kind, each small enough for one script.
+/// Returns batches of holds of one group, each small enough for one script.
 fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
-    holds.sort_unstable_by_key(DueRenewal::kind);
+    holds.sort_unstable_by_key(DueRenewal::group);
     holds
-        .chunk_by(|a, b| a.kind() == b.kind())
-        .flat_map(|group| group.chunks(RENEW_BATCH))
+        .chunk_by(|a, b| a.group() == b.group())
+        .flat_map(|group| match group[0].group() {
+            (true, ..) => group.chunks(COUNTED_RENEW_BATCH),
+            (false, ..) => group.chunks(RENEW_BATCH),
+        })
         .map(<[_]>::to_vec)
         .collect()
 }
 
 async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
-    let Some((timeout, _)) = holds.first().map(DueRenewal::kind) else {
+    let Some((_, timeout, _)) = holds.first().map(DueRenewal::group) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
@@ -148,7 +172,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     let mut outcome = BatchOutcome::default();
     // By index, because a store may report failures in any order.
     let mut failures: HashMap<_, _> = failures.into_iter().collect();
-    for (index, DueRenewal { entry, .. }) in holds.into_iter().enumerate() {
+    for (index, DueRenewal { entry, renewal }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
         let (reply, sent_at) = match failure {
             None => (Ok(()), sent_at),
@@ -156,7 +180,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
         };
         outcome.record(&core, &entry, &reply, now);
         core.registry.update(&entry, |acquisition| {
-            acquisition.handle_renewal(reply, sent_at, now)
+            acquisition.handle_renewal(reply, renewal.token, sent_at, now)
         });
         finish_lost_hold(&core, &entry);
     }

@@ -27,6 +27,7 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
         Error::Busy { .. } => Some(AcquireFailure::Busy),
         Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
         Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
+        Error::WrongKind { .. } => Some(AcquireFailure::WrongKind),
         Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
         Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
             Some(AcquireFailure::Lost)
@@ -40,6 +41,7 @@ impl<'a> AcquireCall<'a> {
         let event = || Event::AcquireStarted {
             lock: request.name(),
             key: request.key.shared(),
+            kind: request.kind.hold_kind(),
         };
         request.set_delivery(core.telemetry.emit(Delivery::BestEffort, event));
         AcquireCall {
@@ -73,9 +75,10 @@ impl<'a> AcquireCall<'a> {
             Event::Acquired {
                 lock,
                 key,
+                kind: self.request.kind.hold_kind(),
                 waited: now.since(self.request.started),
                 path,
-                fencing_token: Some(fencing_token),
+                fencing_token: self.request.kind.public_token(fencing_token),
                 handoff: granted_at.map(|granted_at| now.since(granted_at)),
             }
         });
@@ -94,6 +97,7 @@ impl Drop for AcquireCall<'_> {
                 .publish(&self.request, |lock, key| Event::AcquireFailed {
                     lock,
                     key,
+                    kind: self.request.kind.hold_kind(),
                     waited: waited(),
                     outcome,
                 });

@@ -30,7 +30,8 @@ impl HeldLock {
                 .publish(&self.entry.request, |lock, key| Event::HoldEnded {
                     lock,
                     key,
-                    fencing_token: Some(self.fencing_token()),
+                    kind: self.entry.request.kind.hold_kind(),
+                    fencing_token: self.public_token(),
                     held: self.age(),
                     outcome,
                 });
@@ -46,7 +47,8 @@ impl HeldLock {
             .publish(&self.entry.request, |lock, key| Event::Lost {
                 lock,
                 key,
-                fencing_token: Some(self.fencing_token()),
+                kind: self.entry.request.kind.hold_kind(),
+                fencing_token: self.public_token(),
                 reason,
                 unconfirmed_for: self.unconfirmed_for(),
                 completed: matches!(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{BodyState, Error, Holder};
+use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
@@ -34,6 +35,10 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// Returns the key if the manager shows keys.
 fn visible_key(hold: &HeldLock) -> Option<&str> {
     hold.core.show_keys.then(|| hold.key())
+}
+
+fn public_token(hold: &HeldLock) -> Option<u64> {
+    hold.public_token().map(FencingToken::get)
 }
 
 fn address(hold: &HeldLock) -> &str {
@@ -86,7 +91,7 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
         target: TARGET,
         lock = label(hold),
         key = %Visible(hold.key()),
-        fencing_token = hold.fencing_token().get(),
+        fencing_token = public_token(hold),
         path = path.as_str(),
         ?waited,
         "acquired"
@@ -99,7 +104,7 @@ pub(crate) fn acquire_failed(label: Option<&str>, error: &Error) {
 
 /// Logs a lost hold. `current_holder` is the holder of the lock now, if known.
 pub(crate) fn lost(hold: &HeldLock, error: &Error, current_holder: Option<&str>) {
-    let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
+    let (lock, fencing_token) = (label(hold), public_token(hold));
     let reason = hold_events::loss_kind(error).map_or("max_hold_exceeded", |loss| loss.as_str());
     match error {
         Error::Lost {

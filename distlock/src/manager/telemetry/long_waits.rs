@@ -10,7 +10,6 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
-use crate::protocol::messages::HolderView;
 use crate::util::clock::BootInstant;
 
 /// The shortest interval between two log lines about one key.
@@ -55,9 +54,7 @@ impl LongWaits {
 }
 
 fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
-    core.registry.peek(entry, |acquisition| {
-        acquisition.holder().map(HolderView::to_holder)
-    })
+    (core.registry).peek(entry, |acquisition| acquisition.first_holder())
 }
 
 fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {

@@ -8,7 +8,7 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::hold_events::loss_kind;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::LossKind;
-use crate::protocol::messages::{HolderView, Inspection};
+use crate::protocol::messages::Inspection;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
@@ -80,7 +80,7 @@ fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
             key_conflict: Some(_),
             ..
         }) => "none: a value that distlock did not write is stored at its key".into(),
-        Ok(inspection) => match inspection.holder.as_ref().map(HolderView::to_holder) {
+        Ok(inspection) => match inspection.named_holders().first() {
             Some(holder) => holder.to_string(),
             None => "none".into(),
         },

@@ -15,6 +15,31 @@ use crate::manager::engine::core::Core;
 use crate::manager::telemetry::acquire_call;
 use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{AcquirePath, HoldOutcome, UNLABELED};
+use crate::protocol::kind::Kind;
+
+/// The lock, or the locks, of a span.
+pub(crate) struct Subject<'a> {
+    /// The key, or all keys.
+    pub(crate) key: &'a str,
+    pub(crate) kind: Kind,
+    pub(crate) options: &'a Options,
+}
+
+impl Subject<'_> {
+    fn name(&self) -> &str {
+        self.options.label.as_deref().unwrap_or(UNLABELED)
+    }
+
+    /// Records the fields that not every span has.
+    fn record(&self, core: &Core, span: &Span) {
+        if core.show_keys {
+            span.record("key", self.key);
+        }
+        if let Kind::Permits { weight, .. } = self.kind {
+            span.record("weight", i64::from(weight));
+        }
+    }
+}
 
 /// The span `distlock.run`.
 #[derive(Debug)]
@@ -24,23 +49,23 @@ pub(crate) struct RunSpan {
 }
 
 impl RunSpan {
-    pub(crate) fn begin(core: &Core, key: &str, options: &Options) -> Self {
+    pub(crate) fn begin(core: &Core, subject: &Subject<'_>) -> Self {
         let span = info_span!(
             target: TARGET,
             "distlock.run",
-            lock = options.label.as_deref().unwrap_or(UNLABELED),
+            lock = subject.name(),
             key = Empty,
-            wait_ms = millis(options.wait),
-            lease_ms = millis(options.lease),
+            kind = subject.kind.hold_kind().as_str(),
+            weight = Empty,
+            wait_ms = millis(subject.options.wait),
+            lease_ms = millis(subject.options.lease),
             outcome = Empty,
             waited_ms = Empty,
             held_ms = Empty,
             fencing_token = Empty,
             path = Empty,
         );
-        if core.show_keys {
-            span.record("key", key);
-        }
+        subject.record(core, &span);
         RunSpan {
             span,
             has_ended: false,
@@ -130,12 +155,11 @@ pub(crate) fn drop_outcome() -> HoldOutcome {
 /// the token if there is only one.
 pub(crate) async fn trace_acquire<T>(
     core: &Core,
-    key: &str,
-    label: Option<&str>,
+    subject: &Subject<'_>,
     acquiring: Pin<&mut impl Future<Output = Result<T, Error>>>,
     outcome: impl FnOnce(&T) -> (AcquirePath, Option<FencingToken>),
 ) -> Result<T, Error> {
-    let span = acquire_span(core, key, label);
+    let span = acquire_span(core, subject);
     if span.is_disabled() {
         return acquiring.await;
     }
@@ -168,15 +192,17 @@ fn record_acquired(
 }
 
 /// Returns the span `distlock.acquire`.
-fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span {
+fn acquire_span(core: &Core, subject: &Subject<'_>) -> Span {
     let span = debug_span!(
         target: TARGET,
         "distlock.acquire",
         otel.kind = "client",
         db.system.name = Empty,
         server.address = Empty,
-        lock = label.unwrap_or(UNLABELED),
+        lock = subject.name(),
         key = Empty,
+        kind = subject.kind.hold_kind().as_str(),
+        weight = Empty,
         outcome = Empty,
         waited_ms = Empty,
         fencing_token = Empty,
@@ -194,9 +220,7 @@ fn acquire_span(core: &Core, key: &str, label: Option<&str>) -> Span {
             span.record("db.system.name", "memory");
         }
     }
-    if core.show_keys {
-        span.record("key", key);
-    }
+    subject.record(core, &span);
     span
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Acquiring {
     was_late: bool,
     backoff: Backoff,
     wait_reason: Option<WaitReason>,
-    /// The holder of the lock, as last reported.
-    holder: Option<HolderView>,
+    /// The holders of the lock, as last reported.
+    holders: Vec<HolderView>,
     /// A grant that arrived while an acquire was due or in flight.
     pushed: Option<Box<Grant>>,
     /// The origin of the grant that must be confirmed.
@@ -84,7 +84,7 @@ impl Acquiring {
             was_late: false,
             backoff: BACKOFF,
             wait_reason,
-            holder: None,
+            holders: Vec::new(),
             pushed: None,
             origin: GrantOrigin::FREE,
             needs_poll_since: None,
@@ -169,21 +169,26 @@ impl Acquiring {
     pub(super) fn handle_reply(&mut self, request: &Request, reply: AcquireReply) -> Option<Proof> {
         match reply {
             AcquireReply::Held(proof) => return Some(proof),
-            // Free behind more dead waiters than one script removes: acquire again.
-            AcquireReply::Queued(None) if !request.is_try_acquire() => self.next = Next::Acquire,
-            AcquireReply::Queued(holder) => {
-                self.note_holder(holder);
+            AcquireReply::Unfinished => self.next = Next::Acquire,
+            AcquireReply::Queued(holders) => {
+                self.note_holders(holders);
                 self.wait_reason = Some(WaitReason::Occupied);
                 self.has_queue_entry = true;
                 self.next = Next::AwaitGrant;
             }
-            AcquireReply::Busy(holder) => {
-                let holder = self.note_rejection(holder);
-                self.finish(Outcome::Failed(Failure::Busy(holder)));
+            AcquireReply::Busy(holders) => {
+                let holders = self.note_rejection(holders);
+                self.finish(Outcome::Failed(Failure::Busy(holders)));
             }
-            AcquireReply::Full(holder) => {
-                let holder = self.note_rejection(holder);
-                self.finish(Outcome::Failed(Failure::Full(holder)));
+            AcquireReply::Full(holders) => {
+                let holders = self.note_rejection(holders);
+                self.finish(Outcome::Failed(Failure::Full(holders)));
+            }
+            AcquireReply::WrongKind { existing, holders } => {
+                self.holders.clear();
+                let holders = self.note_rejection(holders);
+                let failure = Failure::WrongKind { existing, holders };
+                self.finish(Outcome::Failed(failure));
             }
             // The server's time was not known well enough, so nothing was applied. Now it is known.
             AcquireReply::Late => {
@@ -203,11 +208,12 @@ impl Acquiring {
         None
     }
 
-    /// Notes that this acquire left nothing in the store. Returns the holder of the lock.
-    fn note_rejection(&mut self, holder: Option<HolderView>) -> Option<HolderView> {
+    /// Notes that this acquire left nothing in the store. Returns the holders of the lock.
+    fn note_rejection(&mut self, holders: Vec<HolderView>) -> Vec<HolderView> {
         self.may_be_stored = self.previous.may_be_stored;
         self.wait_reason = None;
-        self.holder.take().or(holder)
+        let known = std::mem::take(&mut self.holders);
+        if known.is_empty() { holders } else { known }
     }
 
     /// Handles a failed command: schedules a retry of the acquire, or fails the call.
@@ -274,9 +280,9 @@ impl Acquiring {
         }
     }
 
-    /// Returns the holder of the lock, as last reported.
-    pub(super) fn holder(&self) -> Option<&HolderView> {
-        self.holder.as_ref()
+    /// Returns the holders of the lock, as last reported.
+    pub(super) fn holders(&self) -> &[HolderView] {
+        &self.holders
     }
 
     pub(super) fn error(&self) -> Option<&StoreError> {
@@ -293,9 +299,9 @@ impl Acquiring {
         }
     }
 
-    pub(super) fn note_holder(&mut self, holder: Option<HolderView>) {
-        if holder.is_some() {
-            self.holder = holder;
+    pub(super) fn note_holders(&mut self, holders: Vec<HolderView>) {
+        if !holders.is_empty() {
+            self.holders = holders;
         }
     }
 
@@ -333,7 +339,7 @@ impl Acquiring {
 
     fn fail(&mut self, request: &Request) {
         let failure = match self.wait_reason.take() {
-            Some(WaitReason::Occupied) => Failure::Busy(self.holder.take()),
+            Some(WaitReason::Occupied) => Failure::Busy(std::mem::take(&mut self.holders)),
             Some(WaitReason::Error(error)) => Failure::Unavailable(error),
             None => Failure::Unavailable(StoreError::timed_out(request.options.wait)),
         };

@@ -81,6 +81,24 @@ impl Holding {
         Some(held)
     }
 
+    /// Returns the read hold that replaces a write hold since `since`, or `None` if its proof came
+    /// too late.
+    pub(super) fn downgraded(
+        request: &Request,
+        rules: Rules,
+        proof: Proof,
+        (since, limit): (BootInstant, Option<BootInstant>),
+        now: BootInstant,
+    ) -> Option<Self> {
+        let mut held = Self::proven(request, rules, proof, now)?;
+        held.since = since;
+        held.limit = limit;
+        if let Some(limit) = limit {
+            held.set_limit(limit);
+        }
+        Some(held)
+    }
+
     fn begin(
         request: &Request,
         rules: Rules,
@@ -108,6 +126,11 @@ impl Holding {
 
     pub(super) fn is_confirmed(&self) -> bool {
         self.is_confirmed
+    }
+
+    /// Returns when the hold reaches its `max_hold`.
+    pub(super) fn limit(&self) -> Option<BootInstant> {
+        self.limit
     }
 
     pub(super) fn since(&self) -> BootInstant {
@@ -161,7 +184,12 @@ impl Holding {
             // If the token differs, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
             Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => {
-                HoldStatus::Gone
+                // A repeated confirmation can cross the downgrade of its hold.
+                if self.is_confirmed {
+                    HoldStatus::Held
+                } else {
+                    HoldStatus::Gone
+                }
             }
             Ok(Some(proof)) => {
                 self.is_confirmed = true;

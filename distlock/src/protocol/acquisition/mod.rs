@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Outage;
+use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
+use crate::protocol::acquisition::downgrading::Downgrading;
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
 };
@@ -23,6 +25,7 @@ use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
 pub(crate) mod acquiring;
+mod downgrading;
 pub(crate) mod holding;
 pub(crate) mod releasing;
 #[cfg(test)]
@@ -53,6 +56,8 @@ pub(crate) struct Acquisition {
 enum Stage {
     Acquiring(Box<Acquiring>),
     Held(Holding),
+    /// Between a write hold, which has ended here, and the read hold that replaces it.
+    Downgrading(Downgrading),
     /// Cancelled, released or lost. Carries why the hold ended; `None` if there was no hold, or if
     /// its call stalled (R37).
     Ended(Option<HoldEnd>),
@@ -74,6 +79,8 @@ pub(crate) enum AcquisitionState {
 /// A hold, for the code that uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldInfo {
+    /// The kind of the hold: that of the request, or a read after a downgrade.
+    pub(crate) kind: Kind,
     pub(crate) token: FencingToken,
     pub(crate) since: BootInstant,
     pub(crate) safe_deadline: Arc<SafeDeadline>,
@@ -122,7 +129,8 @@ impl Acquisition {
             Stage::Acquiring(acquiring) if acquiring.awaits_grant() => AcquisitionState::Queued,
             Stage::Acquiring(acquiring) if acquiring.needs_poll() => AcquisitionState::NeedsPoll,
             Stage::Acquiring(_) => AcquisitionState::Acquiring,
-            Stage::Held(_) => AcquisitionState::Held,
+            // The watchdog sends the commands of both.
+            Stage::Held(_) | Stage::Downgrading(_) => AcquisitionState::Held,
             Stage::Ended(_) => AcquisitionState::Ended,
         }
     }
@@ -137,7 +145,7 @@ impl Acquisition {
         match &self.stage {
             Stage::Acquiring(_) => true,
             Stage::Held(held) => !held.is_confirmed(),
-            Stage::Ended(_) => false,
+            Stage::Downgrading(_) | Stage::Ended(_) => false,
         }
     }
 
@@ -150,12 +158,18 @@ impl Acquisition {
         self.is_claimed || !self.rules.release_unused
     }
 
-    /// Returns the holder of the lock, as last reported, until the lock is held.
-    pub(crate) fn holder(&self) -> Option<&HolderView> {
+    /// Returns the holders of the lock, as last reported, until the lock is held.
+    pub(crate) fn holders(&self) -> &[HolderView] {
         match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.holder(),
-            _ => None,
+            Stage::Acquiring(acquiring) => acquiring.holders(),
+            _ => &[],
         }
+    }
+
+    /// Returns the first of these holders.
+    pub(crate) fn first_holder(&self) -> Option<Holder> {
+        let kind = self.request.kind.lock_kind();
+        Some(self.holders().first()?.to_holder(kind))
     }
 
     /// Returns the last reason why the call waits, if it is an error, until the lock is held.
@@ -230,21 +244,12 @@ impl Acquisition {
         }
     }
 
-    /// Handles a queue check that reported the holder of the lock.
-    pub(crate) fn handle_occupied(&mut self, holder: Option<HolderView>) {
+    /// Handles a queue check that reported the holders of the lock.
+    pub(crate) fn handle_occupied(&mut self, holders: Vec<HolderView>) {
         if let Stage::Acquiring(acquiring) = &mut self.stage
             && acquiring.awaits_grant()
         {
-            acquiring.note_holder(holder);
-        }
-    }
-
-    /// Handles a queue check that found a value at the lock's keys that distlock did not write.
-    pub(crate) fn handle_key_conflict(&mut self, detail: String) {
-        if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.awaits_grant()
-        {
-            acquiring.finish(Outcome::Failed(Failure::KeyConflict(detail)));
+            acquiring.note_holders(holders);
         }
     }
 
@@ -282,21 +287,72 @@ impl Acquisition {
                 let status = held.handle_confirmation(&self.request, self.rules, reply, now);
                 self.apply_status(status, now);
             }
-            Stage::Ended(_) => {}
+            Stage::Downgrading(_) | Stage::Ended(_) => {}
         }
     }
 
-    /// Handles the reply to a renewal that was sent at `sent_at`.
+    /// Handles the reply to a renewal that was sent with `token` at `sent_at`. It counts only for
+    /// the hold with that token (K12).
     pub(crate) fn handle_renewal(
         &mut self,
         reply: Result<(), RenewalFailure>,
+        token: FencingToken,
         sent_at: BootInstant,
         now: BootInstant,
     ) {
         self.handle_time(now);
-        if let Stage::Held(held) = &mut self.stage {
+        if let Stage::Held(held) = &mut self.stage
+            && held.token() == token
+        {
             let status = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
             self.apply_status(status, now);
+        }
+    }
+
+    /// Ends a confirmed write hold, so that it can be downgraded. Returns false if there is none.
+    /// The write hold ends here before the command is sent, because readers may start once the
+    /// store has applied it (K11).
+    pub(crate) fn begin_downgrade(&mut self, now: BootInstant) -> bool {
+        self.handle_time(now);
+        match &self.stage {
+            Stage::Held(held) if held.is_confirmed() && self.request.kind == Kind::Write => {
+                let Some(downgrading) = Downgrading::of(held, now) else {
+                    return false;
+                };
+                self.stage = Stage::Downgrading(downgrading);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Handles the reply to a downgrade. The read hold has a new [`HoldInfo`].
+    pub(crate) fn handle_downgrade(
+        &mut self,
+        reply: Result<Option<Proof>, StoreError>,
+        now: BootInstant,
+    ) {
+        self.handle_time(now);
+        let Stage::Downgrading(downgrading) = &mut self.stage else {
+            return;
+        };
+        match reply {
+            Ok(Some(proof)) => match downgrading.finish(&self.request, self.rules, proof, now) {
+                Some(held) => self.begin_hold(held, GrantOrigin::FREE),
+                None => self.end_downgrade(now),
+            },
+            Ok(None) => self.apply_status(HoldStatus::Gone, now),
+            // It is repeated while the write hold would have been valid.
+            Err(error) => downgrading.note_failure(&error),
+        }
+    }
+
+    /// Ends a downgrade that came too late, and releases whatever it left in the store.
+    fn end_downgrade(&mut self, now: BootInstant) {
+        if let Stage::Downgrading(downgrading) = &self.stage {
+            self.end_hold(downgrading.end(), now);
+            self.releasing = Some(Releasing::new(now));
+            self.is_release_due = true;
         }
     }
 
@@ -304,8 +360,10 @@ impl Acquisition {
 
     /// Makes the renewal of a hold due at once, because there is a new connection.
     pub(crate) fn renew_now(&mut self, now: BootInstant) {
-        if let Stage::Held(held) = &mut self.stage {
-            held.renew_now(now);
+        match &mut self.stage {
+            Stage::Held(held) => held.renew_now(now),
+            Stage::Downgrading(downgrading) => downgrading.repeat_now(now),
+            Stage::Acquiring(_) | Stage::Ended(_) => {}
         }
     }
 
@@ -337,7 +395,10 @@ impl Acquisition {
                     self.release_stalled(now);
                 }
             }
-            Stage::Ended(_) => {}
+            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
+                self.end_downgrade(now);
+            }
+            Stage::Downgrading(_) | Stage::Ended(_) => {}
         }
     }
 
@@ -378,7 +439,7 @@ impl Acquisition {
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.finish(Outcome::Failed(Failure::ShutDown)),
-            Stage::Held(_) => self.end_hold(HoldEnd::ShutDown, now),
+            Stage::Held(_) | Stage::Downgrading(_) => self.end_hold(HoldEnd::ShutDown, now),
             Stage::Ended(_) => {}
         }
     }
@@ -394,6 +455,7 @@ impl Acquisition {
                 return false;
             }
             Stage::Held(held) => (Some(HoldEnd::Released), held.safe_deadline().close(now)),
+            Stage::Downgrading(_) => (Some(HoldEnd::Released), None),
             // The release has already begun, or there is nothing to release.
             Stage::Ended(end) if self.releasing.is_some() || end.is_none() => return false,
             Stage::Ended(end) => (end.clone(), None),
@@ -443,6 +505,7 @@ impl Acquisition {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
             Stage::Held(held) if may_extend => held.action(&self.request, now),
+            Stage::Downgrading(downgrading) => downgrading.action(&self.request, now),
             Stage::Held(_) | Stage::Ended(_) => None,
         }
     }
@@ -451,7 +514,7 @@ impl Acquisition {
     pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
             Stage::Acquiring(acquiring) => acquiring.outcome().cloned(),
-            Stage::Held(_) => {
+            Stage::Held(_) | Stage::Downgrading(_) => {
                 self.is_claimed = true;
                 Some(Outcome::Held)
             }
@@ -482,6 +545,7 @@ impl Acquisition {
             Stage::Acquiring(_) => Some(self.request.deadline()),
             Stage::Held(held) if self.may_extend() => Some(held.next_due()),
             Stage::Held(held) => Some(held.claim_by()),
+            Stage::Downgrading(downgrading) => Some(downgrading.next_due()),
             Stage::Ended(_) => None,
         }
     }
@@ -536,7 +600,13 @@ impl Acquisition {
     }
 
     fn begin_hold(&mut self, held: Holding, GrantOrigin { path, granted_at }: GrantOrigin) {
+        let is_downgraded = matches!(self.stage, Stage::Downgrading(_));
         self.hold_info = Some(HoldInfo {
+            kind: if is_downgraded {
+                Kind::Read
+            } else {
+                self.request.kind
+            },
             token: held.token(),
             since: held.since(),
             safe_deadline: held.safe_deadline().clone(),
@@ -573,11 +643,13 @@ impl Acquisition {
     }
 
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
-        if let Stage::Held(held) = &self.stage {
-            held.safe_deadline().close(now);
-            self.stage = Stage::Ended(Some(end));
-            self.is_loss_pending = self.is_claimed;
+        match &self.stage {
+            Stage::Held(held) => drop(held.safe_deadline().close(now)),
+            Stage::Downgrading(_) => {}
+            Stage::Acquiring(_) | Stage::Ended(_) => return,
         }
+        self.stage = Stage::Ended(Some(end));
+        self.is_loss_pending = self.is_claimed;
     }
 }
 

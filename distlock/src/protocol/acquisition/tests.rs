@@ -4,6 +4,7 @@ pub(super) use super::*;
 pub(super) use crate::config::options::Options;
 pub(super) use crate::error::Outage;
 pub(super) use crate::key::LockKey;
+pub(super) use crate::protocol::kind::Kind;
 pub(super) use crate::protocol::timing::Timing;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ pub(super) fn fresh(lease: Duration, wait: Duration) -> Acquisition {
 }
 
 pub(super) fn with_options(options: Options) -> Acquisition {
-    let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
+    let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, at(1_000));
     Acquisition::new(Arc::new(request), None, Rules::ALL)
 }
 
@@ -53,18 +54,21 @@ pub(super) fn held(token: u64) -> Result<AcquireReply, StoreError> {
 }
 
 pub(super) fn queued() -> Result<AcquireReply, StoreError> {
-    Ok(AcquireReply::Queued(Some(HolderView {
+    Ok(AcquireReply::Queued(vec![HolderView {
         local_owner: None,
         this_process: false,
         token: FencingToken::new(1),
+        weight: 1,
         since: 0,
+        expires_in: None,
         kept_until: None,
         name: "another".into(),
-    })))
+    }]))
 }
 
 pub(super) fn grant(granted_at: Option<u64>, token: u64) -> Grant {
     Grant {
+        is_counted: false,
         key: LockKey::new("k").unwrap(),
         owner: 1,
         token: FencingToken::new(token),

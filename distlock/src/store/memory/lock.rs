@@ -1,9 +1,12 @@
-//! The state of one lock, and its commands, which follow the scripts in `lua/` step by step.
+//! The state of one lock, and the commands of a mutex, which follow the scripts in `lua/` step by
+//! step. Those of a counted lock are in `counted`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK, RegisteredClient};
+use super::counted::Shares;
+use super::hold::{Fence, Hold, HoldState};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
@@ -22,47 +25,24 @@ const MIN_WORK: i64 = 10;
 /// How long an entry is served after the caller's wait has ended.
 const WAIT_GRACE: Duration = Duration::from_secs(1);
 
-/// The state of one lock. An empty lock is equivalent to none.
+/// The state of one lock. An empty lock is equivalent to none. The holders and waiters are either
+/// those of a mutex or those of a counted lock.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLock {
+    /// The hold of a mutex.
     pub(super) hold: Option<Hold>,
+    /// The holds of a counted lock.
+    pub(super) shares: Shares,
     pub(super) queue: Queue,
     pub(super) fence: Option<Fence>,
 }
 
-#[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) owner_id: OwnerId,
-    pub(super) token: FencingToken,
-    pub(super) state: HoldState,
-    /// The longest TTL that the holder may set.
-    pub(super) max_ttl: Duration,
-    pub(super) expires_at: BootInstant,
-    /// Wall time in µs.
-    pub(super) since: u64,
-    pub(super) name: Arc<str>,
-}
-
-/// The state of a hold. Only a hold that is `Held` can be renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HoldState {
-    Held,
-    /// Released, and kept taken by `min_hold`.
-    Kept,
-    /// Revoked: ends with its TTL, or when its holder releases it.
-    Revoked,
-}
-
-#[derive(Debug)]
-pub(super) struct Fence {
-    pub(super) token: FencingToken,
-    pub(super) expires_at: BootInstant,
-}
-
-/// The result of handing off a free lock.
-enum NextGrant {
+/// The result of granting to the next waiters.
+pub(super) enum NextGrant {
     /// The first live waiter has the lock.
     Granted,
+    /// The first live waiter of a counted lock does not fit.
+    Full,
     /// The caller is the first waiter, and takes the lock itself.
     Caller,
     /// No client waits.
@@ -72,22 +52,23 @@ enum NextGrant {
 }
 
 impl MemoryLock {
-    /// Removes the hold, the fence and the queue if they have expired.
+    /// Removes holds, the fence and the queue if they have expired.
     pub(super) fn remove_expired(&mut self, now: BootInstant) {
         self.hold.take_if(|hold| hold.expires_at <= now);
         self.fence.take_if(|fence| fence.expires_at <= now);
         self.queue.remove_expired(now);
+        self.shares.remove_expired(now, !self.queue.is_empty());
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
+        !self.is_taken() && self.fence.is_none() && self.queue.is_empty()
     }
 
     /// Returns true if the lock is free, has no waiters, and its last token is in the past.
     pub(super) fn is_uncontended(&self, context: &CommandContext<'_>) -> bool {
         let fence = self.fence.as_ref();
         let is_fence_past = fence.is_none_or(|fence| fence.token.get() < context.wall);
-        self.hold.is_none() && self.queue.is_empty() && is_fence_past
+        !self.is_taken() && self.queue.is_empty() && is_fence_past
     }
 
     pub(super) fn acquire(
@@ -95,10 +76,14 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
+        if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
+            return wrong_kind;
+        }
+        if request.kind.is_counted() {
+            return self.acquire_counted(context, request);
+        }
         let owner_id = context.owner_id(request.owner);
-        let RegisteredClient {
-            name, max_waiters, ..
-        } = context.client;
+        let RegisteredClient { name, .. } = context.client;
         if self.hold.is_none()
             && let NextGrant::Caller | NextGrant::NoWaiter =
                 self.grant_next(context, Some(&owner_id))
@@ -110,32 +95,46 @@ impl MemoryLock {
         let revoked = |hold: &Hold| hold.owner_id == owner_id && hold.state == HoldState::Revoked;
         if self.hold.as_ref().is_some_and(revoked) {
             // The lock was revoked before its owner learned of its hold.
-            return AcquireReply::Busy(self.holder(context));
+            return AcquireReply::Busy(self.holders(context));
         }
         if let Some(proof) = self.extend(context, &owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
-        let holder = self.holder(context);
+        let holders = self.holders(context);
         if request.wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
-            return AcquireReply::Busy(holder);
+            return AcquireReply::Busy(holders);
         }
+        match (self.join(context, request), holders.is_empty()) {
+            (false, _) => AcquireReply::Full(holders),
+            (true, true) => AcquireReply::Unfinished,
+            (true, false) => AcquireReply::Queued(holders),
+        }
+    }
+
+    /// Queues an owner, or updates its entry. Returns false if the queue is full.
+    pub(super) fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
+        let owner_id = context.owner_id(request.owner);
+        let RegisteredClient {
+            name, max_waiters, ..
+        } = context.client;
         if !self.queue.contains(&owner_id) && self.queue.len() >= *max_waiters {
             self.make_room(context, request.owner);
             if self.queue.len() >= *max_waiters {
-                return AcquireReply::Full(holder);
+                return false;
             }
         }
         self.queue.join(QueueEntry {
             owner_id,
             key: request.key.clone(),
+            kind: request.kind,
             timing: request.timing,
             deadline: context.now + request.wait + WAIT_GRACE,
             since: context.wall,
             name: Arc::clone(name),
         });
-        AcquireReply::Queued(holder)
+        true
     }
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
@@ -157,12 +156,13 @@ impl MemoryLock {
         owner: OwnerNumber,
         timing: Timing,
     ) -> Option<Proof> {
+        let owner_id = context.owner_id(owner);
         // A kept lock was released, and a revoked one must end, so a late confirmation changes
         // nothing.
-        if (self.hold.as_ref()).is_some_and(|hold| hold.state != HoldState::Held) {
-            return None;
-        }
-        self.extend(context, &context.owner_id(owner), timing)
+        self.hold_of(&owner_id)
+            .filter(|hold| hold.state == HoldState::Held)?;
+        self.shares.note_caller(context);
+        self.extend(context, &owner_id, timing)
     }
 
     /// Extends the hold if it is still that of the renewal.
@@ -171,9 +171,8 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         renewal: &Renewal,
     ) -> Result<(), RenewalFailure> {
-        let owner_id = context.owner_id(renewal.owner);
-        let ours = |hold: &&mut Hold| hold.owner_id == owner_id && hold.token == renewal.token;
-        let hold = self.hold.as_mut().filter(ours);
+        let hold = self.hold_of(&context.owner_id(renewal.owner));
+        let hold = hold.filter(|hold| hold.token == renewal.token);
         let hold = hold.ok_or(RenewalFailure::Gone)?;
         match hold.state {
             HoldState::Held => {
@@ -191,11 +190,23 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         revoke: &Revoke<'_>,
     ) -> RevokeReply {
-        let Revoke { key, token, delete } = *revoke;
-        let Some(hold) = self.hold.as_ref().filter(|hold| hold.token == token) else {
+        if self.is_counted() {
+            return self.revoke_counted(context, revoke);
+        }
+        let Revoke {
+            key,
+            tokens,
+            delete,
+            ..
+        } = *revoke;
+        let wanted = self
+            .hold
+            .as_ref()
+            .filter(|hold| tokens.contains(&hold.token));
+        let Some(hold) = wanted else {
             return RevokeReply::NotHeld;
         };
-        let (owner_id, state) = (hold.owner_id.clone(), hold.state);
+        let (owner_id, token, state) = (hold.owner_id.clone(), hold.token, hold.state);
         let is_kept = state == HoldState::Kept;
         if delete && !is_kept && context.is_alive(&owner_id.client) {
             return RevokeReply::Connected;
@@ -203,13 +214,7 @@ impl MemoryLock {
         let new_token = if state == HoldState::Revoked {
             self.fence.as_ref().map_or(token, |fence| fence.token)
         } else {
-            // The later end counts, because other clients may remember tokens for longer.
-            let known = self.fence.as_ref().map(|fence| fence.expires_at);
-            let new_token = self.next_token(context);
-            if let Some(fence) = &mut self.fence {
-                fence.expires_at = fence.expires_at.max(known.unwrap_or(fence.expires_at));
-            }
-            new_token
+            self.raise_fence(context)
         };
         self.clamp_ttl(context.now);
         if is_kept || delete {
@@ -237,24 +242,33 @@ impl MemoryLock {
         keep_for: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
-        let held = self
-            .hold
-            .as_ref()
-            .is_some_and(|hold| hold.owner_id == owner_id);
-        if held && keep_for.is_zero() {
-            self.hold = None;
-        } else if held && let Some(hold) = &mut self.hold {
+        let hold = self.hold_of(&owner_id);
+        let held = hold.is_some();
+        if let Some(hold) = hold {
             hold.state = HoldState::Kept;
             hold.max_ttl = keep_for;
             hold.expires_at = context.now + keep_for;
+            self.remove_expired(context.now);
         }
+        self.shares.note_caller(context);
         self.queue.remove(&owner_id);
-        // The work limit of one script is not enough to pass very many dead waiters.
-        while self.hold.is_none() && matches!(self.grant_next(context, None), NextGrant::WorkLimit)
-        {
+        self.serve(context);
+        held
+    }
+
+    /// Grants to the next waiters. The work limit of one script is not enough to pass very many
+    /// dead ones.
+    pub(super) fn serve(&mut self, context: &mut CommandContext<'_>) {
+        while matches!(self.grant_next(context, None), NextGrant::WorkLimit) {
             context.work = MAX_WORK;
         }
-        held
+    }
+
+    /// Removes dead waiters until the lock is taken or has no waiters.
+    pub(super) fn remove_dead(&mut self, context: &mut CommandContext<'_>) {
+        while matches!(self.grant_next(context, None), NextGrant::WorkLimit) && !self.is_taken() {
+            context.work = MAX_WORK;
+        }
     }
 
     pub(super) fn check_queue(
@@ -263,36 +277,40 @@ impl MemoryLock {
         owners: &[OwnerNumber],
     ) -> CheckQueueReply {
         context.work = context.work.max(MIN_WORK);
-        if self.hold.is_none() {
-            self.grant_next(context, None);
-        }
+        self.shares.note_caller(context);
+        let outcome = self.grant_next(context, None);
         self.clamp_ttl(context.now);
-        let here = |owner: OwnerNumber| {
-            let owner_id = context.owner_id(owner);
-            self.hold
-                .as_ref()
-                .is_some_and(|hold| hold.owner_id == owner_id)
-                || self.queue.contains(&owner_id)
-        };
+        let (mut holding, mut missing) = (Vec::new(), Vec::new());
+        for owner in owners {
+            let owner_id = context.owner_id(*owner);
+            if self.hold_of(&owner_id).is_some() {
+                holding.push(*owner);
+            } else if !self.queue.contains(&owner_id) {
+                missing.push(*owner);
+            }
+        }
         CheckQueueReply::Checked {
-            holder: self.holder(context),
-            missing: (owners.iter().copied())
-                .filter(|owner| !here(*owner))
-                .collect(),
+            kind: self.kind_in_use().filter(|_| self.is_taken()),
+            holders: self.holders(context),
+            is_unfinished: matches!(outcome, NextGrant::WorkLimit) && missing.len() < owners.len(),
+            holding,
+            missing,
         }
     }
 
     pub(super) fn inspect(&self, context: &CommandContext<'_>, max_listed: usize) -> Inspection {
         // The owner of a marked entry no longer waits.
         let marked = usize::from(self.queue.marked().is_some());
+        let queue_length = (self.queue.len() - marked) as u64;
         let waiters = self.queue.entries.values().skip(marked).take(max_listed);
+        let holders = self.holders(context);
         Inspection {
-            holder: self.holder(context),
-            expires_in: self
-                .hold
-                .as_ref()
-                .map(|hold| hold.expires_at.since(context.now)),
-            queue_length: (self.queue.len() - marked) as u64,
+            kind: self
+                .kind_in_use()
+                .filter(|_| self.is_taken() || queue_length > 0),
+            expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
+            holders,
+            queue_length,
             waiters: waiters
                 .map(|entry| QueuedWaiter {
                     this_process: true,
@@ -305,49 +323,55 @@ impl MemoryLock {
         }
     }
 
+    /// Returns the hold of an owner.
+    pub(super) fn hold_of(&mut self, owner_id: &OwnerId) -> Option<&mut Hold> {
+        match &mut self.hold {
+            Some(hold) => Some(hold).filter(|hold| hold.owner_id == *owner_id),
+            None => self.shares.get_mut(owner_id),
+        }
+    }
+
     pub(super) fn is_taken(&self) -> bool {
-        self.hold.is_some()
+        self.hold.is_some() || !self.shares.is_empty()
     }
 
-    fn holder(&self, context: &CommandContext<'_>) -> Option<HolderView> {
-        let hold = self.hold.as_ref()?;
-        let remaining = hold.expires_at.since(context.now).as_micros();
-        let ends_at = context
-            .wall
-            .saturating_add(u64::try_from(remaining).unwrap_or(u64::MAX));
-        Some(HolderView {
-            local_owner: (hold.owner_id.client == *context.caller).then_some(hold.owner_id.owner),
-            // No other process can reach this store.
-            this_process: true,
-            token: hold.token,
-            since: hold.since,
-            kept_until: (hold.state == HoldState::Kept).then_some(ends_at),
-            name: hold.name.to_string(),
-        })
+    pub(super) fn holders(&self, context: &CommandContext<'_>) -> Vec<HolderView> {
+        match &self.hold {
+            Some(hold) => vec![hold.view(context, 1)],
+            None => self.shares.views(context),
+        }
     }
-
     /// Extends the hold of `owner_id` to its full lease and removes its mark; `None` if it has no
     /// hold.
-    fn extend(
+    pub(super) fn extend(
         &mut self,
         context: &CommandContext<'_>,
         owner_id: &OwnerId,
         timing: Timing,
     ) -> Option<Proof> {
-        let hold = self
-            .hold
-            .as_mut()
-            .filter(|hold| hold.owner_id == *owner_id)?;
+        let hold = self.hold_of(owner_id)?;
         hold.expires_at = context.now + timing.ttl();
+        let token = hold.token;
         self.queue.remove(owner_id);
         Some(Proof {
             sent_at: context.now,
-            token: hold.token,
+            token,
         })
     }
 
-    /// Hands the free lock to the first live waiter, unless that is `me`.
-    fn grant_next(&mut self, context: &mut CommandContext<'_>, me: Option<&OwnerId>) -> NextGrant {
+    /// Hands the lock to the first live waiter if it is free, unless that is `me`. Grants a counted
+    /// lock to all that fit.
+    pub(super) fn grant_next(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        me: Option<&OwnerId>,
+    ) -> NextGrant {
+        if self.is_counted() {
+            return self.grant_counted(context, me);
+        }
+        if self.hold.is_some() {
+            return NextGrant::Granted;
+        }
         while context.work > 0 {
             let Some((head, marked)) = self.queue.head() else {
                 return NextGrant::NoWaiter;
@@ -392,6 +416,7 @@ impl MemoryLock {
         );
         let grant = Grant {
             key,
+            is_counted: false,
             owner: owner_id.owner,
             token: proof.token,
             granted_at: Some(context.now),
@@ -424,7 +449,18 @@ impl MemoryLock {
         }
     }
 
-    fn next_token(&mut self, context: &CommandContext<'_>) -> FencingToken {
+    /// Returns a token above all others, for a revocation.
+    pub(super) fn raise_fence(&mut self, context: &CommandContext<'_>) -> FencingToken {
+        // The later end counts, because other clients may remember tokens for longer.
+        let known = self.fence.as_ref().map(|fence| fence.expires_at);
+        let new_token = self.next_token(context);
+        if let Some(fence) = &mut self.fence {
+            fence.expires_at = fence.expires_at.max(known.unwrap_or(fence.expires_at));
+        }
+        new_token
+    }
+
+    pub(super) fn next_token(&mut self, context: &CommandContext<'_>) -> FencingToken {
         let after_previous = (self.fence.as_ref()).map_or(0, |fence| fence.token.get() + 1);
         let token = after_previous.max(context.wall);
         let ahead = Duration::from_micros(token - context.wall);

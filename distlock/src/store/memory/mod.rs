@@ -1,7 +1,7 @@
 //! The store inside this process, which follows the rules of the Redis scripts.
 //!
-//! `lock` is one lock and its commands (the counterpart of `lua/`), `queue` its waiters, and
-//! `server` all locks and their clients. Nothing runs in the background. The next call removes what
+//! `lock` is one lock and its commands (the counterpart of `lua/`), `counted` those of a counted
+//! lock, `queue` its waiters, and `server` all locks and their clients. Nothing runs in the background. The next call removes what
 //! has expired, and the regular queue checks of the waiters ensure that there is one.
 
 use std::sync::Arc;
@@ -15,10 +15,12 @@ use crate::protocol::messages::{
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, CommandReply, Inspect, List, Release};
+use crate::store::command::{Command, CommandReply, Inspect, List, Release, Revoke};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
 mod context;
+mod counted;
+mod hold;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/hooks.rs"]
@@ -134,13 +136,17 @@ fn run(
             locks.with(request.key, now, |lock| lock.acquire(context, &request)),
         ),
         Command::Confirm(confirm) => {
-            CommandReply::Confirmed(locks.with(confirm.key, now, |lock| {
+            let is_counted = confirm.kind.is_counted();
+            CommandReply::Confirmed(locks.with_kind(confirm.key, is_counted, now, |lock| {
                 lock.confirm(context, confirm.owner, confirm.timing)
             }))
         }
         Command::Renew(batch) => {
             let renew = |(index, renewal): (usize, &Renewal)| {
-                let renewed = locks.with(&renewal.key, now, |lock| lock.renew(context, renewal));
+                let is_counted = renewal.kind.is_counted();
+                let renewed = locks.with_kind(&renewal.key, is_counted, now, |lock| {
+                    lock.renew(context, renewal)
+                });
                 Some((index, renewed.err()?))
             };
             let failures = batch.iter().enumerate().filter_map(renew).collect();
@@ -149,17 +155,25 @@ fn run(
                 failures,
             })
         }
+        Command::Downgrade(downgrade) => {
+            CommandReply::Downgraded(locks.with_kind(downgrade.key, true, now, |lock| {
+                lock.downgrade(context, &downgrade)
+            }))
+        }
         Command::Release(Release {
             key,
+            kind,
             owner,
             keep_for,
         }) => CommandReply::Released(ReleaseReply {
-            was_held: locks.with(key, now, |lock| lock.release(context, owner, keep_for)),
+            was_held: locks.with_kind(key, kind.is_counted(), now, |lock| {
+                lock.release(context, owner, keep_for)
+            }),
             repeat_after: None,
         }),
         Command::CheckQueue(checks) => {
             let check = |check: &CheckQueue| {
-                locks.with(&check.key, now, |lock| {
+                locks.with_kind(&check.key, check.is_counted, now, |lock| {
                     lock.check_queue(context, &check.owners)
                 })
             };
@@ -178,7 +192,12 @@ fn run(
             )
         }
         Command::Revoke(revoke) => {
-            CommandReply::Revoked(locks.with(revoke.key, now, |lock| lock.revoke(context, &revoke)))
+            let Revoke {
+                key, is_counted, ..
+            } = revoke;
+            CommandReply::Revoked(
+                locks.with_kind(key, is_counted, now, |lock| lock.revoke(context, &revoke)),
+            )
         }
     }
 }

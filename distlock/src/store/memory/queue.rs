@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -32,6 +33,7 @@ pub(super) struct QueueEntry {
     pub(super) owner_id: OwnerId,
     /// The key as the waiter wrote it.
     pub(super) key: LockKey,
+    pub(super) kind: Kind,
     pub(super) timing: Timing,
     pub(super) deadline: BootInstant,
     /// The time of arrival, wall time in µs.
@@ -39,7 +41,8 @@ pub(super) struct QueueEntry {
     pub(super) name: Arc<str>,
 }
 
-/// A queue. Its head is marked from when it was granted the lock until it confirms.
+/// A queue. The head of a mutex's queue is marked from when it was granted the lock until it
+/// confirms. That of a counted lock is removed when it is granted.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Entries by arrival, from 1. A negative sign is a mark, as in the Redis scripts.
@@ -128,10 +131,10 @@ impl Queue {
         }
     }
 
-    pub(super) fn remove_head(&mut self) {
-        if let Some((_, entry)) = self.entries.pop_first() {
-            self.order_by_owner.remove(&entry.owner_id);
-        }
+    pub(super) fn remove_head(&mut self) -> Option<QueueEntry> {
+        let (_, entry) = self.entries.pop_first()?;
+        self.order_by_owner.remove(&entry.owner_id);
+        Some(entry)
     }
 
     /// Marks the head. It stays the head, because every other entry arrived later.

@@ -157,6 +157,20 @@ impl MemoryLocks {
         reply
     }
 
+    /// Runs a command of one kind of locks. It finds nothing in a lock of another kind.
+    pub(super) fn with_kind<T>(
+        &mut self,
+        key: &LockKey,
+        is_counted: bool,
+        now: BootInstant,
+        command: impl FnOnce(&mut MemoryLock) -> T,
+    ) -> T {
+        self.with(key, now, |lock| match lock.kind_in_use() {
+            Some(_) if lock.is_counted() != is_counted => command(&mut MemoryLock::default()),
+            _ => command(lock),
+        })
+    }
+
     /// Returns the taken keys as Redis does: with a hash tag, unless the tag is the whole key.
     pub(super) fn taken(&mut self, now: BootInstant) -> impl Iterator<Item = LockKey> {
         self.by_name.iter_mut().filter_map(move |(name, lock)| {

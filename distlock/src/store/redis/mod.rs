@@ -145,6 +145,10 @@ impl LockStore for RedisStore {
                     .run(None, batch, timeout)
                     .await
                     .map(CommandReply::Renewed),
+                Command::Downgrade(downgrade) => {
+                    let downgraded = node.downgrade(&downgrade, timeout).await;
+                    downgraded.map(CommandReply::Downgraded)
+                }
                 Command::Release(release) => {
                     let released = node.release(release.owner, &release, timeout).await;
                     released.map(CommandReply::Released)
@@ -158,7 +162,7 @@ impl LockStore for RedisStore {
                     .await
                     .map(CommandReply::QueueChecked),
                 Command::Inspect(inspect) => {
-                    let inspected = node.run(None, &inspect, timeout).await;
+                    let inspected = node.inspect(None, inspect, timeout).await;
                     inspected.map(Box::new).map(CommandReply::Inspected)
                 }
                 Command::List(list) => node.list(&list, timeout).await.map(CommandReply::Listed),

@@ -50,8 +50,8 @@ fn a_rejection_proves_nothing_about_an_earlier_acquire() {
     let timed_out = || Err(error(Outage::TimedOut));
     let unsent = || Err(error(Outage::Unreachable).mark_unsent());
     let failures = [
-        Ok(AcquireReply::Busy(None)),
-        Ok(AcquireReply::Full(None)),
+        Ok(AcquireReply::Busy(Vec::new())),
+        Ok(AcquireReply::Full(Vec::new())),
         unsent(),
     ];
     for failure in failures {
@@ -116,7 +116,7 @@ fn the_end_of_a_wait_reports_its_obstacle() {
         );
         let outcome = early.or_else(|| acquisition.poll_outcome());
         assert!(
-            matches!(outcome, Some(Outcome::Failed(Failure::Busy(Some(_))))),
+            matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
             "{runs}: {outcome:?}"
         );
         let again = acquisition.release(Duration::ZERO, at(12_000));
@@ -240,7 +240,7 @@ fn a_waiter_follows_the_queue_checks() {
         matches!(action, Some(Action::Acquire { .. }))
     };
     // Free behind dead waiters, or no longer in the queue.
-    let mut behind_dead = replied(Ok(AcquireReply::Queued(None)));
+    let mut behind_dead = replied(Ok(AcquireReply::Unfinished));
     assert!(acquires(&mut behind_dead));
     let mut missing = replied(queued());
     assert!(!acquires(&mut missing) && !missing.has_failed());
@@ -248,19 +248,14 @@ fn a_waiter_follows_the_queue_checks() {
     assert!(acquires(&mut missing));
 
     let mut acquisition = replied(queued());
-    let name = |acquisition: &Acquisition| acquisition.holder().map(|holder| holder.name.clone());
-    assert_eq!(name(&acquisition).as_deref(), Some("another"));
-    let Ok(AcquireReply::Queued(Some(holder))) = queued() else {
+    let name = |acquisition: &Acquisition| acquisition.holders()[0].name.clone();
+    assert_eq!(name(&acquisition), "another");
+    let Ok(AcquireReply::Queued(mut holders)) = queued() else {
         unreachable!("a holder")
     };
-    let next = HolderView {
-        name: "next".into(),
-        ..holder
-    };
-    acquisition.handle_occupied(Some(next));
-    assert_eq!(name(&acquisition).as_deref(), Some("next"));
-    acquisition.handle_key_conflict("a list".into());
-    assert!(acquisition.has_failed());
-    let conflict = Outcome::Failed(Failure::KeyConflict("a list".into()));
-    assert_eq!(acquisition.poll_outcome(), Some(conflict));
+    acquisition.handle_occupied(Vec::new());
+    assert_eq!(name(&acquisition), "another", "not named again");
+    holders[0].name = "next".into();
+    acquisition.handle_occupied(holders);
+    assert_eq!(name(&acquisition), "next");
 }

@@ -179,13 +179,83 @@ fn only_the_revocation_of_its_own_token_ends_a_hold() {
     );
 }
 
+fn downgrading() -> Acquisition {
+    let options = Options {
+        max_hold: Some(SECOND * 100),
+        ..Options::default()
+    };
+    let request = Request::new(LockKey::new("k").unwrap(), Kind::Write, options, at(1_000));
+    let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
+    acquisition.poll_action(at(1_000));
+    acquisition.handle_acquire_reply(held(7), at(1_000));
+    acquisition.poll_outcome();
+    assert!(acquisition.begin_downgrade(at(2_000)));
+    assert!(!acquisition.begin_downgrade(at(2_000)), "it has begun");
+    acquisition
+}
+
+#[test]
+fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
+    let mut acquisition = downgrading();
+    let write = acquisition.hold_info().unwrap().clone();
+    assert!(!write.safe_deadline.check_valid(at(2_000)));
+    let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(at(2_000)) else {
+        panic!("a command is due");
+    };
+    assert_eq!(token.get(), 7);
+    assert_eq!(acquisition.poll_action(at(2_001)), None, "it is in flight");
+    // Renewals and confirmations of the write hold are ignored.
+    acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(2_001));
+    acquisition.handle_confirmation(Ok(None), at(2_001));
+    acquisition.handle_downgrade(Err(error(Outage::TimedOut)), at(2_002));
+    let repeated = acquisition.poll_action(at(2_000) + timeout);
+    assert!(repeated.is_some());
+    acquisition.handle_downgrade(Ok(Some(proof(2_500, 9))), at(13_000));
+    assert!(acquisition.is_confirmed());
+    let read = acquisition.hold_info().unwrap().clone();
+    assert_eq!((read.token.get(), read.since), (9, write.since));
+    assert!(read.safe_deadline.check_valid(at(13_000)));
+    // Sent for the write hold, and late.
+    acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(13_000));
+    acquisition.handle_confirmation(Ok(Some(proof(1_500, 7))), at(13_000));
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
+    // `max_hold` counts from the acquisition.
+    for sent_at in (15_000..101_000).step_by(5_000) {
+        acquisition.handle_renewal(Ok(()), read.token, at(sent_at), at(sent_at));
+    }
+    acquisition.handle_time(at(101_000));
+    assert_eq!(acquisition.end(), Some(&HoldEnd::MaxHold));
+}
+
+#[test]
+fn a_downgrade_without_a_proof_in_time_is_a_loss() {
+    for reply in [
+        Ok(None),
+        Ok(Some(proof(1_000, 9))),
+        Err(error(Outage::TimedOut)),
+    ] {
+        let mut acquisition = downgrading();
+        acquisition.poll_action(at(2_000));
+        let is_gone = reply == Ok(None);
+        let late = if is_gone { at(2_500) } else { at(60_000) };
+        acquisition.handle_downgrade(reply, late);
+        assert_eq!(acquisition.end() == Some(&HoldEnd::Gone), is_gone);
+        assert!(acquisition.poll_loss().is_some() && acquisition.poll_release());
+        assert_eq!(acquisition.poll_action(late), None);
+    }
+}
+
 #[test]
 fn a_new_connection_makes_a_renewal_due() {
     let mut acquisition = replied(held(7));
     acquisition.poll_outcome();
     acquisition.renew_now(at(1_500));
     assert_eq!(acquisition.poll_action(at(1_500)), Some(Action::Renew));
+    // Sent with the token that the hold had before a downgrade (K12).
+    let token = FencingToken::new;
+    acquisition.handle_renewal(Err(RenewalFailure::Gone), token(6), at(1_500), at(1_600));
+    assert_eq!(acquisition.state(), AcquisitionState::Held);
     // A proof that came too late changes nothing.
-    acquisition.handle_renewal(Ok(()), at(1_500), at(60_000));
+    acquisition.handle_renewal(Ok(()), token(7), at(1_500), at(60_000));
     assert_eq!(acquisition.state(), AcquisitionState::Ended);
 }

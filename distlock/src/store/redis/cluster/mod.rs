@@ -215,7 +215,7 @@ impl ClusterStore {
                     continue;
                 }
                 Ok(Some(reply)) => {
-                    has_state |= matches!(reply, AcquireReply::Held(_) | AcquireReply::Queued(_));
+                    has_state |= reply.left_state();
                     attempt
                         .node
                         .await_acks(request, reply, attempt.timeout)
@@ -270,7 +270,8 @@ impl ClusterStore {
             ..ChosenConnection::new(command_connection.session.clone())
         };
         let reply = node.acquire_on(&chosen, request, timeout).await?;
-        let lacks_subscription = matches!(reply, AcquireReply::Queued(_)) && !is_subscribed();
+        let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
+        let lacks_subscription = is_queued && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
     }
 
@@ -369,6 +370,13 @@ impl LockStore for ClusterStore {
                     let renewed = fan_out::renew(now, renewals.collect()).await;
                     renewed.map(CommandReply::Renewed)
                 }
+                Command::Downgrade(downgrade) => {
+                    let route = self.hand_off_route(downgrade.key, timeout);
+                    let downgraded = route.run(|attempt| async move {
+                        attempt.node.downgrade(&downgrade, attempt.timeout).await
+                    });
+                    downgraded.await.map(CommandReply::Downgraded)
+                }
                 Command::Release(release) => {
                     let released = self.release(&release, timeout).await;
                     released.map(CommandReply::Released)
@@ -382,7 +390,13 @@ impl LockStore for ClusterStore {
                         .map(CommandReply::QueueChecked)
                 }
                 Command::Inspect(inspect) => {
-                    let inspected = self.run_outside_queue(inspect.key, &inspect, timeout).await;
+                    let mut route = Route::new(&self.nodes, inspect.key, timeout);
+                    route.follows_ask_redirect = true;
+                    let inspected = route.run(|attempt| async move {
+                        let (node, preceding) = (&attempt.node, attempt.preceding.clone());
+                        node.inspect(preceding, inspect, attempt.timeout).await
+                    });
+                    let inspected = inspected.await;
                     inspected.map(Box::new).map(CommandReply::Inspected)
                 }
                 Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),

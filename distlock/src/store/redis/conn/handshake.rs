@@ -25,7 +25,7 @@ use crate::store::redis::transport::{
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::ScriptId::{
-    Acquire, CheckQueue, Confirm, Inspect, Release, Renew, Repair, Yield,
+    Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew, Repair, Yield,
 };
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
@@ -146,7 +146,7 @@ impl Dialer {
             server_side_id,
             predecessor_may_be_alive,
             end,
-            scripts: LoadedScripts::new(load_commands),
+            scripts: LoadedScripts::new(self.reload_commands(load_commands)),
             subscribed,
         })
     }
@@ -165,6 +165,17 @@ impl Dialer {
             }
         };
         used.iter().map(|id| all.get(*id).load_command()).collect()
+    }
+
+    /// Returns the commands that load scripts which the server does not know. A write that waits for
+    /// acknowledgments cannot be sent as source, so those of counted locks are among them.
+    fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
+        let all = &*self.shared.scripts;
+        if self.purpose == Purpose::Acks && !all.are_for_quorum() {
+            let counted = [Confirm, Renew, Downgrade].map(|id| all.counted(id).load_command());
+            load_commands.extend(counted);
+        }
+        load_commands
     }
 
     /// Returns the credentials if they are those of the default user. A server without a password

@@ -1,16 +1,58 @@
 //! Acquires: of one lock, also with the acknowledgments of replicas and disks, and of several.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::protocol::messages::{Acquire, AcquireReply, Proof};
+use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof};
 use crate::protocol::store_error::StoreError;
+use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::unanswered::UnansweredGuard;
 use crate::store::redis::wire::commands::AcquireAll;
 
+/// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
+const MAX_KIND_CHECKS: usize = 100;
+
 impl Node {
+    /// Finds out why an acquire met values of another type. A queue check as the other kind removes
+    /// dead holders and waiters. If that leaves nothing, the acquire is repeated.
+    pub(crate) fn resolve_conflict<'a>(
+        &'a self,
+        chosen: &'a ChosenConnection,
+        request: &'a Acquire<'a>,
+        mut detail: String,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
+        Box::pin(async move {
+            let check = CheckQueue {
+                key: request.key.clone(),
+                is_counted: !request.kind.is_counted(),
+                owners: Vec::new(),
+            };
+            for _ in 0..MAX_KIND_CHECKS {
+                let mut replies = self.run(None, from_ref(&check), timeout).await?;
+                match replies.pop() {
+                    Some(CheckQueueReply::Checked {
+                        kind: Some(existing),
+                        holders,
+                        ..
+                    }) => return Ok(AcquireReply::WrongKind { existing, holders }),
+                    Some(CheckQueueReply::Checked { kind: None, .. }) => {}
+                    Some(CheckQueueReply::Failed(error)) => return Err(error),
+                    Some(CheckQueueReply::KeyConflict(_)) | None => break,
+                }
+                match self.run_on(chosen, request, timeout).await? {
+                    AcquireReply::KeyConflict(repeated) => detail = repeated,
+                    reply => return Ok(reply),
+                }
+            }
+            Ok(AcquireReply::KeyConflict(detail))
+        })
+    }
+
     /// Acquires on the command connection, and waits for the required acknowledgments.
     pub(crate) async fn acquire(
         &self,
@@ -72,6 +114,7 @@ impl Node {
         }
         let confirm = Confirm {
             key: request.key,
+            kind: request.kind,
             owner: request.owner,
             timing: request.timing,
             durability: request.durability,

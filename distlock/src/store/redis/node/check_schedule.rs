@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{CheckQueue, OwnerNumber};
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::util::backoff::Backoff;
@@ -29,15 +30,17 @@ pub(crate) struct CheckSchedule {
 #[derive(Debug)]
 struct ScheduledCheck {
     key: LockKey,
+    is_counted: bool,
     due_at: Instant,
     backoff: Backoff,
 }
 
 impl CheckSchedule {
-    pub(crate) fn add(&self, key: &LockKey, owner: OwnerNumber) {
+    pub(crate) fn add(&self, key: &LockKey, kind: Kind, owner: OwnerNumber) {
         let mut backoff = BACKOFF;
         let check = ScheduledCheck {
             key: key.clone(),
+            is_counted: kind.is_counted(),
             due_at: Instant::now() + backoff.next_delay(),
             backoff,
         };
@@ -59,18 +62,20 @@ impl CheckSchedule {
 
     /// Returns the due calls by lock. Doubles the delay of each, up to the limit of `BACKOFF`.
     pub(crate) fn take_due(&self, now: Instant) -> Vec<CheckQueue> {
-        let mut due: HashMap<LockKey, Vec<OwnerNumber>> = HashMap::new();
+        let mut due: HashMap<(LockKey, bool), Vec<OwnerNumber>> = HashMap::new();
         for (owner, check) in &mut *lock(&self.by_owner) {
             if check.due_at <= now {
                 check.due_at = now + check.backoff.next_delay();
-                due.entry(check.key.clone()).or_default().push(*owner);
+                let key = (check.key.clone(), check.is_counted);
+                due.entry(key).or_default().push(*owner);
             }
         }
         let mut checks = Vec::with_capacity(due.len());
-        for (key, owners) in due {
+        for ((key, is_counted), owners) in due {
             let parts = owners.chunks(MAX_OWNERS).map(<[OwnerNumber]>::to_vec);
             checks.extend(parts.map(|owners| CheckQueue {
                 key: key.clone(),
+                is_counted,
                 owners,
             }));
         }

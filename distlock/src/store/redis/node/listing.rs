@@ -1,15 +1,40 @@
-//! The list of locks on a server.
+//! The state of a lock on a server, and the list of locks.
 
 use std::time::Duration;
 
+use redis::Cmd;
+
 use crate::error::Outage;
 use crate::key::LockKey;
+use crate::protocol::messages::Inspection;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::List;
+use crate::store::command::{Inspect, List};
 use crate::store::redis::node::Node;
+use crate::store::redis::wire::counted::InspectCounted;
 use crate::store::redis::wire::encode;
 
 impl Node {
+    /// Inspects a lock as a mutex, and as a counted lock if its keys are not those of a mutex.
+    /// `preceding` is sent in the same write as each command.
+    pub(crate) async fn inspect(
+        &self,
+        preceding: Option<Cmd>,
+        inspect: Inspect<'_>,
+        timeout: Duration,
+    ) -> Result<Inspection, StoreError> {
+        let mutex = self.run(preceding.clone(), &inspect, timeout).await?;
+        if mutex.key_conflict.is_none() {
+            return Ok(mutex);
+        }
+        let counted = InspectCounted(inspect);
+        let counted = self.run(preceding, &counted, timeout).await?;
+        Ok(if counted.key_conflict.is_none() {
+            counted
+        } else {
+            mutex
+        })
+    }
+
     pub(crate) async fn list(
         &self,
         list: &List<'_>,

@@ -207,7 +207,12 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let reply = self.run_on(chosen, request, timeout).await;
+        let mut reply = self.run_on(chosen, request, timeout).await;
+        if let Ok(AcquireReply::KeyConflict(detail)) = reply {
+            reply = self
+                .resolve_conflict(chosen, request, detail, timeout)
+                .await;
+        }
         let reply = reply.inspect_err(|error| {
             // Reports a server that replies but refuses.
             if error.outage.is_rejection() && !errors::is_redirect(error) {
@@ -216,13 +221,13 @@ impl Node {
         })?;
         if chosen.session.client.is_polling() {
             if let AcquireReply::Queued(_) = reply {
-                self.check_schedule.add(request.key, request.owner);
+                (self.check_schedule).add(request.key, request.kind, request.owner);
             } else {
                 self.check_schedule.remove(request.owner);
             }
         }
         // The server has written for this acquire, so it no longer refuses.
-        if matches!(reply, AcquireReply::Held(_) | AcquireReply::Queued(_)) {
+        if reply.left_state() {
             self.health.clear(Cause::Rejecting);
         }
         Ok(reply)

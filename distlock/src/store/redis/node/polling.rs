@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, RenewReply, Renewal};
+use crate::protocol::messages::{
+    CheckQueue, CheckQueueReply, Grant, HolderView, NO_TOKEN, RenewReply, Renewal,
+};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::store::StoreEvent;
@@ -43,30 +45,36 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
 }
 
 fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
-    let CheckQueueReply::Checked { holder, missing } = reply else {
+    let CheckQueueReply::Checked {
+        holders,
+        holding,
+        missing,
+        ..
+    } = reply
+    else {
         return;
     };
     // The manager's own queue checks acquire again for every owner that still waits.
     for owner in missing {
         node.check_schedule.remove(*owner);
     }
-    let Some(holder) = holder else {
-        return;
-    };
-    if let Some(owner) = holder.local_owner
-        && check.owners.contains(&owner)
+    for owner in holding {
         // Reported once. The lock may have been released by now, and a grant without an owner is
         // released again. If the report is lost, the manager's own queue checks find the grant.
-        && node.check_schedule.remove(owner)
-    {
-        (node.shared.events)(StoreEvent::Granted(Grant {
-            key: check.key.clone(),
-            owner,
-            token: holder.token,
-            // The grant may be as old as the previous check, so it is confirmed first.
-            granted_at: None,
-            lease: QUEUE_CHECK_INTERVAL,
-        }));
+        if node.check_schedule.remove(*owner) {
+            let is_owner = |holder: &&HolderView| holder.local_owner == Some(*owner);
+            let holder = holders.iter().find(is_owner);
+            (node.shared.events)(StoreEvent::Granted(Grant {
+                key: check.key.clone(),
+                is_counted: check.is_counted,
+                owner: *owner,
+                // Replaced when the grant is confirmed.
+                token: holder.map_or(NO_TOKEN, |holder| holder.token),
+                // The grant may be as old as the previous check, so it is confirmed first.
+                granted_at: None,
+                lease: QUEUE_CHECK_INTERVAL,
+            }));
+        }
     }
 }
 

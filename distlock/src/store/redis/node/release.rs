@@ -1,11 +1,11 @@
-//! Releases. A release is sent once if it is certain to be last, and again if an acquire may still
-//! be applied after it.
+//! Releases and downgrades. A release is sent once if it is certain to be last, and again if an
+//! acquire may still be applied after it.
 
 use std::time::Duration;
 
-use crate::protocol::messages::{OwnerNumber, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::Release;
+use crate::store::command::{Downgrade, Release};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
@@ -106,6 +106,21 @@ impl Node {
             was_held,
             repeat_after: None,
         }))
+    }
+
+    /// Downgrades a write hold, and repeats that while it lets further waiters in.
+    pub(crate) async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        timeout: Duration,
+    ) -> Result<Option<Proof>, StoreError> {
+        let give_up_at = self.shared.clock.now() + timeout;
+        loop {
+            let done = self.run(None, downgrade, timeout).await?;
+            if !done.has_more || self.shared.clock.now() >= give_up_at {
+                return Ok(done.proof);
+            }
+        }
     }
 
     /// Ensures that no further command from a runtime connection is applied. Returns `false` if one

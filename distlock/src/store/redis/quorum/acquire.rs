@@ -126,10 +126,10 @@ impl Quorum {
                 return Err(context.nodes.unavailable_error(timeout));
             }
             if let Some(view) = acquisition.obstacle(quorum_size) {
-                let (holder, _) = acquisition.occupancy(quorum_size);
+                let holders = Vec::from_iter(acquisition.occupancy(quorum_size).0);
                 return match view {
                     LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),
-                    LockView::Full => Ok(AcquireReply::Full(holder)),
+                    LockView::Full => Ok(AcquireReply::Full(holders)),
                     LockView::NotVoting(remaining) => Err(StoreError::new(
                         Outage::NotReady,
                         format!(
@@ -138,19 +138,21 @@ impl Quorum {
                             remaining.as_secs_f64()
                         ),
                     )),
-                    LockView::Unknown | LockView::Occupied { .. } => Ok(AcquireReply::Busy(holder)),
+                    LockView::Unknown | LockView::Occupied { .. } => {
+                        Ok(AcquireReply::Busy(holders))
+                    }
                 };
             }
             let (holder, is_taken) = acquisition.occupancy(quorum_size);
             if acquire.wait.is_zero() {
                 if is_taken || has_timed_out && holder.is_some() {
-                    return Ok(AcquireReply::Busy(holder));
+                    return Ok(AcquireReply::Busy(Vec::from_iter(holder)));
                 }
             } else if matches!(progress, Progress::Idle)
                 && holder.is_some()
                 && acquisition.mark_queued()
             {
-                return Ok(AcquireReply::Queued(holder));
+                return Ok(AcquireReply::Queued(Vec::from_iter(holder)));
             }
             if has_timed_out {
                 let error = acquisition.last_error();

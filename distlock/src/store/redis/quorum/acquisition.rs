@@ -235,6 +235,7 @@ impl QuorumAcquisition {
         if let Some(hold) = hold {
             (context.events)(StoreEvent::Granted(Grant {
                 key: self.request.key.clone(),
+                is_counted: false,
                 owner: self.caller,
                 token: FencingToken::new(hold.token),
                 granted_at: Some(hold.sent_at),

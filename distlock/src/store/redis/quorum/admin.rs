@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::messages::{HolderView, Inspection, RevokeReply, ServerInspection};
 use crate::protocol::store_error::StoreError;
@@ -47,13 +48,13 @@ impl Quorum {
             return Err(last.unwrap_or_else(|| StoreError::timed_out(timeout)));
         }
         let is_held_by_quorum = |holder: &&HolderView| {
-            let holders = inspections().filter_map(|other| other.holder.as_ref());
+            let holders = inspections().filter_map(|other| other.holders.first());
             holders.filter(|other| other.is_same(holder)).count() >= quorum_size
         };
-        let mut holders = inspections().filter_map(|inspection| inspection.holder.as_ref());
+        let mut holders = inspections().filter_map(|inspection| inspection.holders.first());
         let holder = holders.find(is_held_by_quorum).cloned();
         let with_holder = inspections().filter(|inspection| {
-            let stored = inspection.holder.as_ref();
+            let stored = inspection.holders.first();
             holder
                 .as_ref()
                 .is_some_and(|by| stored.is_some_and(|stored| stored.is_same(by)))
@@ -70,13 +71,18 @@ impl Quorum {
         // Each node has its own queue, in the order of the same tickets.
         let longest = inspections().max_by_key(|inspection| inspection.waiters.len());
         let key_conflict = inspections().any(|inspection| inspection.key_conflict.is_some());
+        let queue_lengths = inspections().map(|inspection| inspection.queue_length);
+        let queue_length = queue_lengths.max().unwrap_or(0);
+        let expires_in = expires_in.flatten();
+        let holder = holder.map(|holder| HolderView {
+            expires_in,
+            ..holder
+        });
         Ok(Inspection {
-            holder,
-            expires_in: expires_in.flatten(),
-            queue_length: inspections()
-                .map(|inspection| inspection.queue_length)
-                .max()
-                .unwrap_or(0),
+            kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
+            holders: Vec::from_iter(holder),
+            expires_in,
+            queue_length,
             waiters: longest.map_or_else(Vec::new, |inspection| inspection.waiters.clone()),
             last_token: inspections()
                 .filter_map(|inspection| inspection.last_token)

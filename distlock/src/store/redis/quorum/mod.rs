@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
 use crate::error::Error;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
@@ -166,6 +167,7 @@ impl Quorum {
             // The result does not matter, because the vote is short and expires by itself.
             let release = Release {
                 key: &vote_push.key,
+                kind: Kind::Mutex,
                 owner: vote_push.owner,
                 keep_for: Duration::ZERO,
             };
@@ -250,6 +252,8 @@ impl LockStore for Arc<Quorum> {
                 Command::Renew(batch) => {
                     Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
                 }
+                // A quorum has no readers-writer locks.
+                Command::Downgrade(_) => Ok(CommandReply::Downgraded(None)),
                 Command::Release(Release {
                     owner, keep_for, ..
                 }) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{HolderView, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -131,7 +132,7 @@ impl ScriptCall for VoteCommand<'_> {
             }
             NodeCommand::Yield(token) => {
                 let mut cmd = context.script(ScriptId::Yield, script_ref);
-                context.names.append_counted_keys(&mut cmd, &request.key);
+                (context.names).append_four_keys(&mut cmd, &request.key, false);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
                 cmd.arg(context.owner(request.owner))
                     .arg(token)
@@ -202,6 +203,7 @@ impl ReleaseVote<'_> {
     fn release(&self) -> Release<'_> {
         Release {
             key: &self.request.key,
+            kind: Kind::Mutex,
             owner: self.request.owner,
             keep_for: self.keep_for,
         }

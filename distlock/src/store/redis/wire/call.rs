@@ -112,6 +112,20 @@ impl ScriptContext<'_> {
         self.scripts.get(id).command(script_ref)
     }
 
+    /// Starts a command that runs a script of mutexes or of counted locks.
+    pub(crate) fn script_of_kind(
+        &self,
+        id: ScriptId,
+        is_counted: bool,
+        script_ref: ScriptRef,
+    ) -> Cmd {
+        if is_counted {
+            self.scripts.counted(id).command(script_ref)
+        } else {
+            self.script(id, script_ref)
+        }
+    }
+
     /// Returns the argument that names an owner.
     pub(crate) fn owner(&self, owner: OwnerNumber) -> DisplayArg<OwnerName<'_>> {
         DisplayArg(OwnerName(self.client, owner))

@@ -1,20 +1,22 @@
 //! Each command as a script: its keys and arguments (see `lua/README.md`), and how its reply is
-//! read.
+//! read. `counted` has what differs for counted locks.
 
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof, RenewReply,
-    Renewal, RenewalFailure, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
+    RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
@@ -34,22 +36,28 @@ impl ScriptCall for Acquire<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Acquire, script_ref);
-        context.names.append_counted_keys(&mut cmd, self.key);
+        let is_counted = self.kind.is_counted();
+        let mut cmd = context.script_of_kind(ScriptId::Acquire, is_counted, script_ref);
+        context
+            .names
+            .append_four_keys(&mut cmd, self.key, is_counted);
         let settings = context.settings;
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()))
             .arg(context.apply_by())
             .arg(millis(settings.fence_ttl))
-            .arg(&settings.display_name)
-            .arg(DisplayArg(format_args!(
-                "{} {} {} {} {}",
-                millis(self.timing.lease),
-                millis(self.wait),
-                settings.max_waiters,
-                context.client.as_str(),
-                context.names.channel_prefix(self.key),
-            )));
+            .arg(&settings.display_name);
+        if is_counted {
+            cmd.arg(counted::kind_argument(self.kind));
+        }
+        cmd.arg(DisplayArg(format_args!(
+            "{} {} {} {} {}",
+            millis(self.timing.lease),
+            millis(self.wait),
+            settings.max_waiters,
+            context.client.as_str(),
+            context.names.channel_prefix(self.key),
+        )));
         cmd
     }
 
@@ -65,6 +73,9 @@ impl ScriptCall for Acquire<'_> {
         }
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
+        if self.kind.is_counted() {
+            return Dated::at(at, counted::decode_acquire(context, status, at, reply)?);
+        }
         let conflict = || AcquireReply::KeyConflict(context.describe_conflict(self.key, CONFLICT));
         let occupied = match status {
             2 => AcquireReply::Queued,
@@ -76,11 +87,12 @@ impl ScriptCall for Acquire<'_> {
         };
         let value = reply.text()?;
         let holder = context.decode_holder(&value, kept_until(at, &mut reply)?);
-        // The script's pattern accepts more than distlock writes.
-        if holder.is_none() && !value.is_empty() {
-            return Dated::at(at, conflict());
+        match (status, holder) {
+            // The script's pattern accepts more than distlock writes.
+            (_, None) if !value.is_empty() => Dated::at(at, conflict()),
+            (2, None) => Dated::at(at, AcquireReply::Unfinished),
+            (_, holder) => Dated::at(at, occupied(Vec::from_iter(holder))),
         }
-        Dated::at(at, occupied(holder))
     }
 
     fn conflict_reply(
@@ -154,10 +166,18 @@ impl ScriptCall for Confirm<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Confirm, script_ref);
-        context.names.append_keys_without_fence(&mut cmd, self.key);
+        let is_counted = self.kind.is_counted();
+        let mut cmd = context.script_of_kind(ScriptId::Confirm, is_counted, script_ref);
+        if is_counted {
+            (context.names).append_lock_and_entries_of_counted(&mut cmd, self.key);
+        } else {
+            context.names.append_keys_without_fence(&mut cmd, self.key);
+        }
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
+        if is_counted {
+            cmd.arg(context.client.as_str());
+        }
         cmd
     }
 
@@ -188,7 +208,8 @@ impl ScriptCall for [Renewal] {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Renew, script_ref);
+        let is_counted = self.first().is_some_and(|first| first.kind.is_counted());
+        let mut cmd = context.script_of_kind(ScriptId::Renew, is_counted, script_ref);
         cmd.arg(self.len());
         for renewal in self {
             cmd.arg(context.names.lock(&renewal.key));
@@ -244,7 +265,7 @@ impl ScriptCall for [Renewal] {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseEffect {
     pub(crate) was_held: bool,
-    /// There are more dead waiters than one call removes.
+    /// There are more dead waiters than one call removes, or more grants than one call makes.
     pub(crate) has_more_dead: bool,
 }
 
@@ -256,8 +277,11 @@ impl ScriptCall for Release<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Release, script_ref);
-        context.names.append_counted_keys(&mut cmd, self.key);
+        let is_counted = self.kind.is_counted();
+        let mut cmd = context.script_of_kind(ScriptId::Release, is_counted, script_ref);
+        context
+            .names
+            .append_four_keys(&mut cmd, self.key, is_counted);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, self.key);
@@ -282,6 +306,15 @@ impl ScriptCall for Release<'_> {
             has_more_dead,
         })
     }
+
+    /// A counted lock is not at keys that are in use as another kind.
+    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<ReleaseEffect> {
+        let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
+        is_other_kind.then_some(ReleaseEffect {
+            was_held: false,
+            has_more_dead: false,
+        })
+    }
 }
 
 /// The reply has one entry per lock.
@@ -289,10 +322,15 @@ impl ScriptCall for [CheckQueue] {
     type Reply = Vec<CheckQueueReply>;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::CheckQueue, script_ref);
+        let is_counted = self.first().is_some_and(|first| first.is_counted);
+        let mut cmd = context.script_of_kind(ScriptId::CheckQueue, is_counted, script_ref);
         cmd.arg(4 * self.len());
         for check in self {
-            context.names.append_keys(&mut cmd, &check.key);
+            if is_counted {
+                context.names.append_keys_of_counted(&mut cmd, &check.key);
+            } else {
+                context.names.append_keys(&mut cmd, &check.key);
+            }
         }
         // In a cluster, all entries are for one lock.
         let channels = self
@@ -353,18 +391,23 @@ fn decode_queue_check(
     }
     let mut fields = ReplyReader::from_list(entry)?;
     let value = fields.text()?;
+    if check.is_counted {
+        return counted::decode_queue_check(context, check, at, &value, fields);
+    }
     let holder = context.decode_holder(&value, ends_at(at, fields.signed()?));
     if holder.is_none() && !value.is_empty() {
         return Ok(conflict(CONFLICT));
     }
-    let mut indices = ReplyReader::from_list(fields.next().unwrap_or(Value::Nil))?;
-    let mut missing = Vec::new();
-    while let Some(index) = indices.next() {
-        let owner = check.owners.get(ReplyReader::from_value(index).index()?);
-        missing
-            .push(*owner.ok_or_else(|| reply::malformed("an owner index that is out of range"))?);
-    }
-    Ok(CheckQueueReply::Checked { holder, missing })
+    let missing = counted::decode_owners(check, fields.next())?;
+    let local_owner = holder.as_ref().and_then(|holder| holder.local_owner);
+    let holding = local_owner.filter(|owner| check.owners.contains(owner));
+    Ok(CheckQueueReply::Checked {
+        kind: holder.as_ref().map(|_| LockKind::Mutex),
+        holding: Vec::from_iter(holding),
+        is_unfinished: holder.is_none() && missing.len() < check.owners.len(),
+        holders: Vec::from_iter(holder),
+        missing,
+    })
 }
 
 impl ScriptCall for Inspect<'_> {
@@ -372,7 +415,7 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        context.names.append_counted_keys(&mut cmd, self.key);
+        context.names.append_four_keys(&mut cmd, self.key, false);
         cmd.arg(self.max_listed);
         cmd
     }
@@ -407,12 +450,18 @@ impl ScriptCall for Inspect<'_> {
             };
             return Dated::at(at, inspection);
         }
+        // The remaining time of a lock that exists and expires.
+        let expires_in = u64::try_from(remaining).ok().map(Duration::from_millis);
+        let holder = known.flatten().map(|holder| HolderView {
+            expires_in,
+            ..holder
+        });
         let inspection = Inspection {
-            holder: known.flatten(),
-            // The remaining time of a lock that exists and expires.
-            expires_in: u64::try_from(remaining).ok().map(Duration::from_millis),
+            kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
+            holders: Vec::from_iter(holder),
+            expires_in,
             queue_length,
-            waiters: decode_waiters(context.client, &mut reply)?,
+            waiters: decode_waiters(context.client, &mut reply, 3)?,
             last_token: last_token.parse().ok().map(FencingToken::new),
             key_conflict,
             servers: Vec::new(),
@@ -432,9 +481,10 @@ impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Revoke, script_ref);
-        context.names.append_counted_keys(&mut cmd, self.key);
-        cmd.arg(self.token.to_string()).arg(u8::from(self.delete));
+        let mut cmd = context.script_of_kind(ScriptId::Revoke, self.is_counted, script_ref);
+        (context.names).append_four_keys(&mut cmd, self.key, self.is_counted);
+        let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
+        cmd.arg(tokens.join(" ")).arg(u8::from(self.delete));
         context.append_client(&mut cmd, self.key);
         cmd.arg(&context.settings.display_name);
         cmd
@@ -447,8 +497,12 @@ impl ScriptCall for Revoke<'_> {
         raw_reply: Value,
     ) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
-        let status = reply.int()?;
-        let token_text = reply.text()?;
+        let (status, token_text) = if self.is_counted {
+            let token = reply.text()?;
+            (counted::revoke_status(&mut reply)?, token)
+        } else {
+            (reply.int()?, reply.text()?)
+        };
         let new_token = || {
             let token = parse_number(&token_text).filter(|token| *token > 0);
             let token = token.ok_or_else(|| reply::malformed("an invalid revocation token"))?;

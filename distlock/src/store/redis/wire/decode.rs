@@ -27,7 +27,8 @@ impl ScriptContext<'_> {
         text: &str,
         local: impl FnOnce(u64) -> Option<BootInstant>,
     ) -> Option<Grant> {
-        let mut fields = text.splitn(5, ' ');
+        let counted = text.strip_prefix("counted ");
+        let mut fields = counted.unwrap_or(text).splitn(5, ' ');
         let (_, owner) = self.client.recognize(fields.next()?);
         let mut number = || parse_number(fields.next()?);
         let (token, granted, lease) = (number()?, number()?, number()?);
@@ -37,6 +38,7 @@ impl ScriptContext<'_> {
         }
         Some(Grant {
             key: LockKey::from_tagged(key),
+            is_counted: counted.is_some(),
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),
@@ -97,7 +99,9 @@ impl ScriptContext<'_> {
             local_owner,
             this_process,
             token,
+            weight: 1,
             since: fields.next()?.parse().ok()?,
+            expires_in: None,
             kept_until: ends_at.filter(|_| is_kept),
             name: one_line(fields.next()?.to_owned()),
         })
@@ -119,7 +123,9 @@ impl ScriptContext<'_> {
             local_owner,
             this_process,
             token: FencingToken::new(token),
+            weight: 1,
             since,
+            expires_in: None,
             kept_until: ends_at.filter(|_| state == "kept"),
             name: one_line(fields.next()?.to_owned()),
         };
@@ -148,10 +154,12 @@ pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>
     }
 }
 
-/// Reads the waiters at the end of an inspection, three fields each.
+/// Reads the waiters at the end of an inspection, three fields each. An entry has `fields` fields
+/// before the client's name.
 pub(crate) fn decode_waiters(
     client: &ClientId,
     reply: &mut ReplyReader,
+    fields: usize,
 ) -> Result<Vec<QueuedWaiter>, StoreError> {
     let mut waiters = Vec::new();
     while let Some(owner) = reply.next() {
@@ -161,7 +169,13 @@ pub(crate) fn decode_waiters(
         waiters.push(QueuedWaiter {
             this_process,
             since: place.parse().unwrap_or_default(),
-            name: one_line(entry.splitn(4, ' ').nth(3).unwrap_or_default().to_owned()),
+            name: one_line(
+                (entry
+                    .splitn(fields + 1, ' ')
+                    .nth(fields)
+                    .unwrap_or_default())
+                .to_owned(),
+            ),
         });
     }
     Ok(waiters)

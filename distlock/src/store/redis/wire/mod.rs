@@ -2,6 +2,7 @@
 
 pub(crate) mod call;
 pub(crate) mod commands;
+pub(crate) mod counted;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod errors;

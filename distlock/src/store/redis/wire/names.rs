@@ -76,9 +76,35 @@ impl Names {
         );
     }
 
-    pub(crate) fn append_counted_keys(&self, cmd: &mut Cmd, key: &LockKey) {
+    /// Writes the keys of a script: the four keys of a mutex, or of a counted lock.
+    pub(crate) fn append_four_keys(&self, cmd: &mut Cmd, key: &LockKey, is_counted: bool) {
         cmd.arg(4);
-        self.append_keys(cmd, key);
+        if is_counted {
+            self.append_keys_of_counted(cmd, key);
+        } else {
+            self.append_keys(cmd, key);
+        }
+    }
+
+    /// Writes the keys of a counted lock. Its order is where a mutex has its entries, and the other
+    /// way round, so that each kind's scripts fail at the keys of the other (K1).
+    pub(crate) fn append_keys_of_counted(&self, cmd: &mut Cmd, key: &LockKey) {
+        append_names(
+            cmd,
+            [
+                &self.lock_prefix,
+                &self.entry_prefix,
+                &self.queue_prefix,
+                &self.fence_prefix,
+            ],
+            key,
+        );
+    }
+
+    /// Writes the keys that hold the holders and the waiters' entries of a counted lock.
+    pub(crate) fn append_lock_and_entries_of_counted(&self, cmd: &mut Cmd, key: &LockKey) {
+        cmd.arg(2);
+        append_names(cmd, [&self.lock_prefix, &self.queue_prefix], key);
     }
 
     /// Writes the four keys of a lock, and the epoch of the node.

@@ -6,11 +6,42 @@ use std::sync::Arc;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{
-    Acquire, AcquireAll, CheckQueue, Confirm, Inspect, Probe, Release, Renew, Repair, Revoke, Yield,
+    Acquire, AcquireAll, CheckQueue, Confirm, Downgrade, Inspect, Probe, Release, Renew, Repair,
+    Revoke, Yield,
 };
 
-/// The fragment that replaces `--@include next`.
-const NEXT_FRAGMENT: &str = include_str!("../../../../lua/next.lua");
+/// The lines that include a fragment, and the fragments. A fragment may include later ones.
+const FRAGMENTS: [(&str, &str); 8] = [
+    ("--@include next", include_str!("../../../../lua/next.lua")),
+    (
+        "--@include join\n",
+        include_str!("../../../../lua/join.lua"),
+    ),
+    (
+        "--@include queue\n",
+        include_str!("../../../../lua/queue.lua"),
+    ),
+    (
+        "--@include fence\n",
+        include_str!("../../../../lua/fence.lua"),
+    ),
+    (
+        "--@include counted/holders\n",
+        include_str!("../../../../lua/counted/holders.lua"),
+    ),
+    (
+        "--@include counted/extend\n",
+        include_str!("../../../../lua/counted/extend.lua"),
+    ),
+    (
+        "--@include quorum/epoch",
+        include_str!("../../../../lua/quorum/epoch.lua"),
+    ),
+    (
+        "--@include quorum/votes",
+        include_str!("../../../../lua/quorum/votes.lua"),
+    ),
+];
 
 /// The start of every script. Run without keys, a script does nothing, but the server knows it from
 /// then on. `SCRIPT LOAD` would require an additional permission.
@@ -31,15 +62,14 @@ return reply
 ",
 ];
 
-const EPOCH_FRAGMENT: &str = include_str!("../../../../lua/quorum/epoch.lua");
-const VOTES_FRAGMENT: &str = include_str!("../../../../lua/quorum/votes.lua");
-
 /// The scripts of a client: one for each command, and the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ScriptId {
     Acquire,
     Confirm,
     Renew,
+    /// Only for counted locks.
+    Downgrade,
     Release,
     CheckQueue,
     Inspect,
@@ -74,6 +104,18 @@ const SOURCES: [(ScriptId, (&str, &str)); 9] = [
     (AcquireAll, lua!("acquire_all")),
 ];
 
+/// The scripts of counted locks. They are loaded at their first use.
+const COUNTED_SOURCES: [(ScriptId, (&str, &str)); 8] = [
+    (Acquire, lua!("counted/acquire")),
+    (Confirm, lua!("counted/confirm")),
+    (Renew, lua!("counted/renew")),
+    (Downgrade, lua!("counted/downgrade")),
+    (Release, lua!("counted/release")),
+    (CheckQueue, lua!("counted/check_queue")),
+    (Inspect, lua!("counted/inspect")),
+    (Revoke, lua!("counted/revoke")),
+];
+
 /// The scripts that differ, or exist only, on a node of a quorum.
 const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
     (Acquire, lua!("quorum/acquire")),
@@ -88,6 +130,7 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 #[derive(Debug)]
 pub(crate) struct Scripts {
     by_id: BTreeMap<ScriptId, Arc<Script>>,
+    counted: BTreeMap<ScriptId, Arc<Script>>,
     /// Replace or extend `by_id` on a node of a quorum.
     quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
@@ -100,14 +143,14 @@ impl Scripts {
     /// Returns our scripts after an edit of each source by its name. Fragments are included first.
     pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
         let script = |(id, (name, source)): (ScriptId, (&str, &str))| {
-            let source = source
-                .replace("--@include next", NEXT_FRAGMENT)
-                .replace("--@include quorum/epoch", EPOCH_FRAGMENT)
-                .replace("--@include quorum/votes", VOTES_FRAGMENT);
+            let include =
+                |source: String, (line, fragment): &(&str, &str)| source.replace(line, fragment);
+            let source = FRAGMENTS.iter().fold(source.to_owned(), include);
             (id, Arc::new(Script::new(&edit(name, source))))
         };
         Scripts {
             by_id: SOURCES.map(script).into(),
+            counted: COUNTED_SOURCES.map(script).into(),
             quorum: QUORUM_SOURCES.map(script).into(),
         }
     }
@@ -116,7 +159,11 @@ impl Scripts {
     pub(crate) fn for_quorum(&self) -> Self {
         let (mut by_id, quorum) = (self.by_id.clone(), self.quorum.clone());
         by_id.extend(self.quorum.clone());
-        Scripts { by_id, quorum }
+        Scripts {
+            by_id,
+            counted: BTreeMap::new(),
+            quorum,
+        }
     }
 
     /// Returns the same scripts for a cluster, where each slot has a channel for a client's pushes.
@@ -128,6 +175,7 @@ impl Scripts {
         };
         Scripts {
             by_id: self.by_id.iter().map(sharded).collect(),
+            counted: self.counted.iter().map(sharded).collect(),
             quorum: BTreeMap::new(),
         }
     }
@@ -139,6 +187,11 @@ impl Scripts {
 
     pub(crate) fn get(&self, id: ScriptId) -> &Script {
         &self.by_id[&id]
+    }
+
+    /// Returns a script of counted locks, which a quorum does not have.
+    pub(crate) fn counted(&self, id: ScriptId) -> &Script {
+        &self.counted[&id]
     }
 }
 
@@ -205,4 +258,28 @@ fn without_comments(source: &str) -> String {
 /// Returns true if the server does not know the script. Nothing was run.
 pub(crate) fn is_noscript(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mutexes of several versions share a server, and a change of a fragment may not cost them.
+    #[test]
+    fn scripts_of_mutexes_as_sent() {
+        let scripts = Scripts::bundled();
+        for ((id, (name, _)), hash) in SOURCES.iter().zip([
+            "5bb22737d60b15943ed9344ff6c9ac491f3b264a",
+            "a7ba873adbd9e85edb085ac26db81520cb30d4fb",
+            "0c527c140b2a52760642bbc1b1065ef39305316c",
+            "d047c5018977a6eef3b9c0439304d974c6173097",
+            "ee97b21e4dafd1c124154a8fb87f6fbb3ef35bed",
+            "ab60fbfa1e6bd9f057cc77891ddccc5617eb6cf3",
+            "91a54158e2cf6340dfe693d55fdcfd6a285b18d8",
+            "7e7f48e5534c4dd5e550c46f4173a78151cd2ddf",
+            "f86fe4368aeeb63bf00b8342aedeb89e1cee48cc",
+        ]) {
+            assert_eq!(scripts.get(*id).hash, hash, "{name}");
+        }
+    }
 }

@@ -1,0 +1,82 @@
+//! The lock under which the command runs, of any kind.
+
+use std::time::Duration;
+
+use distlock::{
+    Error, FencingToken, LockGuard, LockManager, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit,
+};
+
+use crate::cli::Run;
+
+#[derive(Debug)]
+pub(super) enum Guard {
+    Mutex(LockGuard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permits(SemaphorePermit),
+}
+
+macro_rules! of_any_kind {
+    ($guard:ident, $name:ident => $value:expr) => {
+        match $guard {
+            Guard::Mutex($name) => $value,
+            Guard::Read($name) => $value,
+            Guard::Write($name) => $value,
+            Guard::Permits($name) => $value,
+        }
+    };
+}
+
+impl Guard {
+    pub(super) async fn acquire(manager: &LockManager, options: &Run) -> Result<Self, Error> {
+        let (key, lease, wait) = (&options.key, options.lease, options.wait);
+        if let Some(permits) = options.permits {
+            let semaphore = manager.semaphore(key, permits).lease(lease).wait(wait);
+            let permits = semaphore.acquire_many(options.weight).await?;
+            return Ok(Guard::Permits(permits));
+        }
+        let lock = manager.rw_lock(key).lease(lease).wait(wait);
+        if options.read {
+            return Ok(Guard::Read(lock.read().await?));
+        }
+        if options.write {
+            return Ok(Guard::Write(lock.write().await?));
+        }
+        let lock = manager.lock(key).lease(lease).wait(wait);
+        Ok(Guard::Mutex(lock.acquire().await?))
+    }
+
+    pub(super) fn key(&self) -> &str {
+        of_any_kind!(self, guard => guard.key())
+    }
+
+    /// Returns `None` for permits.
+    pub(super) fn fencing_token(&self) -> Option<FencingToken> {
+        match self {
+            Guard::Mutex(guard) => Some(guard.fencing_token()),
+            Guard::Read(guard) => Some(guard.fencing_token()),
+            Guard::Write(guard) => Some(guard.fencing_token()),
+            Guard::Permits(_) => None,
+        }
+    }
+
+    pub(super) async fn confirmed(&self) -> Result<(), Error> {
+        of_any_kind!(self, guard => guard.confirmed().await)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        of_any_kind!(self, guard => guard.is_held())
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        of_any_kind!(self, guard => guard.remaining())
+    }
+
+    pub(super) async fn lost(&self) -> Error {
+        of_any_kind!(self, guard => guard.lost().await)
+    }
+
+    pub(super) async fn release(self) -> Result<(), Error> {
+        of_any_kind!(self, guard => guard.release().await)
+    }
+}

@@ -1,0 +1,167 @@
+//! The arguments that choose the kind of the lock: `permits`, `weight` and `mode`.
+
+use std::ops::RangeInclusive;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens as _, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
+
+use crate::captures;
+use crate::errors::Errors;
+use crate::value::{string_literal, without_groups};
+
+/// Largest number of permits, as in the `distlock` crate.
+const MAX_PERMITS: u32 = 1_000;
+
+/// The kind of the lock. Without arguments it is a mutex.
+#[derive(Default)]
+pub(crate) struct Kind {
+    permits: Option<Count>,
+    weight: Option<Count>,
+    mode: Option<Mode>,
+}
+
+/// A number, and its value if it is a literal.
+struct Count {
+    expr: Expr,
+    value: Option<u32>,
+}
+
+struct Mode {
+    is_write: bool,
+    place: Span,
+}
+
+impl Kind {
+    /// Reads one of the three arguments.
+    pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
+        match argument {
+            "permits" => self.permits = Some(read_count("permits", "permits = 3", value)?),
+            "weight" => self.weight = Some(read_count("weight", "weight = 2", value)?),
+            _ => self.mode = Some(read_mode(&value)?),
+        }
+        Ok(())
+    }
+
+    /// Reports arguments that contradict each other. `several_keys` is true with `keys`.
+    pub(crate) fn check(&self, several_keys: bool, errors: &mut Errors) {
+        let several = "cannot be used with `keys`, each of which one call holds at a time: write a single `key`, and \
+                       call a function with `keys` from its body";
+        match (&self.permits, &self.weight) {
+            (Some(permits), _) if several_keys => {
+                errors.push_spanned(&permits.expr, format!("`permits` {several}"));
+            }
+            (None, Some(weight)) => errors.push_spanned(
+                &weight.expr,
+                "`weight` is a number of permits, and there are none: write `permits = 3, weight = 2`",
+            ),
+            (Some(permits), Some(weight)) => {
+                if let (Some(permits), Some(value)) = (permits.value, weight.value)
+                    && value > permits
+                {
+                    errors.push_spanned(
+                        &weight.expr,
+                        format!(
+                            "`weight` is greater than `permits`, so the call could never be served: write at most \
+                             `weight = {permits}`, or raise `permits`"
+                        ),
+                    );
+                }
+            }
+            (_, None) => {}
+        }
+        let Some(mode) = &self.mode else { return };
+        if several_keys {
+            errors.push_at(mode.place, format!("`mode` {several}"));
+        }
+        if self.permits.is_some() {
+            errors.push_at(
+                mode.place,
+                "`mode` and `permits` are two kinds of lock: keep `mode` for readers and writers, or `permits` for a \
+                 limit",
+            );
+        }
+    }
+
+    /// Returns true if an expression needs this parameter.
+    pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
+        let counts = self.permits.iter().chain(&self.weight);
+        let mut exprs = counts.map(|count| count.expr.to_token_stream());
+        exprs.any(|expr| captures::mentions(expr, parameter))
+    }
+
+    // Output, for `permits = 3, weight = pages`:
+    //     .permits({ let __count: u32 = 3; __count }, { let __count: u32 = pages; __count })
+    pub(crate) fn call(&self) -> TokenStream {
+        let site = Span::mixed_site();
+        let typed = |count: &Count| {
+            let expr = &count.expr;
+            let place = Span::mixed_site().located_at(expr.span());
+            quote_spanned!(place=> { let __count: ::core::primitive::u32 = #expr; __count })
+        };
+        match (&self.permits, &self.mode) {
+            (Some(permits), _) => {
+                let permits = typed(permits);
+                let weight = (self.weight.as_ref()).map_or(quote_spanned!(site=> 1), typed);
+                quote_spanned!(site=> .permits(#permits, #weight))
+            }
+            (None, Some(Mode { is_write: true, .. })) => quote_spanned!(site=> .write()),
+            (None, Some(_)) => quote_spanned!(site=> .read()),
+            (None, None) => TokenStream::new(),
+        }
+    }
+}
+
+/// Reads a number of permits. Only a literal can be checked here.
+fn read_count(argument: &str, example: &str, value: Expr) -> syn::Result<Count> {
+    const RANGE: RangeInclusive<u32> = 1..=MAX_PERMITS;
+    let message = match without_groups(&value) {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => match number.base10_parse::<u32>() {
+            Ok(n) if RANGE.contains(&n) => {
+                return Ok(Count {
+                    expr: value,
+                    value: Some(n),
+                });
+            }
+            _ => format!(
+                "`{argument}` is out of range: write a number from 1 to {MAX_PERMITS}, such as `{example}`"
+            ),
+        },
+        Expr::Unary(ExprUnary {
+            op: UnOp::Neg(_), ..
+        }) => format!("`{argument}` cannot be negative: write `{example}`"),
+        Expr::Lit(_) => match string_literal(&value) {
+            Some(text) if text.value().parse::<u32>().is_ok() => format!(
+                "`{argument}` is a number: write it without quotes, `{argument} = {}`",
+                text.value()
+            ),
+            _ => format!("`{argument}` is a number of permits: write `{example}`"),
+        },
+        _ => {
+            return Ok(Count {
+                expr: value,
+                value: None,
+            });
+        }
+    };
+    Err(syn::Error::new_spanned(value, message))
+}
+
+fn read_mode(value: &Expr) -> syn::Result<Mode> {
+    let mode = |is_write| {
+        let place = value.span();
+        Ok(Mode { is_write, place })
+    };
+    match string_literal(value).map(|text| text.value()).as_deref() {
+        Some("read") => mode(false),
+        Some("write") => mode(true),
+        _ => Err(syn::Error::new_spanned(
+            value,
+            "`mode` is \"read\" (next to other reads of the key) or \"write\" (alone)",
+        )),
+    }
+}

@@ -1,0 +1,254 @@
+//! Counted locks: the arguments and replies that differ from those of mutexes.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::config::options::Durability;
+use crate::error::LockKind;
+use crate::fencing::FencingToken;
+use crate::protocol::kind::Kind;
+use crate::protocol::messages::{
+    AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
+};
+use crate::protocol::store_error::{StoreError, one_line};
+use crate::store::client_id::parse_number;
+use crate::store::command::{Downgrade, Inspect};
+use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::decode::decode_waiters;
+use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::errors::CONFLICT;
+use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+use crate::util::clock::BootInstant;
+
+/// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
+const ENTRY_FIELDS: usize = 6;
+
+/// Returns the argument with the kind, capacity and weight of a request.
+pub(super) fn kind_argument(kind: Kind) -> String {
+    let name = match kind.lock_kind() {
+        LockKind::Semaphore { .. } => "permits",
+        LockKind::Mutex | LockKind::ReadWrite => "rw",
+    };
+    format!("{name} {} {}", kind.capacity(), kind.weight())
+}
+
+/// Reads a kind and a capacity.
+fn parse_kind<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<LockKind> {
+    let (name, capacity) = (fields.next()?, fields.next()?);
+    match name {
+        "rw" => Some(LockKind::ReadWrite),
+        "permits" => Some(LockKind::Semaphore {
+            permits: capacity.parse().ok()?,
+        }),
+        _ => None,
+    }
+}
+
+/// Reads the kind in the state of a lock, `3 kind capacity used phase next at`. `None` for an empty
+/// text, and for a state that distlock did not write.
+fn state_kind(state: &str) -> Option<LockKind> {
+    parse_kind(state.strip_prefix("3 ")?.split(' '))
+}
+
+/// Reads the reply to an acquire, after its status and its time.
+pub(super) fn decode_acquire(
+    context: &ScriptContext<'_>,
+    status: u64,
+    at: u64,
+    mut reply: ReplyReader,
+) -> Result<AcquireReply, StoreError> {
+    if status == 4 {
+        return Ok(AcquireReply::Late);
+    }
+    let kind = state_kind(&reply.text()?);
+    let holders = decode_holders(context, at, &mut reply)?;
+    Ok(match (status, kind) {
+        (2, None) => AcquireReply::Unfinished,
+        (2, Some(_)) => AcquireReply::Queued(holders),
+        (3, _) => AcquireReply::Busy(holders),
+        (6, _) => AcquireReply::Full(holders),
+        (7, Some(existing)) => AcquireReply::WrongKind { existing, holders },
+        _ => return Err(reply::unknown_status(status, "an acquire")),
+    })
+}
+
+/// Reads the reply to a queue check of one lock, after its state.
+pub(super) fn decode_queue_check(
+    context: &ScriptContext<'_>,
+    check: &CheckQueue,
+    at: u64,
+    state: &str,
+    mut reply: ReplyReader,
+) -> Result<CheckQueueReply, StoreError> {
+    let is_unfinished = reply.int()? == 1;
+    let holding = decode_owners(check, reply.next())?;
+    let missing = decode_owners(check, reply.next())?;
+    Ok(CheckQueueReply::Checked {
+        kind: state_kind(state),
+        holders: decode_holders(context, at, &mut reply)?,
+        is_unfinished: is_unfinished && missing.len() < check.owners.len(),
+        holding,
+        missing,
+    })
+}
+
+/// Reads indices of a check's owners.
+pub(super) fn decode_owners(
+    check: &CheckQueue,
+    indices: Option<Value>,
+) -> Result<Vec<OwnerNumber>, StoreError> {
+    let mut indices = ReplyReader::from_list(indices.unwrap_or(Value::Nil))?;
+    let mut owners = Vec::new();
+    while let Some(index) = indices.next() {
+        let owner = check.owners.get(ReplyReader::from_value(index).index()?);
+        owners.push(*owner.ok_or_else(|| reply::malformed("an owner index that is out of range"))?);
+    }
+    Ok(owners)
+}
+
+/// Reads the fields of a lock until the end of a reply of the time `at`: the holders that have not
+/// expired, the longest first.
+fn decode_holders(
+    context: &ScriptContext<'_>,
+    at: u64,
+    reply: &mut ReplyReader,
+) -> Result<Vec<HolderView>, StoreError> {
+    let mut holders = Vec::new();
+    while let Some(owner) = reply.next() {
+        let (owner, record) = (reply::text(owner)?, reply.text()?);
+        holders.extend(decode_record(context, at, &owner, &record));
+    }
+    holders.sort_by_key(|holder| (holder.since, holder.token));
+    Ok(holders)
+}
+
+/// Reads the record of a holder, `flag expires ttl token weight since name`.
+fn decode_record(
+    context: &ScriptContext<'_>,
+    at: u64,
+    owner: &str,
+    record: &str,
+) -> Option<HolderView> {
+    let mut fields = record.splitn(7, ' ');
+    let flag = fields.next()?;
+    let mut number = || parse_number(fields.next()?);
+    let (expires_at, _ttl, token) = (number()?, number()?, number()?);
+    let (weight, since) = (number()?, number()?);
+    let (this_process, local_owner) = context.client.recognize(owner);
+    let remaining = expires_at
+        .checked_sub(at)
+        .filter(|remaining| *remaining > 0)?;
+    Some(HolderView {
+        local_owner,
+        this_process,
+        token: FencingToken::new(token),
+        weight: u32::try_from(weight).ok()?,
+        since,
+        expires_in: Some(Duration::from_micros(remaining)),
+        kept_until: (flag == "k").then_some(expires_at),
+        name: one_line(fields.next()?.to_owned()),
+    })
+}
+
+/// An inspection of a lock whose keys are not those of a mutex.
+#[derive(Debug)]
+pub(crate) struct InspectCounted<'a>(pub(crate) Inspect<'a>);
+
+impl ScriptCall for InspectCounted<'_> {
+    type Reply = Inspection;
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script_of_kind(ScriptId::Inspect, true, script_ref);
+        context.names.append_four_keys(&mut cmd, self.0.key, true);
+        cmd.arg(self.0.max_listed);
+        cmd
+    }
+
+    fn decode(
+        &self,
+        context: &ScriptContext<'_>,
+        _: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (at, state) = (reply.int()?, reply.text()?);
+        let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
+        let holders = decode_holders(context, at, &mut fields)?;
+        let (queue_length, last_token, head) = (reply.int()?, reply.text()?, reply.text()?);
+        let held_kind = state_kind(&state);
+        let inspection = Inspection {
+            kind: if holders.is_empty() {
+                parse_kind(head.split(' ').skip(3))
+            } else {
+                held_kind
+            },
+            expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
+            holders,
+            queue_length,
+            waiters: decode_waiters(context.client, &mut reply, ENTRY_FIELDS)?,
+            last_token: last_token.parse().ok().map(FencingToken::new),
+            key_conflict: (held_kind.is_none() && !state.is_empty())
+                .then(|| context.describe_conflict(self.0.key, CONFLICT)),
+            servers: Vec::new(),
+        };
+        Dated::at(at, inspection)
+    }
+
+    fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
+        self.0.conflict_reply(context, error_text)
+    }
+}
+
+/// The result of a downgrade.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DowngradeEffect {
+    pub(crate) proof: Option<Proof>,
+    /// Further waiters can be served: the command is repeated.
+    pub(crate) has_more: bool,
+}
+
+impl ScriptCall for Downgrade<'_> {
+    type Reply = DowngradeEffect;
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script_of_kind(ScriptId::Downgrade, true, script_ref);
+        context.names.append_four_keys(&mut cmd, self.key, true);
+        cmd.arg(context.owner(self.owner))
+            .arg(self.token.to_string())
+            .arg(millis(self.timing.ttl()));
+        context.append_client(&mut cmd, self.key);
+        cmd
+    }
+
+    fn decode(
+        &self,
+        _: &ScriptContext<'_>,
+        sent_at: BootInstant,
+        raw_reply: Value,
+    ) -> Decoded<DowngradeEffect> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let (status, at) = (reply.int()?, reply.int()?);
+        let (mut proof, mut has_more) = (None, false);
+        if status == 1 {
+            let token = reply.token()?;
+            proof = Some(Proof { sent_at, token });
+            has_more = reply.int()? == 1;
+        }
+        Dated::at(at, DowngradeEffect { proof, has_more })
+    }
+}
+
+/// Reads how many holds a revocation marked and deleted, as the status of a mutex's revocation.
+pub(super) fn revoke_status(reply: &mut ReplyReader) -> Result<u64, StoreError> {
+    Ok(match (reply.int()?, reply.int()?) {
+        (0, 0) => 0,
+        (0, _) => 2,
+        _ => 1,
+    })
+}

@@ -1,0 +1,332 @@
+//! A key has one kind at a time, and a call tree re-enters a hold only as the kind that it has.
+
+use distlock::{
+    Error, LockGuard, LockKind, LockManager, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit,
+};
+use distlock_tests::within;
+
+use crate::fixture::{Fixture, PATIENCE, SOON, ms};
+
+/// What a call requests under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mutex,
+    Read,
+    Write,
+    Permits { permits: u32, weight: u32 },
+}
+
+const TWO_OF_THREE: Kind = Kind::Permits {
+    permits: 3,
+    weight: 2,
+};
+const ONE_OF_THREE: Kind = Kind::Permits {
+    permits: 3,
+    weight: 1,
+};
+const ONE_OF_TWO: Kind = Kind::Permits {
+    permits: 2,
+    weight: 1,
+};
+const ALL: [Kind; 6] = [
+    Kind::Mutex,
+    Kind::Read,
+    Kind::Write,
+    TWO_OF_THREE,
+    ONE_OF_THREE,
+    ONE_OF_TWO,
+];
+
+impl Kind {
+    fn lock_kind(self) -> LockKind {
+        match self {
+            Kind::Mutex => LockKind::Mutex,
+            Kind::Read | Kind::Write => LockKind::ReadWrite,
+            Kind::Permits { permits, .. } => LockKind::Semaphore { permits },
+        }
+    }
+
+    async fn acquire(self, manager: &LockManager, key: &str) -> Result<Guard, Error> {
+        match self {
+            Kind::Mutex => manager
+                .lock(key)
+                .wait(PATIENCE)
+                .acquire()
+                .await
+                .map(Guard::Mutex),
+            Kind::Read => manager
+                .rw_lock(key)
+                .wait(PATIENCE)
+                .read()
+                .await
+                .map(Guard::Read),
+            Kind::Write => manager
+                .rw_lock(key)
+                .wait(PATIENCE)
+                .write()
+                .await
+                .map(Guard::Write),
+            Kind::Permits { permits, weight } => {
+                let semaphore = manager.semaphore(key, permits).wait(PATIENCE);
+                semaphore.acquire_many(weight).await.map(Guard::Permits)
+            }
+        }
+    }
+
+    async fn try_acquire(self, manager: &LockManager, key: &str) -> Result<Option<Guard>, Error> {
+        match self {
+            Kind::Mutex => Ok(manager.lock(key).try_acquire().await?.map(Guard::Mutex)),
+            Kind::Read => Ok(manager.rw_lock(key).try_read().await?.map(Guard::Read)),
+            Kind::Write => Ok(manager.rw_lock(key).try_write().await?.map(Guard::Write)),
+            Kind::Permits { permits, weight } => {
+                let permit = manager
+                    .semaphore(key, permits)
+                    .try_acquire_many(weight)
+                    .await?;
+                Ok(permit.map(Guard::Permits))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Guard {
+    Mutex(LockGuard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permits(SemaphorePermit),
+}
+
+impl Guard {
+    async fn scope<F: Future>(&self, future: F) -> F::Output {
+        match self {
+            Guard::Mutex(guard) => guard.scope(future).await,
+            Guard::Read(guard) => guard.scope(future).await,
+            Guard::Write(guard) => guard.scope(future).await,
+            Guard::Permits(guard) => guard.scope(future).await,
+        }
+    }
+
+    fn token(&self) -> Option<distlock::FencingToken> {
+        match self {
+            Guard::Mutex(guard) => Some(guard.fencing_token()),
+            Guard::Read(guard) => Some(guard.fencing_token()),
+            Guard::Write(guard) => Some(guard.fencing_token()),
+            Guard::Permits(_) => None,
+        }
+    }
+
+    async fn release(self) {
+        let released = match self {
+            Guard::Mutex(guard) => guard.release().await,
+            Guard::Read(guard) => guard.release().await,
+            Guard::Write(guard) => guard.release().await,
+            Guard::Permits(guard) => guard.release().await,
+        };
+        released.unwrap();
+    }
+}
+
+/// What a nested call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nested {
+    Reenters,
+    Acquires,
+    WrongKind,
+    UpgradeDeadlock,
+    Config,
+}
+
+impl Nested {
+    fn of(outer: Kind, inner: Kind) -> Self {
+        match (outer, inner) {
+            (Kind::Read, Kind::Write) => Nested::UpgradeDeadlock,
+            _ if outer.lock_kind() != inner.lock_kind() => Nested::WrongKind,
+            (Kind::Permits { permits, weight }, Kind::Permits { weight: more, .. }) => {
+                if weight + more > permits {
+                    Nested::Config
+                } else {
+                    Nested::Acquires
+                }
+            }
+            _ => Nested::Reenters,
+        }
+    }
+
+    fn observed(outer: &Guard, result: &Result<Guard, Error>) -> Self {
+        match result {
+            Ok(inner) if inner.token().is_some() && inner.token() == outer.token() => {
+                Nested::Reenters
+            }
+            Ok(_) => Nested::Acquires,
+            Err(Error::WrongKind { .. }) => Nested::WrongKind,
+            Err(Error::UpgradeDeadlock { .. }) => Nested::UpgradeDeadlock,
+            Err(Error::Config { .. }) => Nested::Config,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Checks that a call gets a `WrongKind` that describes the other hold.
+async fn assert_wrong_kind(store: &Fixture, key: &str, existing: Kind, requested: Kind) {
+    let manager = store.manager().await;
+    let context = format!("{requested:?} while it is {existing:?}");
+    let results = [
+        requested.try_acquire(&manager, key).await.map(drop),
+        within(PATIENCE / 2, requested.acquire(&manager, key))
+            .await
+            .map(drop),
+    ];
+    for result in results {
+        match result.unwrap_err() {
+            Error::WrongKind {
+                key: named,
+                requested: as_requested,
+                existing: as_existing,
+                holders,
+                ..
+            } => {
+                assert_eq!(named, key, "{context}");
+                assert_eq!(as_requested, requested.lock_kind(), "{context}");
+                assert_eq!(as_existing, existing.lock_kind(), "{context}");
+                assert_eq!(holders.len(), 1, "{context}");
+                assert_eq!(holders[0].client, "existing", "{context}");
+            }
+            other => panic!("{context}: {other:?}"),
+        }
+    }
+}
+
+for_each_counting_store! {
+    async fn a_key_in_use_as_another_kind_is_refused(store) {
+        let manager = store.named("existing").await;
+        for existing in ALL {
+            // An idle key takes any kind, so all of them may use the same one.
+            let guard = existing.acquire(&manager, "k").await.unwrap();
+            for requested in ALL {
+                if requested.lock_kind() != existing.lock_kind() {
+                    assert_wrong_kind(store, "k", existing, requested).await;
+                }
+            }
+            guard.release().await;
+            store.until_free("k", SOON).await;
+        }
+    }
+
+    /// Kinds share the fence of their key.
+    async fn tokens_rise_from_kind_to_kind(store) {
+        let manager = store.manager().await;
+        let mut last = None;
+        for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Mutex, TWO_OF_THREE, Kind::Write] {
+            let guard = kind.acquire(&manager, "k").await.unwrap();
+            let token = guard.token().or(store.inspect("k").await.last_fencing_token);
+            assert!(token > last, "{kind:?}: {token:?} after {last:?}");
+            last = token;
+            guard.release().await;
+        }
+    }
+
+    async fn nested_calls_re_enter_acquire_or_are_refused(store) {
+        let manager = store.manager().await;
+        for outer_kind in ALL {
+            let outer = outer_kind.acquire(&manager, "k").await.unwrap();
+            for inner_kind in ALL {
+                let context = format!("{inner_kind:?} in {outer_kind:?}");
+                let expected = Nested::of(outer_kind, inner_kind);
+                let inner = outer.scope(inner_kind.acquire(&manager, "k"));
+                let inner = within(PATIENCE / 2, inner).await;
+                assert_eq!(Nested::observed(&outer, &inner), expected, "{context}");
+                if let Ok(inner) = inner {
+                    inner.release().await;
+                }
+                let tried = outer.scope(inner_kind.try_acquire(&manager, "k")).await;
+                let tried = tried.map(|guard| guard.unwrap_or_else(|| panic!("{context}: busy")));
+                assert_eq!(Nested::observed(&outer, &tried), expected, "try {context}");
+                if let Ok(inner) = tried {
+                    inner.release().await;
+                }
+            }
+            assert_eq!(store.inspect("k").await.holders.len(), 1, "{outer_kind:?}");
+            outer.release().await;
+        }
+        store.until_free("k", SOON).await;
+    }
+
+    /// Nothing is acquired, not even the keys before it.
+    async fn several_keys_meet_only_mutexes(store) {
+        let manager = store.manager().await;
+        for kind in [Kind::Read, ONE_OF_THREE] {
+            let outer = kind.acquire(&manager, "b").await.unwrap();
+            let both = manager.lock_all(["a", "b"]).wait(PATIENCE);
+            let error = outer.scope(both.acquire()).await.unwrap_err();
+            assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+            assert!(store.inspect("a").await.holders.is_empty());
+            outer.release().await;
+        }
+    }
+
+    /// Only keys that `lock_all` could take together are proposed.
+    async fn busy_errors_name_only_mutexes_of_the_call_tree(store) {
+        let manager = store.manager().await;
+        let busy = store.hold("busy").await;
+        let outer = [ONE_OF_THREE, Kind::Read, Kind::Mutex];
+        for (place, kind) in outer.into_iter().enumerate() {
+            let key = format!("outer{place}");
+            let guard = kind.acquire(&manager, &key).await.unwrap();
+            let lock = manager.lock("busy").wait(ms(200));
+            match guard.scope(lock.acquire()).await.unwrap_err() {
+                Error::Busy { held_keys, .. } => {
+                    let expected: &[String] = if kind == Kind::Mutex { &[key] } else { &[] };
+                    assert_eq!(held_keys, expected, "{kind:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+            guard.release().await;
+        }
+        busy.release().await.unwrap();
+    }
+
+    /// A permit has no token, so `current` must not return it.
+    async fn current_returns_locks_and_current_permit_returns_permits(store) {
+        let manager = store.manager().await;
+        let guards = [
+            Kind::Write.acquire(&manager, "rw").await.unwrap(),
+            TWO_OF_THREE.acquire(&manager, "permits").await.unwrap(),
+        ];
+        let [write, permits] = &guards;
+        let look = async || {
+            assert_eq!(distlock::current().key(), "rw");
+            assert_eq!(distlock::current_for("rw").key(), "rw");
+            assert!(distlock::try_current_for("permits").is_none());
+            let permit = distlock::current_permit();
+            assert_eq!((permit.key(), permit.weight()), ("permits", 2));
+        };
+        write.scope(permits.scope(look())).await;
+        permits.scope(write.scope(look())).await;
+        permits.scope(async { assert!(distlock::try_current().is_none()) }).await;
+        write.scope(async { assert!(distlock::try_current_permit().is_none()) }).await;
+        for guard in guards {
+            guard.release().await;
+        }
+    }
+}
+
+/// Majorities of servers cannot count, so this is refused before anything is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_has_only_mutexes() {
+    let store = Fixture::new(crate::fixture::Store::Quorum).await;
+    let manager = store.manager().await;
+    for kind in ALL {
+        let result = kind.acquire(&manager, "k").await;
+        match result {
+            Ok(guard) => {
+                assert_eq!(kind, Kind::Mutex);
+                guard.release().await;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Config { .. }), "{kind:?}: {error:?}");
+                assert!(error.to_string().contains("quorum"), "{error}");
+            }
+        }
+    }
+}

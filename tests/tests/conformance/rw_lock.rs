@@ -1,0 +1,291 @@
+//! Readers-writer locks: one writer, or several readers, in the order of the queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use distlock::{
+    Error, HoldKind, LockKind, LossReason, RevokeOutcome, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+use distlock_tests::{eventually_async, within};
+use tokio::task::JoinHandle;
+
+use crate::dropped_acquires::poll_times;
+use crate::exclusion::Room;
+use crate::fixture::{Fixture, HELD, PATIENCE, SOON, answered, ms};
+
+/// Starts a call that reads, and returns once it is the last of `waiting` waiters.
+async fn reader(
+    store: &Fixture,
+    lock: &RwLock,
+    waiting: u64,
+) -> JoinHandle<Result<RwLockReadGuard, Error>> {
+    let lock = lock.clone().wait(PATIENCE);
+    let call = tokio::spawn(async move { lock.read().await });
+    store.until_waiting("k", waiting).await;
+    call
+}
+
+/// The same for a call that writes.
+async fn writer(
+    store: &Fixture,
+    lock: &RwLock,
+    waiting: u64,
+) -> JoinHandle<Result<RwLockWriteGuard, Error>> {
+    let lock = lock.clone().wait(PATIENCE);
+    let call = tokio::spawn(async move { lock.write().await });
+    store.until_waiting("k", waiting).await;
+    call
+}
+
+async fn served<G>(call: JoinHandle<Result<G, Error>>) -> G {
+    within(PATIENCE, call).await.unwrap().unwrap()
+}
+
+for_each_counting_store! {
+    /// Each phase of readers and each write has a token above all before.
+    async fn readers_share_and_writers_exclude(store) {
+        let (first, second) = (store.manager().await.rw_lock("k"), store.manager().await.rw_lock("k"));
+        let mut last = None;
+        for _ in 0..3 {
+            let (one, two) = (first.read().await.unwrap(), second.read().await.unwrap());
+            assert_eq!(one.fencing_token(), two.fencing_token());
+            assert!(Some(one.fencing_token()) > last);
+            assert!(answered(async || first.try_write().await).await.is_none());
+            one.release().await.unwrap();
+            assert!(answered(async || first.try_write().await).await.is_none());
+            assert!(two.is_held() && two.key() == "k");
+            two.confirmed().await.unwrap();
+            let token = two.fencing_token();
+            two.release().await.unwrap();
+
+            let write = second.clone().wait(PATIENCE).write().await.unwrap();
+            assert!(write.fencing_token() > token);
+            assert!(answered(async || first.try_read().await).await.is_none());
+            assert!(answered(async || first.try_write().await).await.is_none());
+            last = Some(write.fencing_token());
+            write.release().await.unwrap();
+        }
+        store.until_free("k", SOON).await;
+    }
+
+    async fn a_reader_does_not_pass_a_queued_writer(store) {
+        let lock = store.manager().await.rw_lock("k");
+        let reading = lock.read().await.unwrap();
+        let write = writer(store, &lock, 1).await;
+        assert!(answered(async || lock.try_read().await).await.is_none(), "a try passed the writer");
+        let late = reader(store, &lock, 2).await;
+        reading.release().await.unwrap();
+        let write = served(write).await;
+        assert!(!late.is_finished());
+        let token = write.fencing_token();
+        write.release().await.unwrap();
+        let late = served(late).await;
+        assert!(late.fencing_token() > token);
+        late.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    /// Readers start together, up to the first writer behind them.
+    async fn queued_readers_are_served_together(store) {
+        let lock = store.manager().await.rw_lock("k");
+        let writing = lock.write().await.unwrap();
+        let mut reads = Vec::new();
+        for waiting in 1..=3 {
+            reads.push(reader(store, &lock, waiting).await);
+        }
+        let write = writer(store, &lock, 4).await;
+        let behind = reader(store, &lock, 5).await;
+        writing.release().await.unwrap();
+        let mut guards = Vec::new();
+        for read in reads {
+            guards.push(served(read).await);
+        }
+        assert!(guards.iter().all(|guard| guard.fencing_token() == guards[0].fencing_token()));
+        assert!(!write.is_finished() && !behind.is_finished());
+        drop(guards);
+        served(write).await.release().await.unwrap();
+        served(behind).await.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    async fn writes_exclude_reads_and_each_other(store) {
+        let rounds = store.hand_offs(10, 2);
+        let (room, readers) = (Arc::new(Room::default()), Arc::new(AtomicU32::new(0)));
+        let mut calls = Vec::new();
+        for manager in store.managers(3).await {
+            let lock = manager.rw_lock("k").wait(PATIENCE * 2);
+            let (room, readers) = (room.clone(), readers.clone());
+            calls.push(tokio::spawn({
+                let (lock, room, readers) = (lock.clone(), room.clone(), readers.clone());
+                async move {
+                    for _ in 0..rounds {
+                        lock.run_write(async |_| {
+                            assert_eq!(readers.load(Ordering::SeqCst), 0, "a reader next to a writer");
+                            room.visit().await;
+                            Ok::<_, Error>(())
+                        })
+                        .await
+                        .unwrap();
+                    }
+                }
+            }));
+            calls.push(tokio::spawn(async move {
+                for _ in 0..rounds {
+                    lock.run_read(async |_| {
+                        readers.fetch_add(1, Ordering::SeqCst);
+                        let visits = room.visits();
+                        tokio::task::yield_now().await;
+                        assert_eq!(room.visits(), visits, "a writer next to a reader");
+                        readers.fetch_sub(1, Ordering::SeqCst);
+                        Ok::<_, Error>(())
+                    })
+                    .await
+                    .unwrap();
+                }
+            }));
+        }
+        for call in calls {
+            within(PATIENCE * 3, call).await.unwrap();
+        }
+        assert_eq!(room.visits(), rounds * 3);
+        store.until_free("k", SOON).await;
+    }
+
+    /// Both siblings are inside at the same time, even while a writer waits.
+    async fn nested_reads_run_at_the_same_time(store) {
+        let lock = store.manager().await.rw_lock("k").wait(PATIENCE);
+        let inside = tokio::sync::Barrier::new(2);
+        let body = lock.run_read(async |outer| {
+            let write = writer(store, &lock, 1).await;
+            let nested = async || {
+                let read = lock.run_read(async |inner| {
+                    inside.wait().await;
+                    Ok::<_, Error>(inner.fencing_token())
+                });
+                read.await.unwrap()
+            };
+            let (first, second) = tokio::join!(nested(), nested());
+            assert_eq!([first, second], [outer.fencing_token(); 2]);
+            write.abort();
+            Ok::<_, Error>(())
+        });
+        within(PATIENCE, body).await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    async fn siblings_inside_a_write_take_turns(store) {
+        let lock = store.manager().await.rw_lock("k").wait(PATIENCE);
+        let room = Room::default();
+        let body = lock.run_write(async |outer| {
+            let visit = async |held: distlock::HeldLock| {
+                assert_eq!(held.fencing_token(), outer.fencing_token());
+                room.visit().await;
+                Ok::<_, Error>(())
+            };
+            for _ in 0..5 {
+                let (read, write, other) =
+                    tokio::join!(lock.run_read(visit), lock.run_write(visit), lock.run_read(visit));
+                read.and(write).and(other).unwrap();
+            }
+            Ok::<_, Error>(())
+        });
+        within(PATIENCE, body).await.unwrap();
+        assert_eq!(room.visits(), 15);
+        store.until_free("k", SOON).await;
+    }
+
+    /// No writer gets in between, and the readers at the head of the queue start at once.
+    async fn a_downgrade_lets_readers_in_and_no_writer(store) {
+        let lock = store.manager().await.rw_lock("k").lease(HELD);
+        let writing = lock.write().await.unwrap();
+        let reads = [reader(store, &lock, 1).await, reader(store, &lock, 2).await];
+        let write = writer(store, &lock, 3).await;
+        let (held, token) = (writing.held(), writing.fencing_token());
+        let mine = within(PATIENCE, writing.downgrade()).await.unwrap();
+        assert!(mine.is_held() && mine.fencing_token() > token);
+        let error = within(PATIENCE, held.lost()).await;
+        assert!(matches!(error, Error::Released { .. }), "{error:?}");
+        for read in reads {
+            let read = served(read).await;
+            assert_eq!(read.fencing_token(), mine.fencing_token());
+            read.release().await.unwrap();
+        }
+        assert!(!write.is_finished());
+        // The hold is a read now.
+        let nested = mine.scope(lock.write()).await.unwrap_err();
+        assert!(matches!(nested, Error::UpgradeDeadlock { .. }), "{nested:?}");
+        mine.scope(lock.read()).await.unwrap().release().await.unwrap();
+        let before = mine.remaining();
+        eventually_async(PATIENCE, async || mine.remaining() > before).await;
+        mine.release().await.unwrap();
+        served(write).await.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    async fn a_downgrade_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let lock = store.manager().await.rw_lock("k").wait(PATIENCE);
+        for polls in 1..5 {
+            let write = lock.write().await.unwrap();
+            drop(poll_times(write.downgrade(), polls).await);
+            store.until_free("k", SOON).await;
+        }
+        let outer = lock.write().await.unwrap();
+        let nested = outer.scope(lock.write()).await.unwrap().downgrade().await.unwrap();
+        assert_eq!(nested.fencing_token(), outer.fencing_token(), "it is the write");
+        nested.release().await.unwrap();
+        assert!(outer.is_held());
+        outer.release().await.unwrap();
+    }
+
+    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let manager = store.manager().await;
+        let writing = store.manager().await.rw_lock("k").write().await.unwrap();
+        for polls in 1..8 {
+            let lock = manager.rw_lock("k").wait(PATIENCE);
+            drop(poll_times(lock.read(), polls).await);
+            drop(poll_times(lock.write(), polls).await);
+            let is_gone = async || store.inspect("k").await.queue_length == 0;
+            eventually_async(SOON, is_gone).await;
+        }
+        writing.release().await.unwrap();
+        drop(manager.rw_lock("k").read().await.unwrap());
+        store.until_free("k", SOON).await;
+    }
+
+    async fn an_inspection_shows_readers_and_writers(store) {
+        let (first, second) = (store.named("first").await, store.named("second").await);
+        let reads = [first.rw_lock("k").read().await.unwrap(), second.rw_lock("k").read().await.unwrap()];
+        let state = store.inspect("k").await;
+        assert_eq!((state.kind, state.holders.len()), (Some(LockKind::ReadWrite), 2));
+        for holder in &state.holders {
+            assert_eq!((holder.kind, holder.weight), (HoldKind::Read, 1));
+            assert_eq!(holder.fencing_token, Some(reads[0].fencing_token()));
+        }
+        for read in reads {
+            read.release().await.unwrap();
+        }
+        let write = first.rw_lock("k").wait(PATIENCE).write().await.unwrap();
+        let holder = &store.inspect("k").await.holders[0];
+        assert_eq!((holder.kind, holder.weight), (HoldKind::Write, 1));
+        assert_eq!(holder.fencing_token, Some(write.fencing_token()));
+    }
+
+    /// A resource that has seen the new token rejects all of them, so all are revoked.
+    async fn all_readers_of_a_phase_are_revoked_together(store) {
+        let (first, second) = (store.named("first").await, store.named("second").await);
+        let one = first.rw_lock("k").lease(HELD).read().await.unwrap();
+        let two = second.rw_lock("k").lease(HELD).read().await.unwrap();
+        let revocation = second.revoke("k").holder("first").wait(ms(0)).await.unwrap();
+        assert_eq!(revocation.outcome, RevokeOutcome::Pending);
+        assert_eq!(revocation.holders.len(), 2);
+        let new = revocation.fencing_token.unwrap();
+        assert!(new > one.fencing_token());
+        for read in [one, two] {
+            let error = within(PATIENCE, read.lost()).await;
+            let is_revoked = matches!(error, Error::Lost { reason: LossReason::Revoked { .. }, .. });
+            assert!(is_revoked, "{error:?}");
+        }
+        let write = second.rw_lock("k").wait(PATIENCE).write().await.unwrap();
+        assert!(write.fencing_token() > new);
+    }
+}

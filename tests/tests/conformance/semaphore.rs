@@ -1,0 +1,247 @@
+//! Semaphores: no more permits are held than there are, and waiters are served in turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use distlock::{Error, HoldKind, LockKind, LossReason, RevokeOutcome, Semaphore, SemaphorePermit};
+use distlock_tests::{eventually_async, within};
+use tokio::task::JoinHandle;
+
+use crate::dropped_acquires::poll_times;
+use crate::fixture::{Fixture, HELD, PATIENCE, SOON, answered, ms};
+
+type Call = JoinHandle<Result<SemaphorePermit, Error>>;
+
+/// Starts a call for permits, and returns once it is the last of `waiting` waiters.
+async fn queued(store: &Fixture, semaphore: &Semaphore, weight: u32, waiting: u64) -> Call {
+    let semaphore = semaphore.clone().wait(PATIENCE);
+    let call = tokio::spawn(async move { semaphore.acquire_many(weight).await });
+    let key = "k";
+    store.until_waiting(key, waiting).await;
+    call
+}
+
+async fn served(call: Call) -> SemaphorePermit {
+    within(PATIENCE, call).await.unwrap().unwrap()
+}
+
+async fn tried(semaphore: &Semaphore, weight: u32) -> Option<SemaphorePermit> {
+    answered(async || semaphore.try_acquire_many(weight).await).await
+}
+
+for_each_counting_store! {
+    async fn no_more_permits_are_held_than_there_are(store) {
+        const PERMITS: u32 = 3;
+        let rounds = store.hand_offs(10, 2);
+        let inside = Arc::new(AtomicU32::new(0));
+        let mut calls = Vec::new();
+        for (place, manager) in store.managers(4).await.into_iter().enumerate() {
+            for weight in [1, 2] {
+                let semaphore = manager.semaphore("k", PERMITS).wait(PATIENCE * 2);
+                let inside = inside.clone();
+                calls.push(tokio::spawn(async move {
+                    for _ in 0..rounds {
+                        let permits = semaphore.acquire_many(weight).await.unwrap();
+                        let before = inside.fetch_add(weight, Ordering::SeqCst);
+                        assert!(before + weight <= PERMITS, "{} of {PERMITS}", before + weight);
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(weight, Ordering::SeqCst);
+                        if place == 0 {
+                            drop(permits);
+                        } else {
+                            permits.release().await.unwrap();
+                        }
+                    }
+                }));
+            }
+        }
+        for call in calls {
+            within(PATIENCE * 3, call).await.unwrap();
+        }
+        store.until_free("k", SOON).await;
+    }
+
+    async fn weights_add_up(store) {
+        let semaphore = store.manager().await.semaphore("k", 3).lease(HELD);
+        let two = semaphore.acquire_many(2).await.unwrap();
+        assert_eq!((two.weight(), two.key(), two.held().weight()), (2, "k", 2));
+        assert!(two.is_held() && two.check().is_ok());
+        two.confirmed().await.unwrap();
+        assert!(two.remaining() > ms(0));
+        assert!(tried(&semaphore, 2).await.is_none());
+        let one = tried(&semaphore, 1).await.unwrap();
+        assert!(tried(&semaphore, 1).await.is_none());
+        two.release().await.unwrap();
+        let two = tried(&semaphore, 2).await.unwrap();
+        one.release().await.unwrap();
+        two.release().await.unwrap();
+        let all = semaphore.run(async |held| Ok::<_, Error>((held.weight(), held)));
+        let (weight, held) = all.await.unwrap();
+        assert!(weight == 1 && !held.is_held());
+        store.until_free("k", SOON).await;
+    }
+
+    /// Neither tries nor queued calls for fewer permits pass a call that waits for many.
+    async fn a_large_request_is_not_passed(store) {
+        let semaphore = store.manager().await.semaphore("k", 3);
+        let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+        let large = queued(store, &semaphore, 3, 1).await;
+        assert!(tried(&semaphore, 1).await.is_none(), "a try passed the waiter");
+        let small = queued(store, &semaphore, 1, 2).await;
+        first.release().await.unwrap();
+        second.release().await.unwrap();
+        let large = served(large).await;
+        assert!(!small.is_finished());
+        large.release().await.unwrap();
+        served(small).await.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    /// One release may serve several waiters.
+    async fn waiters_that_fit_are_served_together(store) {
+        let semaphore = store.manager().await.semaphore("k", 4);
+        let all = semaphore.acquire_many(4).await.unwrap();
+        let mut calls = Vec::new();
+        for waiting in 1..=3 {
+            calls.push(queued(store, &semaphore, 1, waiting).await);
+        }
+        all.release().await.unwrap();
+        let mut permits = Vec::new();
+        for call in calls {
+            permits.push(served(call).await);
+        }
+        assert!(permits.iter().all(SemaphorePermit::is_held));
+        assert_eq!(store.inspect("k").await.holders.len(), 3);
+    }
+
+    async fn a_busy_semaphore_names_its_holders(store) {
+        let semaphore = store.named("first").await.semaphore("k", 2);
+        let _permits = semaphore.acquire_many(2).await.unwrap();
+        let second = store.manager().await.semaphore("k", 2).wait(ms(300));
+        let error = second.acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Busy { waited, .. } if waited >= ms(300)), "{error:?}");
+        let holder = &error.holders()[0];
+        assert_eq!((&*holder.client, holder.weight, holder.kind), ("first", 2, HoldKind::Semaphore));
+        assert_eq!(holder.fencing_token, None);
+        assert_eq!(store.inspect("k").await.queue_length, 0);
+    }
+
+    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let manager = store.manager().await;
+        let busy = store.manager().await.semaphore("k", 2).acquire_many(2).await.unwrap();
+        for polls in 1..8 {
+            let semaphore = manager.semaphore("k", 2).wait(PATIENCE);
+            drop(poll_times(semaphore.acquire(), polls).await);
+            let is_gone = async || store.inspect("k").await.queue_length == 0;
+            eventually_async(SOON, is_gone).await;
+        }
+        busy.release().await.unwrap();
+        drop(manager.semaphore("k", 2).acquire_many(2).await.unwrap());
+        store.until_free("k", SOON).await;
+    }
+
+    /// The permits of a holder that releases nothing come back at the end of their time.
+    async fn permits_that_are_not_released_come_back(store) {
+        let vanishing = store.manager().await;
+        let semaphore = vanishing.semaphore("k", 2).min_hold(ms(2_000));
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        vanishing.shutdown().await;
+        let semaphore = store.manager().await.semaphore("k", 2).wait(PATIENCE);
+        let both = within(PATIENCE, semaphore.acquire_many(2)).await.unwrap();
+        both.release().await.unwrap();
+    }
+
+    async fn impossible_numbers_are_rejected(store) {
+        let manager = store.manager().await;
+        for (permits, weight, part) in [
+            (0, 1, "permits is 0"),
+            (1_001, 1, "at most 1000"),
+            (3, 0, "weight is 0"),
+            (3, 4, "the number of permits, 3"),
+        ] {
+            let semaphore = manager.semaphore("k", permits).wait(PATIENCE);
+            let error = within(PATIENCE / 2, semaphore.acquire_many(weight)).await.unwrap_err();
+            assert!(matches!(error, Error::Config { .. }), "{error:?}");
+            assert!(error.to_string().contains(part), "{error}");
+            assert!(semaphore.try_acquire_many(weight).await.is_err());
+        }
+        let semaphore = manager.semaphore("k", 1_000);
+        semaphore.acquire_many(1_000).await.unwrap().release().await.unwrap();
+    }
+
+    /// The permits of a call tree count together, each hold once.
+    async fn nested_permits_add_up(store) {
+        let semaphore = store.manager().await.semaphore("k", 3).wait(PATIENCE);
+        let first = semaphore.acquire().await.unwrap();
+        first.scope(first.scope(async {
+            let second = semaphore.acquire().await.unwrap();
+            second.scope(async {
+                let error = semaphore.acquire_many(2).await.unwrap_err();
+                assert!(error.to_string().contains("holds 2 of 3 permits"), "{error}");
+                semaphore.acquire().await.unwrap().release().await.unwrap();
+            })
+            .await;
+            second.release().await.unwrap();
+            semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
+        }))
+        .await;
+        first.release().await.unwrap();
+        store.until_free("k", SOON).await;
+    }
+
+    async fn an_inspection_shows_the_permits_of_each_holder(store) {
+        let (first, second) = (store.named("first").await, store.named("second").await);
+        assert_eq!(store.inspect("k").await.kind, None);
+        let _two = first.semaphore("k", 3).acquire_many(2).await.unwrap();
+        let _one = second.semaphore("k", 3).acquire().await.unwrap();
+        let _waiting = queued(store, &second.semaphore("k", 3), 1, 1).await;
+        let state = store.inspect("k").await;
+        assert_eq!(state.kind, Some(LockKind::Semaphore { permits: 3 }));
+        let mut holders: Vec<_> = state.holders.iter().map(|holder| (&*holder.client, holder.weight)).collect();
+        holders.sort_unstable();
+        assert_eq!(holders, [("first", 2), ("second", 1)]);
+        assert!(state.holders.iter().all(|holder| holder.kind == HoldKind::Semaphore));
+        assert!(state.holders.iter().all(|holder| holder.fencing_token.is_none()));
+        assert_eq!(state.waiters.len(), 1);
+        assert!(state.expires_in.is_some());
+        if !store.is_proxied() {
+            let listed = first.list("k").await.unwrap();
+            assert_eq!((listed.len(), listed[0].kind), (1, state.kind));
+        }
+    }
+
+    /// The holder that an inspection names loses its permits, and the others keep theirs.
+    async fn one_holder_or_all_are_revoked(store) {
+        let (first, second) = (store.named("first").await, store.named("second").await);
+        let lease = HELD;
+        let lost = first.semaphore("k", 3).lease(lease).acquire().await.unwrap();
+        let mut kept = second.semaphore("k", 3).lease(lease).acquire().await.unwrap();
+        for holder in [Some("first"), None] {
+            let (revoked, others) = match holder {
+                Some(_) => (&lost, 1),
+                None => (&kept, 0),
+            };
+            let revoke = second.revoke("k").wait(ms(0));
+            let revoke = match holder {
+                Some(holder) => revoke.holder(holder),
+                None => revoke,
+            };
+            let revocation = revoke.await.unwrap();
+            assert_eq!(revocation.outcome, RevokeOutcome::Pending);
+            assert_eq!(revocation.holders.len(), 2 - others, "{revocation:?}");
+            let error = within(PATIENCE, revoked.lost()).await;
+            assert!(matches!(
+                error,
+                Error::Lost { reason: LossReason::Revoked { .. }, fencing_token: None, .. }
+            ), "{error:?}");
+            assert_eq!(usize::from(kept.is_held()), others);
+        }
+        kept = {
+            drop((lost, kept));
+            second.semaphore("k", 3).wait(PATIENCE).acquire_many(3).await.unwrap()
+        };
+        kept.release().await.unwrap();
+        let absent = second.revoke("k").holder("absent").await.unwrap();
+        assert_eq!(absent.outcome, RevokeOutcome::NotHeld);
+    }
+}
