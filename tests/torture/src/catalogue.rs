@@ -177,6 +177,7 @@ const USUAL_LOAD: Load = Load {
         ..BODIES
     },
     calls: [3, 3, 3, 1, 1],
+    counted_calls: [2, 1, 1],
     dropped: 0.03,
     waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };
@@ -303,6 +304,7 @@ pub(crate) const PROFILES: &[Profile] = &[
                 ..BODIES
             },
             calls: [0, 1, 1, 0, 0],
+            counted_calls: [0; 3],
             dropped: 0.0,
             waits: &[(20_000, 1)],
             ..NARROW_LOAD

@@ -87,6 +87,8 @@ pub(crate) struct Invocation {
     pub(crate) wait_ms: u64,
     pub(crate) on_lost: OnLost,
     pub(crate) body: Body,
+    /// The number of permits that the call acquires; 1 for other calls.
+    pub(crate) weight: u32,
 }
 
 /// The resources of a process.
@@ -116,7 +118,16 @@ pub(crate) enum Call {
     Try,
     /// `MultiLock::run` over two keys, recorded as two calls.
     Several,
+    /// `RwLock::run_read`.
+    Read,
+    /// `RwLock::run_write`.
+    Write,
+    /// `Semaphore::run`, for [`PERMITS`] permits in total.
+    Permits,
 }
+
+/// The number of permits of every semaphore.
+pub(crate) const PERMITS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

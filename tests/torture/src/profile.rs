@@ -51,6 +51,8 @@ pub(crate) struct Load {
     pub(crate) bodies: Bodies,
     /// Weights of attribute, run, guard, try, and several keys.
     pub(crate) calls: [u32; 5],
+    /// Weights of read, write, and permits, where the servers have them.
+    pub(crate) counted_calls: [u32; 3],
     /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
     /// Waits in ms, by weight, for calls that can choose their wait.

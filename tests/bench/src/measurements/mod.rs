@@ -8,6 +8,7 @@ use distlock_tests::RedisServer;
 mod bounds;
 mod contended;
 mod hand_off;
+mod kinds;
 mod pair;
 mod throughput;
 mod topologies;
@@ -20,7 +21,7 @@ use crate::row::{Line, Row};
 use crate::worker::order::{Load, Order, Place};
 use crate::worker::{BARE, DISTLOCK};
 
-pub(crate) const MEASUREMENTS: [Measurement; 11] = [
+pub(crate) const MEASUREMENTS: [Measurement; 12] = [
     pair::PAIR,
     throughput::THROUGHPUT,
     hand_off::HAND_OFF,
@@ -28,6 +29,7 @@ pub(crate) const MEASUREMENTS: [Measurement; 11] = [
     topologies::CLUSTER,
     topologies::QUORUM,
     contended::CONTENDED,
+    kinds::KINDS,
     bounds::SCRIPTS,
     bounds::HOLD,
     bounds::DROP,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{LockGuard, LockManager, LockManagerBuilder, Tls};
+use distlock::{LockGuard, LockManager, LockManagerBuilder, SemaphorePermit, Tls};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::load::Locker;
@@ -37,6 +37,28 @@ impl Locker for Distlock {
 
     async fn acquire(&self, key: &str) -> anyhow::Result<Self::Guard> {
         Ok(self.0.lock(key).acquire().await?)
+    }
+
+    async fn release(&self, _: &str, guard: Self::Guard) -> anyhow::Result<()> {
+        Ok(guard.release().await?)
+    }
+}
+
+/// Semaphores with one permit.
+#[derive(Clone)]
+pub(super) struct Permits(LockManager);
+
+impl Permits {
+    pub(super) async fn connect(order: &Order) -> anyhow::Result<Self> {
+        Ok(Permits(builder(order).connect(&order.url).await?))
+    }
+}
+
+impl Locker for Permits {
+    type Guard = SemaphorePermit;
+
+    async fn acquire(&self, key: &str) -> anyhow::Result<Self::Guard> {
+        Ok(self.0.semaphore(key, 1).acquire().await?)
     }
 
     async fn release(&self, _: &str, guard: Self::Guard) -> anyhow::Result<()> {

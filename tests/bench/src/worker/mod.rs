@@ -3,6 +3,7 @@
 mod bare;
 mod hand_off;
 mod hold;
+mod kinds;
 mod load;
 mod manager;
 pub(crate) mod order;
@@ -14,13 +15,16 @@ use anyhow::{bail, ensure};
 use bare::{Bare, PingThread};
 use hand_off::HandOff;
 use hold::Hold;
+use kinds::Kinds;
 use load::serve_locker;
-use manager::Distlock;
+use manager::{Distlock, Permits};
 use order::{Load, Order, serve};
 use scripts::Scripts;
 use sizes::Sizes;
 
 pub(crate) const DISTLOCK: &str = "distlock";
+/// distlock's semaphores, with one permit.
+pub(crate) const PERMITS: &str = "distlock permits";
 pub(crate) const BARE: &str = "bare";
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -28,6 +32,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     order.place.run(async move {
         match order.locker.as_str() {
             DISTLOCK => serve_distlock(order).await,
+            PERMITS => {
+                serve_locker(order.load, |_| {
+                    let order = order.clone();
+                    async move { Permits::connect(&order).await }
+                })
+                .await
+            }
             BARE => serve_bare(order).await,
             unknown => bail!("no such locker: `{unknown}`"),
         }
@@ -39,6 +50,7 @@ async fn serve_distlock(order: Order) -> anyhow::Result<()> {
         Load::HandOff { waiters, count } => {
             serve(HandOff::connect(&order, waiters, count).await?).await
         }
+        Load::Kind { kind, window } => serve(Kinds::connect(&order, kind, window).await?).await,
         Load::Hold { locks, time } => serve(Hold::connect(&order, locks, Some(time)).await?).await,
         Load::Drop { locks } => serve(Hold::connect(&order, locks, None).await?).await,
         Load::Scripts { entries } => serve(Scripts::connect(&order, entries).await?).await,

@@ -31,6 +31,8 @@ pub(crate) enum Load {
     Uncontended { tasks: usize, pairs: usize },
     /// Tasks share a key. Each holds it for a short time and works without it for a longer time.
     Contended { clients: usize, window: Duration },
+    /// Tasks hold locks of a kind for a short time, one hold after another.
+    Kind { kind: Kind, window: Duration },
     /// Waiters of eight clients share a key and release it at once.
     HandOff { waiters: usize, count: usize },
     /// PINGs through a thread with its own runtime and connection.
@@ -43,6 +45,17 @@ pub(crate) enum Load {
     Scripts { entries: usize },
     /// Sizes of futures.
     Sizes,
+}
+
+/// The locks of a [`Load::Kind`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// Readers and writers of one key.
+    ReadWrite { readers: usize, writers: usize },
+    /// Tasks that take one permit each.
+    Permits { permits: u32, tasks: usize },
+    /// Tasks that lock two of several keys each, as for a transfer.
+    TwoKeys { keys: usize, tasks: usize },
 }
 
 /// The runtime of the caller, and the caller's place in it.

@@ -1,10 +1,12 @@
-//! At any moment, at most one holder considers its hold of a key valid.
+//! At any moment, the holders that consider their hold of a key valid fit: one of a mutex, one writer
+//! or any number of readers, and no more permits than there are.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
+use crate::history::{Call, PERMITS};
 
-/// A time span in which two calls both considered their hold of a key valid.
+/// A time span in which calls considered their holds of a key valid that do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Overlap<'a> {
     earlier: &'a Op,
@@ -12,8 +14,8 @@ struct Overlap<'a> {
     span: Span,
 }
 
-/// Returns an overlap for each belief that begins during an earlier one of its key. The overlap is
-/// with the earlier belief that ends last.
+/// Returns an overlap for each belief that does not fit to the earlier ones of its key. The overlap
+/// is with the earlier belief that ends last.
 fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
     let mut beliefs: Vec<(Span, &'a Op)> = ops
         .iter()
@@ -21,10 +23,12 @@ fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
         .collect();
     beliefs.sort_by_key(|(span, op)| (*span, op.id));
     let mut found = Vec::new();
-    let mut longest: Option<(Span, &'a Op)> = None;
+    let mut active: Vec<(Span, &'a Op)> = Vec::new();
     for (span, op) in beliefs {
-        if let Some((before, earlier)) = longest
-            && span.from < before.until
+        active.retain(|(before, _)| span.from < before.until);
+        let held: u32 = active.iter().map(|(_, earlier)| weight(earlier)).sum();
+        if held + weight(op) > capacity(op)
+            && let Some((before, earlier)) = active.iter().max_by_key(|(span, _)| span.until)
         {
             found.push(Overlap {
                 earlier,
@@ -32,11 +36,24 @@ fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
                 span: Span::new(span.from, span.until.min(before.until)),
             });
         }
-        if longest.is_none_or(|(before, _)| span.until > before.until) {
-            longest = Some((span, op));
-        }
+        active.push((span, op));
     }
     found
+}
+
+fn capacity(op: &Op) -> u32 {
+    match op.call {
+        Call::Read | Call::Write => u32::MAX / 2,
+        Call::Permits => PERMITS,
+        _ => 1,
+    }
+}
+
+fn weight(op: &Op) -> u32 {
+    match op.call {
+        Call::Write => capacity(op),
+        _ => op.weight,
+    }
 }
 
 pub(super) fn check(run: &Run) -> Finding {
@@ -45,7 +62,7 @@ pub(super) fn check(run: &Run) -> Finding {
         finding.checked += ops.iter().filter(|op| op.belief().is_some()).count() as u64;
         for overlap in overlaps(&ops) {
             let micros = overlap.span.length() / 1000;
-            let what = format!("two believed in the lock for {micros} us");
+            let what = format!("too many believed in the lock for {micros} us");
             let ops = [overlap.earlier, overlap.later];
             let violation = Violation::of(run, &ops, overlap.span, what);
             // The lock that was forgotten may belong to either of them.
@@ -89,9 +106,30 @@ mod tests {
         assert_eq!((finding.violations, finding.checked), (1, 2));
         assert_eq!(
             finding.evidence[0].to_string(),
-            "at 19.000 ms for 1.000 ms, key `k`: two believed in the lock for 1000 us; worker 1.0 op 1; \
+            "at 19.000 ms for 1.000 ms, key `k`: too many believed in the lock for 1000 us; worker 1.0 op 1; \
              worker 2.0 op 1; token 1; token 2; no fault in force"
         );
+    }
+
+    #[test]
+    fn readers_and_permits_overlap_while_they_fit() {
+        use Door::{Permits, Read, Write};
+        for (calls, expected) in [
+            (vec![(Read, 1), (Read, 1), (Read, 1)], 0),
+            (vec![(Read, 1), (Read, 1), (Write, 1)], 1),
+            (vec![(Write, 1), (Read, 1)], 1),
+            (vec![(Permits, 2), (Permits, 1)], 0),
+            (vec![(Permits, 1), (Permits, 1), (Permits, 1)], 0),
+            (vec![(Permits, 2), (Permits, 2)], 1),
+            (vec![(Permits, 2), (Permits, 1), (Permits, 1)], 1),
+        ] {
+            let mut history = History::default();
+            for (number, (door, weight)) in (1..).zip(&calls) {
+                let call = Call::new(1, number, "k", 0).invoked_as(*door, 1000, 0);
+                history.call(call.weighing(*weight).held(10 + number, 50, number));
+            }
+            assert_eq!(found(&history), (expected, 0), "{calls:?}");
+        }
     }
 
     /// Two holds at 2019 ms, with a lease of 1 s and a grace period of 250 ms.

@@ -1,15 +1,16 @@
 //! No update through the fence is lost.
 //!
 //! The resource recorded its accesses in its own order. Each accepted write through the fence must
-//! be the previous value plus one, with a token that is not lower. Updates lost without the fence
-//! are counted, to show its purpose.
+//! be the previous value plus one, with a token that is not lower. A call that reads twice, without
+//! writing in between, must find the same value. Updates lost without the fence are counted, to show
+//! its purpose.
 
 use std::collections::HashMap;
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::Run;
 use crate::check::spans::Span;
-use crate::history::Accessed;
+use crate::history::{Accessed, OpId};
 
 /// The state of the registers, which follows the accesses in the resource's order.
 #[derive(Debug, Default)]
@@ -20,12 +21,14 @@ pub(super) struct Resource {
     wrong: Vec<(Accessed, String)>,
     /// By key and whether the register is fenced: its value and its highest token.
     registers: HashMap<(String, bool), (u64, u64)>,
+    /// The value that each call read first through the fence.
+    first_reads: HashMap<OpId, u64>,
 }
 
 impl Resource {
     pub(super) fn push(&mut self, access: Accessed) {
         let Some(value) = access.write else {
-            return;
+            return self.read(access);
         };
         if !access.accepted {
             self.stale_writes += 1;
@@ -45,6 +48,19 @@ impl Resource {
             self.wrong.push((access, what));
         } else if is_stale {
             let what = "a write with a stale token was accepted".to_owned();
+            self.wrong.push((access, what));
+        }
+    }
+
+    fn read(&mut self, access: Accessed) {
+        if !access.fenced || !access.accepted {
+            return;
+        }
+        let register = self.registers.get(&(access.key.clone(), true));
+        let value = register.map_or(0, |(value, _)| *value);
+        let first = *self.first_reads.entry(access.by).or_insert(value);
+        if first != value {
+            let what = format!("a reader found {first}, then {value}");
             self.wrong.push((access, what));
         }
     }
@@ -73,7 +89,6 @@ pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::OpId;
 
     /// Token, value, and whether the write was accepted.
     type Write = (u64, u64, bool);
@@ -102,6 +117,33 @@ mod tests {
             resource.lost_unfenced,
             resource.stale_writes,
         )
+    }
+
+    #[test]
+    fn a_value_that_changes_under_a_reader_is_reported() {
+        for (accepted, expected) in [(false, 0), (true, 1)] {
+            let mut resource = Resource::default();
+            for (op, token, write, accepted) in [
+                (1, 5, None, true),
+                (2, 4, Some(1), accepted),
+                (1, 5, None, true),
+            ] {
+                resource.push(Accessed {
+                    at: 1,
+                    key: "r".into(),
+                    fenced: true,
+                    by: OpId {
+                        worker: 1,
+                        generation: 0,
+                        op,
+                    },
+                    token,
+                    write,
+                    accepted,
+                });
+            }
+            assert_eq!(check(&Run::default(), &resource).violations, expected);
+        }
     }
 
     #[test]

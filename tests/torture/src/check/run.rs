@@ -81,6 +81,7 @@ pub(crate) struct Op {
     pub(crate) wait: Nanos,
     pub(crate) on_lost: OnLost,
     pub(crate) body: Body,
+    pub(crate) weight: u32,
     pub(crate) invoked: Nanos,
     /// The time of the acquisition, and the token.
     pub(crate) acquired: Option<(Nanos, u64)>,
@@ -322,6 +323,7 @@ impl Run {
                     wait: invocation.wait_ms * MILLI,
                     on_lost: invocation.on_lost,
                     body: invocation.body,
+                    weight: invocation.weight,
                     invoked: at,
                     acquired: None,
                     statements: Vec::new(),

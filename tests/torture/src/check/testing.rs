@@ -26,6 +26,7 @@ impl Call {
                 micros: 1000,
                 blocking: false,
             },
+            weight: 1,
         };
         Call {
             worker,
@@ -45,6 +46,10 @@ impl Call {
         self.with(|invocation| {
             (invocation.call, invocation.lease_ms, invocation.wait_ms) = (call, lease, wait)
         })
+    }
+
+    pub(crate) fn weighing(self, weight: u32) -> Call {
+        self.with(|invocation| invocation.weight = weight)
     }
 
     pub(crate) fn blocking(self) -> Call {

@@ -1,7 +1,7 @@
 //! Tokens rise in the order of real time.
 //!
 //! A call has a greater token than another call of its key if it began after the other had
-//! acquired. The same holds if its belief began after the other's belief had ended. A guard that
+//! acquired. Readers of a phase share its token, and permits have none. The same holds if its belief began after the other's belief had ended. A guard that
 //! its caller finds ended after a stop has no belief. The second case requires a server that keeps
 //! its data. Otherwise a grant may be used late, within its lease, after a later one has ended.
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
-use crate::history::Nanos;
+use crate::history::{Call, Nanos};
 
 /// A call with a token that is not above the token of an earlier call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,14 +77,17 @@ impl<'a> Highest<'a> {
 pub(super) fn check(run: &Run) -> Finding {
     let mut finding = Finding::new(Invariant::Tokens);
     let memory = run.memory();
-    for ops in run.by_key() {
+    for mut ops in run.by_key() {
+        ops.retain(|op| op.call != Call::Permits);
         let mut seen: HashMap<u64, &Op> = HashMap::new();
         for op in &ops {
             let Some((at, token)) = op.acquired else {
                 continue;
             };
             finding.checked += 1;
-            if let Some(other) = seen.insert(token, op) {
+            if let Some(other) = seen.insert(token, op)
+                && !(op.call == Call::Read && other.call == Call::Read)
+            {
                 let what = "two calls carry the same token".to_owned();
                 let span = Span::new(at, at);
                 finding.violation(run, Violation::of(run, &[other, op], span, what));
@@ -97,7 +100,7 @@ pub(super) fn check(run: &Run) -> Finding {
         };
         for Inversion { earlier, later } in inversions(&ops, steady) {
             if earlier.token() == later.token() {
-                continue; // counted above
+                continue; // readers, or counted above
             }
             let at = later.acquired.map_or(0, |(at, _)| at);
             let what = "the later call's token is smaller".to_owned();

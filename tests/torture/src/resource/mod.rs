@@ -18,6 +18,8 @@ pub(crate) struct Request {
     pub(crate) key: String,
     pub(crate) by: OpId,
     pub(crate) token: u64,
+    /// Set if other holders may have the same token.
+    pub(crate) shared: bool,
     /// Selects the fenced register instead of the unfenced one.
     pub(crate) fenced: bool,
     /// The value to write, or `None` to read.

@@ -85,12 +85,13 @@ impl Store {
             key,
             by,
             token,
+            shared,
             fenced,
             write,
         } = request;
         let register = self.registers.entry(key.clone()).or_default();
         let is_checked = fenced && (self.fence_reads || write.is_some());
-        let accepted = !is_checked || register.fence.admit(Caller { by, token });
+        let accepted = !is_checked || register.fence.admit(Caller { by, token, shared });
         let value = if fenced {
             &mut register.fenced
         } else {
@@ -134,6 +135,7 @@ mod tests {
             key: "k".into(),
             by,
             token,
+            shared: false,
             fenced,
             write,
         })

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::HeldLock;
-
+use super::hold::Hold;
 use super::observer::micros;
 use super::{Context, Order};
-use crate::history::{OpId, Step, now};
+use crate::history::{Call, OpId, Step, now};
 use crate::resource::{Answer, Request};
 
 /// The result of a body that was not stopped.
@@ -32,7 +31,7 @@ impl Ticket {
     }
 
     /// Accesses the resource with the token of the hold.
-    fn access(&self, held: &HeldLock, fenced: bool, write: Option<u64>) -> Answer {
+    fn access(&self, held: &Hold, fenced: bool, write: Option<u64>) -> Answer {
         let request = Request {
             key: self.order.invocation.key.clone(),
             by: OpId {
@@ -40,7 +39,8 @@ impl Ticket {
                 generation: self.context.generation,
                 op: self.op,
             },
-            token: held.fencing_token().get(),
+            token: held.token(),
+            shared: self.order.invocation.call == Call::Read,
             fenced,
             write,
         };
@@ -56,8 +56,8 @@ impl Ticket {
 }
 
 /// Runs the body of a call and records its steps.
-pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
-    let mut run = BodyRun::begin(ticket, held);
+pub(super) async fn body(ticket: &Ticket, held: impl Into<Hold>) -> Ended {
+    let mut run = BodyRun::begin(ticket, held.into());
     let ended = work(ticket, &run.held).await;
     run.completed = true;
     ended
@@ -66,22 +66,29 @@ pub(super) async fn body(ticket: &Ticket, held: HeldLock) -> Ended {
 /// Records the end of a body, even if the body is dropped.
 struct BodyRun<'a> {
     ticket: &'a Ticket,
-    held: HeldLock,
+    held: Hold,
     completed: bool,
 }
 
 impl<'a> BodyRun<'a> {
-    fn begin(ticket: &'a Ticket, held: HeldLock) -> Self {
+    fn begin(ticket: &'a Ticket, held: Hold) -> Self {
         let at = now();
-        let (token, remaining_us) = (held.fencing_token().get(), micros(held.remaining()));
+        let (token, remaining_us) = (held.token(), micros(held.remaining()));
         let acquired = Step::Acquired {
             token,
             remaining_us,
         };
         ticket.context.recorder.step(ticket.op, at, acquired);
-        ticket.context.observer.watch(ticket.op, held.clone());
-        if ticket.order.invocation.body.micros >= 5_000 {
-            ticket.context.observer.audit(ticket.op, &held);
+        let observer = &ticket.context.observer;
+        let invocation = &ticket.order.invocation;
+        // Audits read the value of a mutex.
+        let audited = !matches!(invocation.call, Call::Read | Call::Write | Call::Permits);
+        observer.watch(ticket.op, held.clone(), audited);
+        if audited
+            && invocation.body.micros >= 5_000
+            && let Hold::Lock(held) = &held
+        {
+            observer.audit(ticket.op, held.clone());
         }
         BodyRun {
             ticket,
@@ -105,10 +112,33 @@ impl Drop for BodyRun<'_> {
     }
 }
 
-/// Increments both registers of the key.
-async fn work(ticket: &Ticket, held: &HeldLock) -> Ended {
-    let fenced = ticket.access(held, true, None);
-    let unfenced = ticket.access(held, false, None);
+/// Increments both registers of the key. A reader reads the fenced one twice, and a permit protects
+/// no register.
+async fn work(ticket: &Ticket, held: &Hold) -> Ended {
+    let access = |fenced, write| ticket.access(held, fenced, write);
+    match ticket.order.invocation.call {
+        Call::Permits => pass_time(ticket).await,
+        Call::Read => {
+            let first = access(true, None);
+            pass_time(ticket).await;
+            if first.and(access(true, None)).is_none() {
+                return Ended::Stale;
+            }
+        }
+        _ => {
+            let (fenced, unfenced) = (access(true, None), access(false, None));
+            pass_time(ticket).await;
+            let written = fenced.and_then(|value| access(true, Some(value + 1)));
+            unfenced.and_then(|value| access(false, Some(value + 1)));
+            if written.is_none() {
+                return Ended::Stale;
+            }
+        }
+    }
+    Ended::Done
+}
+
+async fn pass_time(ticket: &Ticket) {
     let body = ticket.order.invocation.body;
     let time = Duration::from_micros(body.micros);
     if body.blocking {
@@ -116,11 +146,4 @@ async fn work(ticket: &Ticket, held: &HeldLock) -> Ended {
     } else {
         tokio::time::sleep(time).await;
     }
-    let write = |fenced, value: u64| ticket.access(held, fenced, Some(value + 1));
-    let ended = match fenced.and_then(|value| write(true, value)) {
-        Some(_) => Ended::Done,
-        None => Ended::Stale,
-    };
-    unfenced.and_then(|value| write(false, value));
-    ended
 }

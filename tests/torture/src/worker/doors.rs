@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use distlock::{BodyState, Error, Lock, LockGuard, LockManager, distributed_lock};
+use distlock::{BodyState, Error, Lock, LockGuard, LockManager, RwLock, distributed_lock};
 
 use super::body::{Ended, Ticket, body};
-use crate::history::{Call, OnLost, Outcome, Step};
+use crate::history::{Call, OnLost, Outcome, PERMITS, Step};
 
 /// The outcome of a call, and the text of its error.
 pub(super) type Returned = (Outcome, Option<String>);
@@ -33,8 +33,43 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
             Err(error) => refused(&error),
         },
         Call::Try => try_guard(ticket, lock()).await,
+        Call::Read => of_result(
+            rw_lock(ticket)
+                .run_read(async |held| ok(body(ticket, held)).await)
+                .await,
+        ),
+        Call::Write => of_result(
+            rw_lock(ticket)
+                .run_write(async |held| ok(body(ticket, held)).await)
+                .await,
+        ),
+        Call::Permits => of_result(permits(ticket).await),
         Call::Several => unreachable!("it has a second ticket"),
     }
+}
+
+fn rw_lock(ticket: &Ticket) -> RwLock {
+    let invocation = &ticket.order.invocation;
+    let lock = manager(ticket).rw_lock(invocation.key.clone());
+    lock.lease(Duration::from_millis(invocation.lease_ms))
+        .wait(Duration::from_millis(invocation.wait_ms))
+}
+
+async fn permits(ticket: &Ticket) -> Result<Ended, Error> {
+    let invocation = &ticket.order.invocation;
+    let semaphore = manager(ticket).semaphore(invocation.key.clone(), PERMITS);
+    let semaphore = semaphore
+        .lease(Duration::from_millis(invocation.lease_ms))
+        .wait(Duration::from_millis(invocation.wait_ms));
+    let permit = semaphore.acquire_many(invocation.weight).await?;
+    let held = permit.held();
+    let ended = tokio::select! {
+        biased;
+        error = permit.lost() => return Err(error),
+        ended = body(ticket, held) => ended,
+    };
+    permit.release().await?;
+    Ok(ended)
 }
 
 /// Runs the bodies of two keys while both are held.

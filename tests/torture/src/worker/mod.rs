@@ -2,6 +2,7 @@
 
 mod body;
 mod doors;
+mod hold;
 mod nodes;
 mod observer;
 mod orders;
@@ -241,6 +242,7 @@ async fn work(
             profile,
             keys: args.keys,
             task,
+            has_counted: args.topology.nodes() == 0,
         };
         let context = context.clone();
         let mut wishes = wishes.clone();

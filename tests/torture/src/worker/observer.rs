@@ -9,6 +9,7 @@ use distlock::{Error, HeldLock};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::hold::Hold;
 use super::nodes::Nodes;
 use super::server::Server;
 use crate::history::{Recorder, Step, now};
@@ -82,7 +83,7 @@ impl Observer {
     }
 
     /// Records samples, audits and the loss of a hold, until it ends.
-    pub(super) fn watch(&self, op: u64, held: HeldLock) {
+    pub(super) fn watch(&self, op: u64, held: Hold, audited: bool) {
         let recorder = self.recorder.clone();
         let audits = self.audits.clone();
         self.handle.spawn(async move {
@@ -101,8 +102,10 @@ impl Observer {
                 // An ended hold had ended by now. A valid hold was also valid at the earlier `at`.
                 let at = if remaining_us == 0 { now() } else { at };
                 recorder.step(op, at, Step::Sampled { remaining_us });
-                if number % AUDIT_EVERY == 1 {
-                    let held = held.clone();
+                if number % AUDIT_EVERY == 1
+                    && let Hold::Lock(held) = held.clone()
+                    && audited
+                {
                     // A full queue: the server does not answer, nor would it answer this audit.
                     let _ = audits.try_send(Audit { op, held });
                 }
@@ -111,8 +114,7 @@ impl Observer {
     }
 
     /// Audits a hold now.
-    pub(super) fn audit(&self, op: u64, held: &HeldLock) {
-        let held = held.clone();
+    pub(super) fn audit(&self, op: u64, held: HeldLock) {
         let _ = self.audits.try_send(Audit { op, held });
     }
 

@@ -15,6 +15,9 @@ const QUEUE: &str = "queue";
 const KEPT: u64 = 48;
 const KEPT_LEASE_MS: u64 = 8_000;
 
+/// The number of keys for readers and writers, and for permits. Few, so that calls wait.
+const COUNTED_KEYS: u64 = 6;
+
 /// Returns the keys that are held for long, and their lease.
 pub(crate) fn kept() -> (impl Iterator<Item = String>, Duration) {
     (
@@ -35,7 +38,16 @@ pub(crate) fn key(number: u64) -> String {
 /// Returns all keys of a run, the busiest first.
 pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
     let numbered = (0..count).map(|number| key(number.into()));
-    std::iter::once(QUEUE.to_owned()).chain(numbered)
+    let counted = ["r", "s"].into_iter();
+    let counted = counted.flat_map(|kind| (0..COUNTED_KEYS).map(|n| counted_key(kind, n)));
+    std::iter::once(QUEUE.to_owned())
+        .chain(numbered)
+        .chain(counted)
+}
+
+/// Returns the name of a key for readers and writers (`r`), or for permits (`s`).
+fn counted_key(kind: &str, number: u64) -> String {
+    format!("{kind}{number}")
 }
 
 /// A planned call.
@@ -58,6 +70,8 @@ pub(super) struct Dice {
     pub(super) profile: &'static Profile,
     pub(super) keys: u32,
     pub(super) task: Task,
+    /// False if the servers have no readers, writers and permits.
+    pub(super) has_counted: bool,
 }
 
 /// The kind of calls that a task makes.
@@ -88,13 +102,28 @@ impl Dice {
             self.random.pick(self.profile.leases)
         };
         let [attribute, run, guard, tries, several] = load.calls;
+        let [read, write, permits] = load.counted_calls;
+        let unless = |excluded: bool, share| if excluded { 0 } else { share };
+        let no_counted = queue || !self.has_counted;
         let call = self.random.pick(&[
             (Call::Attribute, attribute),
             (Call::Run, run),
             (Call::Guard, guard),
-            (Call::Try, if queue { 0 } else { tries }),
-            (Call::Several, if queue { 0 } else { several }),
+            (Call::Try, unless(queue, tries)),
+            (Call::Several, unless(queue, several)),
+            (Call::Read, unless(no_counted, read)),
+            (Call::Write, unless(no_counted, write)),
+            (Call::Permits, unless(no_counted, permits)),
         ]);
+        let key_name = match call {
+            Call::Read | Call::Write => counted_key("r", number % COUNTED_KEYS),
+            Call::Permits => counted_key("s", number % COUNTED_KEYS),
+            _ => key_name,
+        };
+        let weight = match call {
+            Call::Permits => self.random.pick(&[(1, 2), (2, 1)]),
+            _ => 1,
+        };
         // In both orders, because the numbers wrap around.
         let second_key = key((number + 1) % u64::from(self.keys));
         let second_key = (call == Call::Several).then_some(second_key);
@@ -125,6 +154,7 @@ impl Dice {
                 wait_ms,
                 on_lost,
                 body,
+                weight,
             },
             second_key,
             drop_after,
@@ -148,6 +178,7 @@ impl Dice {
                     micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
                     blocking: false,
                 },
+                weight: 1,
             },
             second_key: None,
             drop_after: None,
