@@ -119,7 +119,7 @@ pub(crate) fn frames_of(store: Option<&str>, key: &LockKey) -> impl Iterator<Ite
     })
 }
 
-/// Returns true for a hold that excludes others, not for permits.
+/// Returns true for a hold of a lock, which has a fencing token, and not for permits.
 pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
     frame.held.kind().hold_kind() != HoldKind::Semaphore
 }
