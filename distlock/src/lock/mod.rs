@@ -445,7 +445,11 @@ impl Lock {
                 .clone()
                 .with_defaults(self.manager.durability())
         };
-        let checked = self.manager.core().limits.check(Kind::Mutex, &options);
+        let checked = self
+            .manager
+            .core()
+            .limits
+            .check(Kind::Mutex.is_counted(), &options);
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
     }
