@@ -25,6 +25,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, LockStore, Settings, StoreEvent};
 use crate::util::random::SystemRandom;
 
@@ -38,7 +39,7 @@ const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 const END: OwnerNumber = OwnerNumber::MAX;
 
 /// The timing of added entries.
-const ENTRY: Timing = Timing {
+pub(super) const ENTRY: Timing = Timing {
     lease: Duration::from_secs(20),
 };
 
@@ -126,13 +127,16 @@ impl InMemory {
             By::Waiting(nth) => self.waiting(nth, key),
             By::Number => None,
         };
-        let ours = |owner: String| {
-            let mut clients = self.clients.iter().enumerate();
-            clients.find_map(|(client, id)| Some((client, id.recognize(&owner).1?)))
-        };
+        let ours = |owner: String| self.ours(&owner);
         let (client, owner) = (found.and_then(ours)).unwrap_or((pick.client, pick.owner));
         let by = By::Number;
         Pick { by, client, owner }
+    }
+
+    /// Returns the client and the number of an owner, unless it is a stranger's.
+    pub(super) fn ours(&self, owner: &str) -> Option<(usize, OwnerNumber)> {
+        let mut clients = self.clients.iter().enumerate();
+        clients.find_map(|(client, id)| Some((client, id.recognize(owner).1?)))
     }
 
     pub(super) fn holder(&self, nth: usize, key: &LockKey) -> Option<String> {
@@ -160,7 +164,7 @@ impl InMemory {
             Step::Op(Op::Silence { client, key }) => {
                 self.server.silence(&keys[*key], &self.clients[*client]);
             }
-            Step::Expire { key, owner } => self.server.expire_share(&keys[*key], owner),
+            Step::Expire { key, owner, .. } => self.server.expire_share(&keys[*key], owner),
             Step::Op(Op::DeleteAll { key }) => self.server.delete_all(&keys[*key]),
             Step::Op(Op::Ahead { key }) => self.server.put_token_ahead(&keys[*key]),
             Step::Enter {
@@ -232,7 +236,7 @@ pub(super) struct InRedis {
 }
 
 impl InRedis {
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(scripts: Arc<Scripts>) -> Self {
         let server = RedisServer::start();
         let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new(&SystemRandom)).collect();
         let (mut stores, mut receivers) = (Vec::new(), Vec::new());
@@ -247,7 +251,7 @@ impl InRedis {
                 random: parts.random,
                 events: sink,
                 is_idle: Arc::new(|| false),
-                scripts: parts.scripts,
+                scripts: scripts.clone(),
                 runtime_connection_after: 1,
                 rules: parts.rules,
                 group: Group::Single,
@@ -285,7 +289,7 @@ impl InRedis {
             Step::Op(Op::Silence { client, key }) => {
                 keys(key).silence(raw, self.clients.ids[*client].as_str());
             }
-            Step::Expire { key, owner } => keys(key).expire(raw, owner),
+            Step::Expire { key, owner, .. } => keys(key).expire(raw, owner),
             Step::Enter {
                 key,
                 client,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::KEYS;
 use super::op::{Act, FIRST, OWNERS, Op, Pick, request};
 use super::reply::{Observed, Reply};
-use super::side::InMemory;
+use super::side::{ENTRY, InMemory};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
@@ -52,6 +52,8 @@ pub(super) enum Step {
     Expire {
         key: usize,
         owner: String,
+        /// The client and the number of that owner, which then confirms its hold in vain.
+        confirms: Option<(usize, OwnerNumber)>,
     },
     Nothing,
 }
@@ -114,7 +116,11 @@ impl Step {
             }
             Op::Expire { nth, key } => {
                 return match memory.holder(*nth, &keys[*key]) {
-                    Some(owner) if kinds[*key].is_counted() => Step::Expire { key: *key, owner },
+                    Some(owner) if kinds[*key].is_counted() => Step::Expire {
+                        key: *key,
+                        confirms: memory.ours(&owner),
+                        owner,
+                    },
                     _ => Step::Nothing,
                 };
             }
@@ -168,6 +174,21 @@ impl Step {
                 };
                 let reply = run(&*stores[client], acquire, LIMIT).await?;
                 return Ok(observed.acquire(client, key, owner, kind, reply));
+            }
+            Step::Expire {
+                key,
+                confirms: Some((client, owner)),
+                ..
+            } => {
+                let confirm = Confirm {
+                    key: &keys[key],
+                    kind: Kind::Read,
+                    owner,
+                    timing: ENTRY,
+                    durability: Durability::NONE,
+                };
+                let reply = run(&*stores[client], confirm, LIMIT).await?;
+                return Ok(observed.confirm(client, key, owner, reply));
             }
             Step::Op(Op::DeleteAll { key }) => return Ok(observed.flushed(key)),
             Step::Op(Op::Ahead { key }) => return Ok(observed.behind(key)),

@@ -125,7 +125,8 @@ pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
 }
 
 /// Returns the innermost lock held by the running call, or by a call that awaits it. Permits of a
-/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns those.
+/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns
+/// those.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};

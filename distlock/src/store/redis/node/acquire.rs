@@ -41,8 +41,13 @@ impl Node {
                         ..
                     }) => return Ok(AcquireReply::WrongKind { existing, holders }),
                     Some(CheckQueueReply::Checked { kind: None, .. }) => {}
-                    Some(CheckQueueReply::Failed(error)) => return Err(error),
-                    Some(CheckQueueReply::KeyConflict(_)) | None => break,
+                    Some(CheckQueueReply::Failed(error)) if error.outage != Outage::Denied => {
+                        return Err(error);
+                    }
+                    // Neither kind, or the user may not run the other kind's scripts.
+                    Some(CheckQueueReply::Failed(_) | CheckQueueReply::KeyConflict(_)) | None => {
+                        break;
+                    }
                 }
                 match self.run_on(chosen, request, timeout).await? {
                     AcquireReply::KeyConflict(repeated) => detail = repeated,

@@ -252,3 +252,76 @@ pub(super) fn revoke_status(reply: &mut ReplyReader) -> Result<u64, StoreError> 
         _ => 1,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Settings;
+    use crate::store::client_id::ClientId;
+    use crate::store::redis::wire::names::Names;
+    use crate::store::redis::wire::scripts::Scripts;
+    use crate::util::random::SystemRandom;
+
+    const STATE: &str = "3 permits 5 3 0 2000 900";
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn replies_name_the_kind_and_the_holders_that_have_not_expired() {
+        let (scripts, names) = (Scripts::bundled(), Names::new("n"));
+        let client = ClientId::new(&SystemRandom);
+        let context = ScriptContext {
+            scripts: &scripts,
+            names: &names,
+            settings: &Settings::named("a name"),
+            client: &client,
+            run_id: "",
+            apply_by: 0,
+        };
+        let owner = format!("{}:7", client.as_str());
+        let decode = |status, state| {
+            let fields = [
+                state,
+                "state",
+                state,
+                &owner,
+                "k 5000 4 900 2 800 a name of words",
+                "0:1",
+                "h 1000 1 800 1 700 expired",
+                "0:2",
+                "h 5000 not a record",
+            ];
+            let reply = Value::Array(fields.map(text).into());
+            decode_acquire(&context, status, 1_000, ReplyReader::from_list(reply)?)
+        };
+        let holders = vec![HolderView {
+            local_owner: Some(7),
+            this_process: true,
+            token: FencingToken::new(900),
+            weight: 2,
+            since: 800,
+            expires_in: Some(Duration::from_millis(4)),
+            kept_until: Some(5_000),
+            name: "a name of words".into(),
+        }];
+        let existing = LockKind::Semaphore { permits: 5 };
+        for (status, state, expected) in [
+            (2, STATE, Some(AcquireReply::Queued(holders.clone()))),
+            (2, "", Some(AcquireReply::Unfinished)),
+            (3, "", Some(AcquireReply::Busy(holders.clone()))),
+            (4, "", Some(AcquireReply::Late)),
+            (6, STATE, Some(AcquireReply::Full(holders.clone()))),
+            (
+                7,
+                STATE,
+                Some(AcquireReply::WrongKind { existing, holders }),
+            ),
+            (7, "2 permits 5", None),
+            (5, STATE, None),
+        ] {
+            assert_eq!(decode(status, state).ok(), expected, "{status} {state}");
+        }
+    }
+}
