@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
@@ -13,10 +14,12 @@ use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::messages::AcquireReply;
 use crate::store::StoreEvent;
+use crate::store::redis::wire::scripts::Scripts;
 
 mod keys;
 mod op;
 mod reply;
+mod rules;
 mod side;
 mod step;
 
@@ -45,28 +48,10 @@ fn cases() -> u32 {
 
 #[test]
 fn memory_and_redis_give_the_same_replies() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let bench = RefCell::new(Bench {
-        redis: runtime.block_on(InRedis::start()),
-        sequence: 0,
-        broke_off: false,
-        tally: BTreeMap::new(),
-    });
-    let mut runner = TestRunner::new(Config {
-        cases: cases(),
-        failure_persistence: None,
-        // Much cheaper, and no attacker is involved.
-        rng_algorithm: RngAlgorithm::XorShift,
-        ..Config::default()
-    });
-    let compare = |sequence: Sequence| bench.borrow_mut().compare(&runtime, &sequence);
-    if let Err(error) = runner.run(&op::sequences(), compare) {
-        panic!("{error}");
-    }
-    let tally = bench.into_inner().tally;
+    let tally = match Bench::run_sequences(Arc::new(Scripts::bundled()), cases(), u32::MAX) {
+        Ok(tally) => tally,
+        Err(difference) => panic!("{difference}"),
+    };
     // A lower number of sequences need not have every kind.
     for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {
         let times = tally.get(kind).copied().unwrap_or(0);
@@ -77,6 +62,8 @@ fn memory_and_redis_give_the_same_replies() {
     }
 }
 
+type Tally = BTreeMap<&'static str, u32>;
+
 struct Bench {
     redis: InRedis,
     /// Every sequence has its own keys, so that nothing has to be flushed.
@@ -84,10 +71,40 @@ struct Bench {
     /// Set if the last sequence was aborted, so that its grants may still be in flight.
     broke_off: bool,
     /// The number of replies of each kind, because equal rejections alone would prove little.
-    tally: BTreeMap<&'static str, u32>,
+    tally: Tally,
 }
 
 impl Bench {
+    /// Runs sequences until the stores differ. Returns how often each kind of reply occurred.
+    fn run_sequences(
+        scripts: Arc<Scripts>,
+        cases: u32,
+        max_shrink_iters: u32,
+    ) -> Result<Tally, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let bench = RefCell::new(Bench {
+            redis: runtime.block_on(InRedis::start(scripts)),
+            sequence: 0,
+            broke_off: false,
+            tally: BTreeMap::new(),
+        });
+        let mut runner = TestRunner::new(Config {
+            cases,
+            failure_persistence: None,
+            max_shrink_iters,
+            // Much cheaper, and no attacker is involved.
+            rng_algorithm: RngAlgorithm::XorShift,
+            ..Config::default()
+        });
+        let compare = |sequence: Sequence| bench.borrow_mut().compare(&runtime, &sequence);
+        let result = runner.run(&op::sequences(), compare);
+        result.map_err(|error| error.to_string())?;
+        Ok(bench.into_inner().tally)
+    }
+
     fn compare(&mut self, runtime: &Runtime, sequence: &Sequence) -> Result<(), TestCaseError> {
         let mut attempts = 0;
         loop {

@@ -25,6 +25,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, LockStore, Settings, StoreEvent};
 use crate::util::random::SystemRandom;
 
@@ -235,7 +236,7 @@ pub(super) struct InRedis {
 }
 
 impl InRedis {
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(scripts: Arc<Scripts>) -> Self {
         let server = RedisServer::start();
         let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new(&SystemRandom)).collect();
         let (mut stores, mut receivers) = (Vec::new(), Vec::new());
@@ -250,7 +251,7 @@ impl InRedis {
                 random: parts.random,
                 events: sink,
                 is_idle: Arc::new(|| false),
-                scripts: parts.scripts,
+                scripts: scripts.clone(),
                 runtime_connection_after: 1,
                 rules: parts.rules,
                 group: Group::Single,

@@ -19,6 +19,8 @@ document!(keys, "guide/keys.md");
 document!(migration, "migration.md");
 document!(migration_databases, "migration-databases.md");
 document!(observing, "operations/observing.md");
+document!(readers_writers, "guide/readers-writers.md");
+document!(semaphores, "guide/semaphores.md");
 document!(testing, "guide/testing.md");
 document!(frameworks, "guide/frameworks.md");
 document!(recipe_cron, "recipes/cron.md");

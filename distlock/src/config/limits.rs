@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
-use crate::protocol::kind::Kind;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +40,8 @@ impl Limits {
     }
 
     /// Checks the kind and the options of a lock. The error says what to change.
-    pub(crate) fn check(&self, kind: Kind, options: &Options) -> Result<(), String> {
-        if let Some(reason) = self.counted_unavailable.filter(|_| kind.is_counted()) {
+    pub(crate) fn check(&self, is_counted: bool, options: &Options) -> Result<(), String> {
+        if let Some(reason) = self.counted_unavailable.filter(|_| is_counted) {
             return Err(format!(
                 "semaphores and readers-writer locks are not available: {reason}"
             ));

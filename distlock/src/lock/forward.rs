@@ -86,7 +86,7 @@ macro_rules! forward_hold {
             /// # Cancel safety
             ///
             /// Dropping the future changes nothing: the watchdog confirms the hold without it.
-            pub async fn confirmed(&self) -> Result<(), crate::Error> {
+            pub async fn confirmed(&self) -> Result<(), $crate::error::Error> {
                 self.0.confirmed().await
             }
 
@@ -103,7 +103,7 @@ macro_rules! forward_hold {
             /// # Errors
             ///
             /// The errors of [`HeldLock::check`](crate::HeldLock::check).
-            pub fn check(&self) -> Result<(), crate::Error> {
+            pub fn check(&self) -> Result<(), $crate::error::Error> {
                 self.0.check()
             }
 
@@ -113,7 +113,7 @@ macro_rules! forward_hold {
             /// # Cancel safety
             ///
             /// Dropping the future has no effect on the hold.
-            pub async fn lost(&self) -> crate::Error {
+            pub async fn lost(&self) -> $crate::error::Error {
                 self.0.lost().await
             }
         }
@@ -145,7 +145,7 @@ macro_rules! forward_guard {
             /// # Cancel safety
             ///
             /// Dropping the future does not stop the release.
-            pub async fn release(self) -> Result<(), crate::Error> {
+            pub async fn release(self) -> Result<(), $crate::error::Error> {
                 self.0.release().await
             }
 

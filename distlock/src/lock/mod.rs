@@ -469,7 +469,8 @@ impl Lock {
                 .with_defaults(self.manager.durability())
         };
         let limits = &self.manager.core().limits;
-        let checked = (self.kind.check()).and_then(|()| limits.check(self.kind, &options));
+        let checked =
+            (self.kind.check()).and_then(|()| limits.check(self.kind.is_counted(), &options));
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
     }

@@ -119,13 +119,14 @@ pub(crate) fn frames_of(store: Option<&str>, key: &LockKey) -> impl Iterator<Ite
     })
 }
 
-/// Returns true for a hold that excludes others, not for permits.
+/// Returns true for a hold of a lock, which has a fencing token, and not for permits.
 pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
     frame.held.kind().hold_kind() != HoldKind::Semaphore
 }
 
 /// Returns the innermost lock held by the running call, or by a call that awaits it. Permits of a
-/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns those.
+/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns
+/// those.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};

@@ -1,8 +1,7 @@
-//! Counted locks, of which several holders each hold a weight. Their commands follow the scripts in
+//! The commands of counted locks, of which several holders each hold a weight. They follow the scripts in
 //! `lua/counted`, except that every call first removes what has expired, so the sum of the weights
 //! needs no record.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,90 +9,14 @@ use super::context::{CommandContext, RegisteredClient};
 use super::hold::{Hold, HoldState};
 use super::lock::{MemoryLock, NextGrant};
 use super::queue::{OwnerId, QueueEntry, REMOVAL_COST};
+use super::shares::Share;
 use crate::error::LockKind;
-use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, HolderView, Proof, RevocationNotice, RevokeReply,
+    Acquire, AcquireReply, Grant, Proof, RevocationNotice, RevokeReply,
 };
 use crate::store::StoreEvent;
-use crate::store::client_id::ClientId;
 use crate::store::command::{Downgrade, Revoke};
-use crate::util::clock::BootInstant;
-
-/// The holds of a counted lock.
-#[derive(Debug, Default)]
-pub(super) struct Shares {
-    pub(super) by_owner: HashMap<OwnerId, Share>,
-    /// The token of the current read phase, which its readers share (K9).
-    pub(super) phase: Option<FencingToken>,
-    /// When the last grant of each client ends that it has not confirmed (K13).
-    pub(super) unconfirmed: HashMap<ClientId, BootInstant>,
-}
-
-#[derive(Debug)]
-pub(super) struct Share {
-    pub(super) kind: Kind,
-    pub(super) hold: Hold,
-}
-
-impl Shares {
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_owner.is_empty()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Share> {
-        self.by_owner.values()
-    }
-
-    pub(super) fn get_mut(&mut self, owner_id: &OwnerId) -> Option<&mut Hold> {
-        self.by_owner.get_mut(owner_id).map(|share| &mut share.hold)
-    }
-
-    /// Removes what has expired. Unconfirmed grants matter only for later waiters.
-    pub(super) fn remove_expired(&mut self, now: BootInstant, has_queue: bool) {
-        self.retain(|hold| hold.expires_at > now);
-        if !has_queue {
-            self.unconfirmed.clear();
-        }
-    }
-
-    fn retain(&mut self, keeps: impl Fn(&Hold) -> bool) {
-        self.by_owner.retain(|_, share| keeps(&share.hold));
-        self.phase = self.phase.filter(|_| !self.by_owner.is_empty());
-    }
-
-    /// Notes that the calling client responds.
-    pub(super) fn note_caller(&mut self, context: &CommandContext<'_>) {
-        self.unconfirmed.remove(context.caller);
-    }
-
-    /// Returns the holders, the longest first.
-    pub(super) fn views(&self, context: &CommandContext<'_>) -> Vec<HolderView> {
-        let views = self.iter();
-        let views = views.map(|share| share.hold.view(context, share.kind.weight()));
-        let mut views: Vec<_> = views.collect();
-        views.sort_by_key(|holder| (holder.since, holder.token));
-        views
-    }
-
-    fn kind(&self) -> Option<LockKind> {
-        Some(self.iter().next()?.kind.lock_kind())
-    }
-
-    /// Returns true if a hold fits beside the others.
-    fn has_room(&self, kind: Kind) -> bool {
-        let used: u32 = self.iter().map(|share| share.kind.weight()).sum();
-        used + kind.weight() <= kind.capacity()
-    }
-
-    /// Returns true if a client receives grants: it is alive, and it did not let its last grant
-    /// expire in silence.
-    fn is_responding(&self, context: &CommandContext<'_>, client: &ClientId) -> bool {
-        let granted_until = self.unconfirmed.get(client);
-        granted_until.is_none_or(|until| *until >= context.now) && context.is_alive(client)
-    }
-}
 
 impl MemoryLock {
     /// Returns the kind as which the lock is held or waited for.

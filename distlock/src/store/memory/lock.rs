@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK, RegisteredClient};
-use super::counted::Shares;
 use super::hold::{Fence, Hold, HoldState};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use super::shares::Shares;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, OwnerNumber, Proof,

@@ -28,6 +28,7 @@ pub(crate) mod hooks;
 mod lock;
 mod queue;
 pub(crate) mod server;
+mod shares;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/memory/mod.rs"]

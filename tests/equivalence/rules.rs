@@ -1,0 +1,135 @@
+//! The rules of counted locks that the scripts keep (`docs/internals/rules.md`). Without one of them,
+//! Redis differs from the memory store.
+
+use std::sync::Arc;
+
+use super::Bench;
+use crate::store::redis::wire::scripts::Scripts;
+
+/// Upper limit of the sequences until a difference is found.
+const MAX_CASES: u32 = 5_000;
+
+/// A rule, a passage of the scripts, and the replacement that breaks the rule.
+type Edit = (&'static str, &'static str, &'static str);
+
+const EDITS: &[Edit] = &[
+    ("K2", " or expires <= now_text or", " or"),
+    (
+        "K3",
+        "if used > 0 then redis.call('HDEL', lock, owner) end",
+        "if used > 0 and used % 2 == 1 then redis.call('HDEL', lock, owner) end",
+    ),
+    ("K4: at", "and now_text >= at then", "then"),
+    ("K4: next", "if now_text < next_expiry and", "if"),
+    (
+        "K4: renewals and at",
+        "if at < now_text then at = now_text end",
+        "at = now_text",
+    ),
+    (
+        "K4: renewals and next",
+        "now + ttl * 1000)\n  if expires < next_expiry then next_expiry = expires end",
+        "now + ttl * 1000)",
+    ),
+    ("K4: shortens", "if expires > latest then", "if false then"),
+    (
+        "K5",
+        "return 'full'",
+        "redis.call('ZADD', queue, '9000000000000000', owner)",
+    ),
+    (
+        "K6",
+        "if outcome == 'free' and used + weight <= limit",
+        "if used + weight <= limit",
+    ),
+    (
+        "K7: release",
+        "remove(owner)\n  outcome = grant_next('')",
+        "remove(owner)\n  outcome = used == 0 and grant_next('')",
+    ),
+    (
+        "K7: downgrade",
+        "local outcome = head and grant_next('')",
+        "local outcome",
+    ),
+    (
+        "K7: check_queue",
+        "local outcome = grant_next('')",
+        "local outcome",
+    ),
+    (
+        "K8",
+        "or not is_responding(client_id)",
+        "or used == 0 and not is_responding(client_id)",
+    ),
+    (
+        "K9: phase",
+        "if is_reader and phase ~= '0' then return phase end",
+        "",
+    ),
+    (
+        "K9: downgrade",
+        "token = token_for(1, head ~= nil)",
+        "phase = token",
+    ),
+    (
+        "K10: phase",
+        "  phase = '0'\nend\nfor owner, record",
+        "end\nfor owner, record",
+    ),
+    (
+        "K10: revoked again",
+        "is_new = is_new or flag ~= 'r'",
+        "is_new = true",
+    ),
+    ("K12", "if is_writer then", "do"),
+    (
+        "K13",
+        "not (granted_until and granted_until < now_text) and",
+        "",
+    ),
+    ("K14", "if flag == 'r' then return nil, 'REVOKED' end", ""),
+    (
+        "K15",
+        "local flag, _, _, rest, token = string.match",
+        "local flag, rest, token = nil, string.match",
+    ),
+    (
+        "K16: newcomers",
+        "if kind and (kind ~= my_kind or capacity ~= limit) then",
+        "if false then",
+    ),
+    (
+        "K16: waiters",
+        "or kind and (its_kind ~= kind or its_capacity ~= capacity) then",
+        "then",
+    ),
+];
+
+/// Returns the scripts without a rule.
+fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
+    let found = std::cell::Cell::new(false);
+    let scripts = Scripts::edited(|name, source| {
+        let is_counted = name.starts_with("counted/");
+        found.set(found.get() || is_counted && source.contains(passage));
+        if is_counted {
+            source.replace(passage, replacement)
+        } else {
+            source
+        }
+    });
+    assert!(
+        found.get(),
+        "no script has the passage of {rule}: {passage}"
+    );
+    scripts
+}
+
+#[test]
+fn a_script_without_a_rule_differs() {
+    for edit in EDITS {
+        let scripts = Arc::new(scripts_without(*edit));
+        let result = Bench::run_sequences(scripts, MAX_CASES, 0);
+        assert!(result.is_err(), "no difference without {}", edit.0);
+    }
+}
