@@ -13,7 +13,7 @@ use crate::support::{
     until_clean, until_queued,
 };
 
-const USER: &str = "distlock";
+pub(crate) const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
 /// Permissions without which no call works.

@@ -6,7 +6,7 @@ use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::support::{
     LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
-    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, outage, taken_once,
+    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, ok, outage, taken_once,
     until_clean, until_listening, until_queued,
 };
 
@@ -227,8 +227,14 @@ async fn sentinels_have_credentials_of_their_own() {
     }
     let right = builder.sentinel_credentials(Credentials::from_password("hunter3"));
     assert!(!format!("{right:?}").contains("hunter"));
-    let manager = right.connect(&url).await.unwrap();
+    let manager = right.clone().connect(&url).await.unwrap();
     taken_once(&manager, "k").await;
+    // Without the permission for ROLE, the server that the sentinels report is the primary.
+    ok(
+        &mut all.servers[0].client(),
+        &["ACL", "SETUSER", "default", "-role"],
+    );
+    taken_once(&right.connect(&url).await.unwrap(), "k").await;
 }
 
 /// Sentinels may name a server that has become a replica, and a replica may accept writes.

@@ -256,6 +256,7 @@ mod tests {
         for release in started {
             assert!(backlog.retry_later(release, false).is_none());
         }
+        assert_eq!(backlog.count(), MAX_IN_FLIGHT + 4);
         let is_odd = |release: &PendingRelease| release.entry.owner % 2 == 1;
         let abandoned = || backlog.sweep(is_odd).map(|abandoned| abandoned.releases);
         assert_eq!(
@@ -279,5 +280,17 @@ mod tests {
         let abandoned = backlog.sweep(|_| false).map(|abandoned| abandoned.releases);
         assert_eq!(abandoned, Some(MAX_IN_FLIGHT));
         assert!(!backlog.is_idle(), "no release starts the last one");
+    }
+
+    #[test]
+    fn beyond_its_limit_the_backlog_abandons_the_oldest_release() {
+        let backlog = Backlog::default();
+        let limit = MAX_IN_FLIGHT + MAX_BACKLOG;
+        for owner in 0..=limit {
+            backlog.try_start(release(owner as OwnerNumber));
+        }
+        assert_eq!(backlog.count(), limit);
+        let abandoned = backlog.sweep(|_| false).map(|abandoned| abandoned.releases);
+        assert_eq!(abandoned, Some(1));
     }
 }

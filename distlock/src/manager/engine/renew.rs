@@ -282,3 +282,37 @@ fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
         );
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options::Options;
+    use crate::fencing::FencingToken;
+    use crate::key::LockKey;
+    use crate::protocol::messages::{AcquireReply, Proof};
+    use crate::protocol::request::Request;
+    use crate::protocol::rules::Rules;
+
+    #[test]
+    fn a_hold_near_its_limit_has_no_slack() {
+        let (now, lease) = (BootInstant(0), Duration::from_secs(30));
+        let slack_with = |max_hold| {
+            let options = Options {
+                lease,
+                max_hold,
+                ..Options::default()
+            };
+            let request = Request::new(LockKey::new("k").unwrap(), options, now);
+            let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
+            acquisition.poll_action(now);
+            let (sent_at, token) = (now, FencingToken::new(7));
+            let held = AcquireReply::Held(Proof { sent_at, token });
+            acquisition.handle_acquire_reply(Ok(held), now);
+            slack(&acquisition, now)
+        };
+        let unlimited = slack_with(None);
+        assert!(unlimited.is_some_and(|slack| slack > lease / 2));
+        assert_eq!(slack_with(Some(lease * 2)), unlimited);
+        assert_eq!(slack_with(Some(lease / 2)), None);
+    }
+}

@@ -1,11 +1,11 @@
 //! The permissions that a user of a cluster needs, no more and no less.
 
-use distlock::Error;
+use distlock::{Error, Outage};
 use distlock_tests::{RedisCluster, RedisServer, within};
 
-use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user, user};
+use crate::access::{NEEDED, PLACES, USEFUL, USER, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::support::{HELD, LONG, acquire_later, connect_patiently, until_queued};
+use crate::support::{HELD, LONG, acquire_later, connect_patiently, ok, outage, until_queued};
 
 /// Permissions that are needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
@@ -97,6 +97,23 @@ async fn a_user_needs_these_permissions_no_more_and_no_less() {
             node.client().cmd(&["ACL", "LOG", "RESET"]);
         }
     }
+}
+
+/// A waiter subscribes in the same write as its acquire. Without that error, it would acquire again
+/// until it times out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_may_no_longer_subscribe_is_denied() {
+    let cluster = RedisCluster::start(2);
+    let url = become_user(&cluster, &permissions());
+    let (first, second) = (connect_patiently(&url).await, connect_patiently(&url).await);
+    let (first, second) = (first.unwrap().lock("k"), second.unwrap().lock("k"));
+    second.acquire().await.unwrap().release().await.unwrap();
+    let _guard = first.lease(HELD).acquire().await.unwrap();
+    for node in cluster.nodes() {
+        ok(&mut node.client(), &["ACL", "SETUSER", USER, "-ssubscribe"]);
+    }
+    let error = second.wait(LONG).acquire().await.unwrap_err();
+    assert_eq!(outage(&error), Outage::Denied, "{error:?}");
 }
 
 /// The documented line, which lists only these differences.

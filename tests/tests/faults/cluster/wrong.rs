@@ -1,5 +1,7 @@
 //! Servers that are not a cluster, or not a usable one.
 
+use std::net::TcpListener;
+
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
 
@@ -35,9 +37,17 @@ async fn an_unusable_cluster_is_reported() {
     let guarded = RedisServer::builder().requirepass("right");
     let guarded = RedisCluster::of(&guarded.arg("--masterauth", "right"), 2, false);
     let wrong = guarded.url_of("redis+cluster://:hunter2@");
+    // It never replies, so its error comes later and says less.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("{wrong},{}", listener.local_addr().unwrap());
     for (case, url, words) in [
         ("old servers", old.url(), &["SSUBSCRIBE", "7.0"][..]),
         ("a wrong password", wrong, &["password"]),
+        (
+            "a wrong password, and a silent server",
+            silent,
+            &["password"],
+        ),
     ] {
         let error = refused(url).await;
         assert!(matches!(error, Error::Config { .. }), "{case}: {error:?}");

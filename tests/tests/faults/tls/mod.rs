@@ -128,7 +128,7 @@ async fn a_certificate_that_does_not_fit_is_refused() {
         (
             &expired,
             expired.trust.tls(),
-            &["expired", "rediss://127.0.0.1"],
+            &["expired", "renew it", "rediss://127.0.0.1"],
         ),
         (
             &other_name,

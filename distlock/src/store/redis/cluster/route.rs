@@ -248,3 +248,75 @@ impl<'a> Route<'a> {
         last_error.mark_unsent()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::rules::Rules;
+    use crate::store::client_id::ClientId;
+    use crate::store::redis::cluster::topology::Topology;
+    use crate::store::redis::conn::client::Client;
+    use crate::store::redis::conn::group::Group;
+    use crate::store::redis::transport::config::RedisConfig;
+    use crate::store::redis::wire::errors::classify_text;
+    use crate::store::redis::wire::scripts::Scripts;
+    use crate::store::{EventSink, Settings};
+    use crate::util::clock::TokioClock;
+    use crate::util::random::SystemRandom;
+
+    /// The nodes of a cluster that cannot be reached.
+    fn nodes() -> Arc<Nodes> {
+        let timeout = Duration::from_secs(1);
+        let config = RedisConfig::parse("redis+cluster://127.0.0.1:1", "n", timeout).unwrap();
+        let (clock, random) = (Arc::new(TokioClock::new()), Arc::new(SystemRandom));
+        let events: EventSink = Arc::new(|_| {});
+        let topology = Topology::new(clock.clone(), events.clone());
+        let client = Client {
+            id: ClientId::new(&*random),
+            settings: Settings::named("c"),
+            clock,
+            random,
+            events,
+            is_idle: Arc::new(|| false),
+            scripts: Arc::new(Scripts::bundled()),
+            rules: Rules::ALL,
+            runtime_connection_after: 1,
+            transport_factory: |sockets| Arc::new(sockets),
+            group: Group::Single,
+        };
+        Nodes::new(config, client, topology)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_ends_the_route_or_delays_it() {
+        let (nodes, timeout) = (nodes(), Duration::from_secs(1));
+        let address = Address::new("127.0.0.1", 1);
+        let attempt = Attempt {
+            node: nodes.get_or_open(&address).unwrap(),
+            address,
+            preceding: None,
+            timeout,
+        };
+        let unanswered = StoreError::timed_out(timeout);
+        // Whether the route continues after each repetition of the error, and pauses before.
+        let (ends, at_once, later) = (None, Some(false), Some(true));
+        let redirected = &[at_once, at_once, at_once, later, at_once][..];
+        for (error, expected) in [
+            (unanswered.clone(), &[ends][..]),
+            (classify_text("NOPERM"), &[ends]),
+            (unanswered.mark_unsent(), &[at_once, at_once]),
+            (classify_text("MOVED 1 127.0.0.1:1"), redirected),
+            (classify_text("ASK 1 127.0.0.1:1"), redirected),
+            (classify_text("TRYAGAIN"), &[later, later]),
+        ] {
+            let mut route = Route::new(&nodes, &LockKey::new("k").unwrap(), timeout);
+            route.follows_ask_redirect = true;
+            for expected in expected {
+                let started = tokio::time::Instant::now();
+                let result = route.handle_error(&attempt, error.clone()).await;
+                let has_paused = started.elapsed() >= INITIAL_BACKOFF;
+                assert_eq!(result.ok().map(|()| has_paused), *expected, "{error}");
+            }
+        }
+    }
+}

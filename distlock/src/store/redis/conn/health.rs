@@ -206,18 +206,21 @@ mod tests {
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
         let error = StoreError::timed_out(REPORT_INTERVAL);
-        for cause in [
-            Connection::Commands,
-            Connection::Renewals,
-            Connection::Commands,
-        ]
-        .map(Cause::Disconnected)
-        {
+        let [commands, renewals] =
+            [Connection::Commands, Connection::Renewals].map(Cause::Disconnected);
+        for cause in [Cause::Rejecting, commands, renewals, commands] {
             health.report(cause, &error);
         }
-        health.clear(Cause::Disconnected(Connection::Commands));
+        health.clear(commands);
+        health.clear(Cause::Rejecting);
         assert_eq!(*lock(&reports), [true]);
-        health.clear(Cause::Disconnected(Connection::Renewals));
+        health.clear(renewals);
         assert_eq!(*lock(&reports), [true, false]);
+        // Rejected calls are not reported again so soon. A lost connection is.
+        health.report(Cause::Rejecting, &error);
+        assert_eq!(*lock(&reports), [true, false]);
+        health.report(commands, &error);
+        health.clear_all();
+        assert_eq!(*lock(&reports), [true, false, true, false]);
     }
 }

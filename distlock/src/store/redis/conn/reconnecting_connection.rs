@@ -294,7 +294,8 @@ impl Supervisor {
                     self.health
                         .report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
-                    tokio::time::sleep(jittered(backoff.next_delay(), &self.dialer)).await;
+                    let random = self.dialer.shared.random.next();
+                    tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
                     timeout = (timeout * 2).min(self.max_reconnect_timeout);
                 }
             }
@@ -326,13 +327,14 @@ pub(crate) async fn open_first(
             Err(error) if !error.outage.is_transient() => return Err(error),
             Err(error) => *lock(last_error) = Some(error),
         }
-        tokio::time::sleep(jittered(backoff.next_delay(), dialer)).await;
+        let random = dialer.shared.random.next();
+        tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
     }
 }
 
 /// Returns between half and the whole of a pause, so that many clients do not reconnect at once.
-fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
-    let [random, ..] = dialer.shared.random.next().to_be_bytes();
+fn jittered(pause: Duration, random: u64) -> Duration {
+    let [random, ..] = random.to_be_bytes();
     pause / 2 + pause / 2 * u32::from(random) / 255
 }
 
@@ -374,5 +376,17 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreErro
             Err(_) if connection.activity() != activity && elapsed < MAX_LIVENESS_CHECK => continue,
             Err(_) => Err(StoreError::timed_out(ping_timeout)),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jittered_pause_is_between_half_and_the_whole() {
+        let pause = Duration::from_millis(100);
+        assert_eq!(jittered(pause, 0), pause / 2);
+        assert_eq!(jittered(pause, u64::MAX), pause);
     }
 }

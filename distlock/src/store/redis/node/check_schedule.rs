@@ -82,3 +82,26 @@ impl CheckSchedule {
         checks
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_checked_with_growing_delays_until_it_is_removed() {
+        let (schedule, key) = (CheckSchedule::default(), LockKey::new("k").unwrap());
+        assert_eq!(schedule.next_due(), None);
+        schedule.add(&key, 1);
+        for delay in [50, 100, 200] {
+            let (now, delay) = (Instant::now(), Duration::from_millis(delay));
+            assert_eq!(schedule.next_due(), Some(now + delay));
+            assert!(schedule.take_due(now).is_empty());
+            tokio::time::advance(delay).await;
+            let due = schedule.take_due(now + delay);
+            assert_eq!(due.len(), 1);
+            assert_eq!(due[0].owners, [1]);
+        }
+        assert!(schedule.remove(1) && !schedule.remove(1));
+        assert_eq!(schedule.next_due(), None);
+    }
+}

@@ -289,6 +289,7 @@ mod tests {
             ("unix+cluster://a", "unknown scheme"),
             ("redis://a?protocol=resp2", "takes no settings"),
             ("redis:a", "no `//`"),
+            ("://a", "no scheme"),
         ] {
             match Url::parse(url) {
                 Ok(_) => panic!("{url} was accepted"),

@@ -61,6 +61,7 @@ fn a_quorum_confirms_the_largest_token() {
     assert_commands(&mut votes, &[0, 2], 2, Some(NodeCommand::Confirm(9)));
     votes.handle_reply(2, confirmed(9, 3), at(4));
     assert_eq!(votes.hold(), None);
+    assert_eq!(votes.next_command(2, at(4)), None, "it has confirmed");
     votes.handle_reply(0, confirmed(9, 2), at(5));
     let hold = votes.hold().unwrap();
     assert_eq!((hold.token, hold.sent_at), (9, at(2)));
@@ -220,6 +221,7 @@ fn a_confirmation_by_a_minority_is_yielded_for_a_vote() {
     assert_eq!(votes.next_command(0, at(1)), None, "the others may follow");
     votes.allow_requests();
     assert_eq!(votes.next_command(0, at(2)), Some(NodeCommand::Yield(50)));
+    assert_commands(&mut votes, &[1, 2], 2, Some(NodeCommand::RequestVote(None)));
     // This owner may still be the first in the node's queue.
     votes.handle_event(0, granted(51), at(3));
     votes.handle_reply(0, NodeEvent::Yielded, at(4));
@@ -276,6 +278,19 @@ fn a_client_with_too_few_nodes_is_cut_off() {
     assert!(votes.lacks_quorum());
     votes.stop();
     assert!(!votes.lacks_quorum(), "it has left");
+}
+
+#[test]
+fn a_node_that_became_unusable_votes_again() {
+    let mut votes = requested();
+    votes.handle_reply(0, granted(7), at(1));
+    for is_usable in [false, true] {
+        votes.set_usable(0, is_usable);
+    }
+    votes.handle_reply(1, granted(8), at(2));
+    assert_eq!(votes.next_command(1, at(2)), None, "only one vote is known");
+    let request = NodeCommand::RequestVote(Some(0));
+    assert_eq!(votes.next_command(0, at(2)), Some(request));
 }
 
 #[test]
