@@ -130,8 +130,7 @@ async fn an_acquire_beyond_its_deadline_is_rejected_by_the_script() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_for_several_keys_ends_with_a_lost_reply() {
     let mut late = Late::new(true).await;
-    late.proxy
-        .swallow_reply_to(&lock_key("k"), After::Silence);
+    late.proxy.swallow_reply_to(&lock_key("k"), After::Silence);
     let both = late.manager.lock_all(["k", "l"]).lease(LEASE);
     let error = both.try_acquire().await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");

@@ -111,7 +111,10 @@ impl Target {
                 let (from, distance) = (task + round, 1 + (task + round / keys) % (keys - 1));
                 let pair =
                     [from, from + distance].map(|account| key(&(account % keys).to_string()));
-                let guard = manager.lock_all(pair.map(String::from)).acquire().await?;
+                let guard = manager
+                    .lock_all(pair.map(|key| key.to_string()))
+                    .acquire()
+                    .await?;
                 let times = work().await;
                 guard.release().await?;
                 times

@@ -35,12 +35,12 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
         Call::Try => try_guard(ticket, lock()).await,
         Call::Read => of_result(
             rw_lock(ticket)
-                .run_read(async |held| ok(body(ticket, held)).await)
+                .run_read(async |held| Ok::<_, Error>(body(ticket, held).await))
                 .await,
         ),
         Call::Write => of_result(
             rw_lock(ticket)
-                .run_write(async |held| ok(body(ticket, held)).await)
+                .run_write(async |held| Ok::<_, Error>(body(ticket, held).await))
                 .await,
         ),
         Call::Permits => of_result(permits(ticket).await),
