@@ -79,6 +79,8 @@ async fn a_lost_lock_is_logged_with_its_new_holder() {
     line.fields["unconfirmed_ms"]
         .parse::<u64>()
         .expect("a number");
+    // A renewal found it before the lease ended.
+    assert!(line.is("noticed_after", "0ns"), "{line:?}");
     assert!(line.contains("check what both wrote"), "{line:?}");
     stolen.release().await.unwrap();
 }
