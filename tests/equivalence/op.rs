@@ -147,7 +147,7 @@ pub(super) enum By {
 pub(super) fn sequences() -> impl Strategy<Value = Sequence> {
     let some = |most: usize| prop::collection::vec(op(), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
-    let ops = prop_oneof![24 => some(LONGEST), 1 => crowded];
+    let ops = prop_oneof![12 => some(LONGEST), 1 => crowded];
     ([kind(), kind()], ops).prop_map(|(kinds, ops)| Sequence { kinds, ops })
 }
 

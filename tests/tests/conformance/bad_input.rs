@@ -173,7 +173,10 @@ for_each_store! {
             (store.builder().fence_ttl(Duration::MAX), "fence TTL"),
         ];
         // `tests/inside/urls.rs` tests all other invalid URLs.
-        let nowhere = [("memory", store.builder(), "redis://")];
+        let nowhere = [
+            ("memory", store.builder(), "redis://"),
+            ("memory:", store.builder().min_replicas(1), "`min_replicas`"),
+        ];
         let bad = bad.map(|(builder, what)| (&*store.url, builder, what));
         for (url, builder, what) in bad.into_iter().chain(nowhere) {
             let error = builder.connect(url).await.unwrap_err();

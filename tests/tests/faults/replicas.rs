@@ -310,6 +310,8 @@ async fn the_connection_for_acks_is_replaced() {
         let lock = this.manager.lock(format!("k{n}")).lease(LEASE).wait(LONG);
         lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
     }
+    // A renewal also loads the scripts.
+    this.raw.cmd(&["SCRIPT", "FLUSH"]);
     expiry_after_renewal(&mut this.raw, "held").await;
     assert!(guard.is_held());
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-// mistakes: 15
+// mistakes: 14
 use distlock::{Error, distributed_lock};
 
 #[distributed_lock(key = "smtp", permits = 0)]
@@ -43,11 +43,6 @@ async fn weight_without_permits() -> Result<(), Error> {
 
 #[distributed_lock(key = "smtp", permits = 3, weight = pages)]
 async fn weight_of_another_type(pages: u64) -> Result<(), Error> {
-    Ok(())
-}
-
-#[distributed_lock(key = "smtp", permits = LIMIT)]
-async fn permits_unknown() -> Result<(), Error> {
     Ok(())
 }
 

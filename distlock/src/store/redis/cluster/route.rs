@@ -252,38 +252,19 @@ impl<'a> Route<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::rules::Rules;
-    use crate::store::client_id::ClientId;
+    use crate::store::redis::cluster::slot_map::SlotMap;
     use crate::store::redis::cluster::topology::Topology;
     use crate::store::redis::conn::client::Client;
-    use crate::store::redis::conn::group::Group;
     use crate::store::redis::transport::config::RedisConfig;
     use crate::store::redis::wire::errors::classify_text;
-    use crate::store::redis::wire::scripts::Scripts;
-    use crate::store::{EventSink, Settings};
     use crate::util::clock::TokioClock;
-    use crate::util::random::SystemRandom;
 
     /// The nodes of a cluster that cannot be reached.
     fn nodes() -> Arc<Nodes> {
         let timeout = Duration::from_secs(1);
         let config = RedisConfig::parse("redis+cluster://127.0.0.1:1", "n", timeout).unwrap();
-        let (clock, random) = (Arc::new(TokioClock::new()), Arc::new(SystemRandom));
-        let events: EventSink = Arc::new(|_| {});
-        let topology = Topology::new(clock.clone(), events.clone());
-        let client = Client {
-            id: ClientId::new(&*random),
-            settings: Settings::named("c"),
-            clock,
-            random,
-            events,
-            is_idle: Arc::new(|| false),
-            scripts: Arc::new(Scripts::bundled()),
-            rules: Rules::ALL,
-            runtime_connection_after: 1,
-            transport_factory: |sockets| Arc::new(sockets),
-            group: Group::Single,
-        };
+        let client = Client::unconnected(Arc::new(TokioClock::new()));
+        let topology = Topology::new(client.clock.clone(), client.events.clone());
         Nodes::new(config, client, topology)
     }
 
@@ -318,5 +299,22 @@ mod tests {
                 assert_eq!(result.ok().map(|()| has_paused), *expected, "{error}");
             }
         }
+    }
+
+    /// Until the deadline for opening it, the time for a new node does not count.
+    #[tokio::test(start_paused = true)]
+    async fn a_route_has_more_time_while_a_node_is_opened() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::new("127.0.0.1", silent.local_addr().unwrap().port());
+        let (nodes, key) = (nodes(), LockKey::new("k").unwrap());
+        let mut map = SlotMap::empty();
+        map.assign(slot(&key), &address);
+        nodes.topology.replace_map(map);
+        let [timeout, opening] = [100, 500].map(Duration::from_millis);
+        let mut route = Route::new(&nodes, &key, timeout);
+        route.open_deadline = nodes.topology.clock.now() + opening;
+        let started = tokio::time::Instant::now();
+        route.next().await.unwrap_err();
+        assert!(started.elapsed() >= opening + timeout);
     }
 }

@@ -161,3 +161,40 @@ impl fmt::Debug for Shared {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::util::clock::BootClock;
+    use crate::util::random::SystemRandom;
+
+    impl Client {
+        pub(crate) fn unconnected(clock: Arc<dyn Clock>) -> Self {
+            Client {
+                id: ClientId::new(&SystemRandom),
+                settings: Settings::named("c"),
+                clock,
+                random: Arc::new(SystemRandom),
+                events: Arc::new(|_| {}),
+                is_idle: Arc::new(|| false),
+                scripts: Arc::new(Scripts::bundled()),
+                rules: Rules::ALL,
+                runtime_connection_after: 1,
+                transport_factory: |sockets| Arc::new(sockets),
+                group: Group::Single,
+            }
+        }
+    }
+
+    /// Its entries in queues have its id, so the id stays.
+    #[test]
+    fn a_client_that_has_subscribed_does_not_begin_to_poll() {
+        let config = RedisConfig::parse("redis://h", "n", std::time::Duration::from_secs(1));
+        let client = Client::unconnected(Arc::new(BootClock));
+        let shared = Shared::new(&config.unwrap(), client);
+        shared.mark_subscribed();
+        assert!(!shared.adopt_polling_id());
+        shared.has_subscribed.store(false, Ordering::Release);
+        assert!(shared.adopt_polling_id());
+    }
+}
