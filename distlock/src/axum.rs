@@ -183,6 +183,8 @@ mod tests {
         const UNAVAILABLE: &str = "lock-store-unavailable";
         let holder = Holder {
             client: secret(),
+            kind: crate::error::HoldKind::Mutex,
+            weight: 1,
             fencing_token: None,
             held_since: SystemTime::now(),
             kept_until: None,

@@ -26,7 +26,7 @@ async fn run_forever(locks: &TestLocks, kind: HoldKind) -> Error {
             lock.run_write(async |_| forever().await).await
         }
     };
-    ended.unwrap_err()
+    ended.expect_err("the body is stopped")
 }
 
 #[tokio::test(start_paused = true)]

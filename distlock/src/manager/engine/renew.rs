@@ -289,6 +289,7 @@ mod tests {
     use crate::config::options::Options;
     use crate::fencing::FencingToken;
     use crate::key::LockKey;
+    use crate::protocol::kind::Kind;
     use crate::protocol::messages::{AcquireReply, Proof};
     use crate::protocol::request::Request;
     use crate::protocol::rules::Rules;
@@ -302,7 +303,7 @@ mod tests {
                 max_hold,
                 ..Options::default()
             };
-            let request = Request::new(LockKey::new("k").unwrap(), options, now);
+            let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, now);
             let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
             acquisition.poll_action(now);
             let (sent_at, token) = (now, FencingToken::new(7));

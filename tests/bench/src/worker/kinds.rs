@@ -152,9 +152,10 @@ impl Rounds for Kinds {
         }
         turns.retain(|turn| from <= turn.acquired && turn.acquired < until);
         let seconds = |from: Instant, until: Instant| (until - from).as_secs_f64();
-        let waits = |writes: bool| {
-            let turns = turns.iter().filter(|turn| !writes || turn.is_write);
-            turns.map(|turn| seconds(turn.requested, turn.acquired) * 1e3)
+        let waits = |is_counted: fn(&Turn) -> bool| {
+            let turns = turns.iter().filter(|turn| is_counted(turn));
+            let waits = turns.map(|turn| seconds(turn.requested, turn.acquired) * 1e3);
+            waits.collect()
         };
         let held: f64 = turns
             .iter()
@@ -162,8 +163,8 @@ impl Rounds for Kinds {
             .sum();
         let ideal = self.parallel() as f64 * turns.len() as f64 / held;
         let samples = [
-            ("wait", waits(false).collect()),
-            ("writer wait", waits(true).collect()),
+            ("wait", waits(|_| true)),
+            ("writer wait", waits(|turn| turn.is_write)),
             ("rate", vec![turns.len() as f64 / self.window.as_secs_f64()]),
             ("ideal rate", vec![ideal]),
         ];

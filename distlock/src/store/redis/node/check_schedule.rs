@@ -91,7 +91,7 @@ mod tests {
     async fn a_call_is_checked_with_growing_delays_until_it_is_removed() {
         let (schedule, key) = (CheckSchedule::default(), LockKey::new("k").unwrap());
         assert_eq!(schedule.next_due(), None);
-        schedule.add(&key, 1);
+        schedule.add(&key, Kind::Mutex, 1);
         for delay in [50, 100, 200] {
             let (now, delay) = (Instant::now(), Duration::from_millis(delay));
             assert_eq!(schedule.next_due(), Some(now + delay));
