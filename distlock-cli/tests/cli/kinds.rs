@@ -63,7 +63,8 @@ async fn commands_run_next_to_other_holders_or_are_refused() {
     }
 }
 
-#[tokio::test]
+/// The revoked holder stops while the command waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_are_shown_with_their_mode_or_permits_and_revoked_by_name() {
     let server = RedisServer::start();
     let (first, second) = (
