@@ -165,7 +165,11 @@ async fn run_all(url: &str, replicas: u32, pushes: bool) {
         "{url}"
     );
     if pushes {
-        assert_eq!(a.run(List { prefix: "" }).await, [a.key.clone()], "{url}");
+        assert_eq!(
+            a.run(List { prefix: "" }).await,
+            std::slice::from_ref(&a.key),
+            "{url}"
+        );
     }
 
     let downgrade = Downgrade {
