@@ -16,8 +16,8 @@ pub(crate) enum Kind {
     },
 }
 
-/// The capacity of a readers-writer lock, and the weight of a write, which excludes everything else.
-/// A read weighs 1. Part of the layout in the store, so it never changes.
+/// The capacity of a readers-writer lock, and the weight of a write, which excludes everything
+/// else. A read weighs 1. Part of the layout in the store, so it never changes.
 const MAX_READERS: u32 = 1_000;
 
 /// Upper limit of the permits of a semaphore.

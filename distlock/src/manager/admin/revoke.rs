@@ -349,8 +349,8 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
     })
 }
 
-/// Waits until the revoked holds have ended. With `wait_until_free`, gives up only `EXPIRY_TOLERANCE`
-/// after its expiry.
+/// Waits until the revoked holds have ended. With `wait_until_free`, gives up only
+/// `EXPIRY_TOLERANCE` after its expiry.
 async fn wait_until_free(
     core: &Core,
     key: &LockKey,
