@@ -131,7 +131,7 @@ slow_tests=(a_minute:: cluster:: quorum:: replicas:: sentinel:: stampede::)
 
 default_tests() {
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${default_packages[@]}" --lib --bins
-    cargo test "${default_packages[@]}" --test conformance -- memory:: redis::
+    cargo test "${default_packages[@]}" --test conformance -- memory:: redis:: redis_only::
     cargo test "${default_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
         --test secrets --test observing --test testing --test inventory
     cargo test "${default_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"

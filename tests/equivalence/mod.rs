@@ -52,6 +52,7 @@ fn memory_and_redis_give_the_same_replies() {
         Ok(tally) => tally,
         Err(difference) => panic!("{difference}"),
     };
+    println!("{tally:?}");
     // A lower number of sequences need not have every kind.
     for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {
         let times = tally.get(kind).copied().unwrap_or(0);

@@ -223,15 +223,15 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
-        4 => client().prop_map(|client| Op::CheckQueue { client }),
+        6 => client().prop_map(|client| Op::CheckQueue { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
-        7 => (client(), key(), right(), prop::bool::ANY)
+        10 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),
         3 => key().prop_map(|key| Op::DeleteHolds { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
-        2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
+        5 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
             .prop_map(|(client, key, count)| Op::Enter { client, key, count }),
-        2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
+        5 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
         1 => key().prop_map(|key| Op::Ahead { key }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Expire { nth, key }),
         1 => key().prop_map(|key| Op::StepBack { key }),

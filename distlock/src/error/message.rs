@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::holder::Holder;
+use crate::error::kind::HoldKind;
 use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
 
@@ -37,7 +38,7 @@ impl fmt::Display for Contention<'_> {
                 " meanwhile, for which the holder may wait: acquire all of these keys in one call, with `keys = [...]` \
                  or `lock_all`"
             }
-            [holder] if holder.this_process => {
+            [holder] if holder.this_process && holder.kind != HoldKind::Semaphore => {
                 "possible self-deadlock: re-enter within the holder's call tree, or release first; otherwise try again later"
             }
             _ if waited.is_zero() => "not retried because `wait` is 0",

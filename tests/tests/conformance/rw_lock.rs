@@ -215,8 +215,11 @@ for_each_counting_store! {
         let nested = mine.scope(lock.write()).await.unwrap_err();
         assert!(matches!(nested, Error::UpgradeDeadlock { .. }), "{nested:?}");
         mine.scope(lock.read()).await.unwrap().release().await.unwrap();
-        let before = mine.remaining();
-        eventually_async(PATIENCE, async || mine.remaining() > before).await;
+        // It is renewed: the rest of the lease rises again after it has fallen.
+        let full = mine.remaining();
+        eventually_async(PATIENCE, async || mine.remaining() + ms(200) < full).await;
+        let aged = mine.remaining();
+        eventually_async(PATIENCE, async || mine.remaining() > aged).await;
         mine.release().await.unwrap();
         served(write).await.release().await.unwrap();
         store.until_free("k", SOON).await;

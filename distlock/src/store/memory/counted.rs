@@ -1,6 +1,6 @@
-//! The commands of counted locks, of which several holders each hold a weight. They follow the scripts in
-//! `lua/counted`, except that every call first removes what has expired, so the sum of the weights
-//! needs no record.
+//! The commands of counted locks, of which several holders each hold a weight. They follow the
+//! scripts in `lua/counted`, except that every call first removes what has expired, so the sum of
+//! the weights needs no record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ impl MemoryLock {
         (self.kind_in_use()).is_some_and(|kind| kind != LockKind::Mutex)
     }
 
-    /// Returns the reply to an acquire of a lock whose scripts are not those of `kind`. Dead holders
-    /// and waiters of another kind are removed first.
+    /// Returns the reply to an acquire of a lock whose scripts are not those of `kind`. Dead
+    /// holders and waiters of another kind are removed first.
     pub(super) fn reject_other_kind(
         &mut self,
         context: &mut CommandContext<'_>,

@@ -13,7 +13,19 @@ mod granting;
 mod passing;
 mod rules;
 
-const NEXT: &str = include_str!("../../../../lua/next.lua");
+/// The lines that include a fragment, and the fragments. A fragment may include later ones.
+const FRAGMENTS: [(&str, &str); 4] = [
+    ("--@include next", include_str!("../../../../lua/next.lua")),
+    ("--@include join", include_str!("../../../../lua/join.lua")),
+    (
+        "--@include queue",
+        include_str!("../../../../lua/queue.lua"),
+    ),
+    (
+        "--@include fence",
+        include_str!("../../../../lua/fence.lua"),
+    ),
+];
 const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
 const CHECK_QUEUE: &str = include_str!("../../../../lua/check_queue.lua");
 const RELEASE: &str = include_str!("../../../../lua/release.lua");
@@ -92,7 +104,9 @@ impl Bench {
     }
 
     fn run(&mut self, source: &str, keys: &[&str], args: &[&str]) -> Reply {
-        let source = source.replace("--@include next", NEXT);
+        let include =
+            |source: String, (line, fragment): &(&str, &str)| source.replace(line, fragment);
+        let source = FRAGMENTS.iter().fold(source.to_owned(), include);
         let count = keys.len().to_string();
         let mut words = vec!["EVAL", &source, &count];
         words.extend(keys);

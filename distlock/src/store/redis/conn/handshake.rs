@@ -167,8 +167,8 @@ impl Dialer {
         used.iter().map(|id| all.get(*id).load_command()).collect()
     }
 
-    /// Returns the commands that load scripts which the server does not know. A write that waits for
-    /// acknowledgments cannot be sent as source, so those of counted locks are among them.
+    /// Returns the commands that load scripts which the server does not know. A write that waits
+    /// for acknowledgments cannot be sent as source, so those of counted locks are among them.
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         if self.purpose == Purpose::Acks && !all.are_for_quorum() {
