@@ -194,10 +194,8 @@ saboteurs() {
 
 # Examples that need more than Redis: a copy of the shop, and the code in docs/migration.md.
 real_examples() {
-    local CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-    export CARGO_TARGET_DIR
     tests/book/shop.sh
-    cargo test --manifest-path tests/migration/Cargo.toml
+    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/migration" cargo test --manifest-path tests/migration/Cargo.toml
 }
 
 # Debian's python3 lacks venv, which linkchecker needs.

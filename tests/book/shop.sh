@@ -3,7 +3,7 @@
 # Redis, and its requests to a running shop.
 set -euo pipefail
 workspace=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target}/shop
 
 copy=$(mktemp -d)
 running=
@@ -15,8 +15,6 @@ finish() {
 trap finish EXIT
 cp -r "$workspace/examples/shop/." "$copy"
 cp "$workspace/Cargo.lock" "$copy"
-# The same flags and profiles, so that dependencies need not be compiled again.
-cp -r "$workspace/.cargo" "$copy"
 # Replaces the published crate by this checkout.
 printf '\n[patch.crates-io]\ndistlock = { path = "%s/distlock" }\n' "$workspace" >>"$copy/Cargo.toml"
 cd "$copy"

@@ -52,6 +52,7 @@ fn memory_and_redis_give_the_same_replies() {
         Ok(tally) => tally,
         Err(difference) => panic!("{difference}"),
     };
+    // Shown with `--nocapture`, to choose the weights of the operations.
     println!("{tally:?}");
     // A lower number of sequences need not have every kind.
     for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {

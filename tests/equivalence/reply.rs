@@ -59,7 +59,7 @@ pub(super) const KINDS: [&str; 28] = [
     "purging",
     "room made",
     "wrong kind",
-    "beside others",
+    "several granted",
     "several holders",
     "downgraded",
     "not downgraded",
@@ -98,7 +98,7 @@ impl Reply {
                         "all missing"
                     }
                     CheckQueueReply::Checked { holding, .. } if holding.len() > 1 => {
-                        "beside others"
+                        "several granted"
                     }
                     CheckQueueReply::Checked { .. } => "some here",
                     CheckQueueReply::Failed(_) | CheckQueueReply::KeyConflict(_) => "refused",

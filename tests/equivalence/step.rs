@@ -52,7 +52,7 @@ pub(super) enum Step {
     Expire {
         key: usize,
         owner: String,
-        /// The client and the number of that owner, which then confirms its hold in vain.
+        /// The client and the number of that owner, which then cannot confirm its hold.
         confirms: Option<(usize, OwnerNumber)>,
     },
     Nothing,

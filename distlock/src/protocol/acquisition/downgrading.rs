@@ -66,7 +66,9 @@ impl Downgrading {
         proof: Proof,
         now: BootInstant,
     ) -> Option<Holding> {
-        Holding::downgraded(request, rules, proof, (self.since, self.limit), now)
+        let mut held = Holding::proven(request, rules, proof, now)?;
+        held.continue_from(self.since, self.limit);
+        Some(held)
     }
 
     pub(super) fn note_failure(&mut self, error: &StoreError) {

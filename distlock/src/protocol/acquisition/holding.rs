@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::fencing::FencingToken;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, Proof, RenewalFailure};
 use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
@@ -78,24 +79,6 @@ impl Holding {
         let safe_until = safe_deadline::granted_until(rules, grant, request.timing, now)?;
         let mut held = Self::begin(request, rules, grant.token, safe_until, now);
         held.attempt = Attempt::At(now + request.timing.confirm_delay());
-        Some(held)
-    }
-
-    /// Returns the read hold that replaces a write hold since `since`, or `None` if its proof came
-    /// too late.
-    pub(super) fn downgraded(
-        request: &Request,
-        rules: Rules,
-        proof: Proof,
-        (since, limit): (BootInstant, Option<BootInstant>),
-        now: BootInstant,
-    ) -> Option<Self> {
-        let mut held = Self::proven(request, rules, proof, now)?;
-        held.since = since;
-        held.limit = limit;
-        if let Some(limit) = limit {
-            held.set_limit(limit);
-        }
         Some(held)
     }
 
@@ -184,8 +167,8 @@ impl Holding {
             // If the token differs, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
             Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => {
-                // A repeated confirmation can cross the downgrade of its hold.
-                if self.is_confirmed {
+                // A repeated confirmation of a write can cross its downgrade.
+                if self.is_confirmed && request.kind == Kind::Write {
                     HoldStatus::Held
                 } else {
                     HoldStatus::Gone
@@ -246,6 +229,15 @@ impl Holding {
     pub(super) fn set_limit(&mut self, limit: BootInstant) {
         self.limit = Some(limit);
         self.safe_deadline.shorten(limit);
+    }
+
+    /// Lets the hold, and its `max_hold`, count from the start of the hold that it replaces.
+    pub(super) fn continue_from(&mut self, since: BootInstant, limit: Option<BootInstant>) {
+        self.since = since;
+        self.limit = limit;
+        if let Some(limit) = limit {
+            self.set_limit(limit);
+        }
     }
 
     /// Returns how the hold ended, if it expired or reached its limit.

@@ -72,7 +72,7 @@ impl Shares {
         Some(self.iter().next()?.kind.lock_kind())
     }
 
-    /// Returns true if a hold fits beside the others.
+    /// Returns true if a hold fits next to the others.
     pub(super) fn has_room(&self, kind: Kind) -> bool {
         let used: u32 = self.iter().map(|share| share.kind.weight()).sum();
         used + kind.weight() <= kind.capacity()

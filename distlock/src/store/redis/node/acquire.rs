@@ -32,7 +32,11 @@ impl Node {
                 is_counted: !request.kind.is_counted(),
                 owners: Vec::new(),
             };
+            let give_up_at = self.shared.clock.now() + timeout;
             for _ in 0..MAX_KIND_CHECKS {
+                if self.shared.clock.now() >= give_up_at {
+                    return Err(StoreError::timed_out(timeout));
+                }
                 let mut replies = self.run(None, from_ref(&check), timeout).await?;
                 match replies.pop() {
                     Some(CheckQueueReply::Checked {
