@@ -120,6 +120,8 @@ impl Reply {
 pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
+    /// Set once an operation may have granted at several times in Redis.
+    ignores_since: bool,
     /// The last token that each owner of a client received.
     received: HashMap<(usize, usize, OwnerNumber), FencingToken>,
     /// The highest token that an owner of each key received, and that before the present operation,
@@ -175,6 +177,11 @@ impl Observed {
         self.highest_before = self.highest;
     }
 
+    /// Compares no more times of acquisitions.
+    pub(super) fn ignore_since(&mut self) {
+        self.ignores_since = true;
+    }
+
     /// Records that the clock is now an hour behind the last token.
     pub(super) fn behind(&mut self, key: usize) -> Reply {
         self.behind[key] = true;
@@ -226,7 +233,11 @@ impl Observed {
     }
 
     fn since(&mut self, key: usize, since: &mut u64) {
-        *since = rank(&mut self.since[key], *since);
+        *since = if self.ignores_since {
+            0
+        } else {
+            rank(&mut self.since[key], *since)
+        };
     }
 
     /// Normalizes the state of a lock like a reply, and moves its remaining times to the result.
@@ -240,15 +251,9 @@ impl Observed {
             self.since(key, &mut hold.since);
             times.push(std::mem::take(&mut hold.left));
         }
-        // In Redis, several calls grant to more than 100.
-        let are_many = snapshot.shares.len() > 100;
         for share in &mut snapshot.shares {
             self.token(key, &mut share.token);
-            if are_many {
-                share.since = 0;
-            } else {
-                self.since(key, &mut share.since);
-            }
+            self.since(key, &mut share.since);
             times.push(std::mem::take(&mut share.left));
         }
         if let Some(token) = &mut snapshot.phase {

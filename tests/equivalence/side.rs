@@ -194,6 +194,11 @@ impl InMemory {
             && queue.iter().all(|entry| entry.owner != owner)
     }
 
+    /// Returns the number of waiters of all locks.
+    pub(super) fn queued(&self, keys: &[LockKey; KEYS]) -> usize {
+        keys.iter().map(|key| self.snapshot(key).queue.len()).sum()
+    }
+
     /// Returns what a queue check left for the next: a free lock with more entries than its limit.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();

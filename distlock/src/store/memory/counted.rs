@@ -108,6 +108,7 @@ impl MemoryLock {
     ) -> NextGrant {
         while context.work > 0 {
             let Some((head, _)) = self.queue.head() else {
+                self.shares.unconfirmed.clear();
                 return NextGrant::NoWaiter;
             };
             context.work -= REMOVAL_COST;
