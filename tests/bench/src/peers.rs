@@ -7,8 +7,11 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 pub(crate) const RSLOCK: &str = "rslock";
-/// The names of the crates, which are also the names of the lockers.
-pub(crate) const NAMES: [&str; 3] = [RSLOCK, "async-redis-lock", "rlock"];
+pub(crate) const RLOCK: &str = "rlock";
+/// It has a mutex, too; measured are its readers and writers.
+pub(crate) const DISTKIT: &str = "distkit";
+/// The names of the crates with a mutex, which are also the names of the lockers.
+pub(crate) const NAMES: [&str; 3] = [RSLOCK, "async-redis-lock", RLOCK];
 
 /// Builds the peers and returns the path of the program.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {

@@ -71,6 +71,9 @@ fn url(port: u16) -> String {
     format!("redis://{}@127.0.0.1:{port}", user())
 }
 
+/// What semaphores and readers-writer locks need besides.
+const COUNTED: &[&str] = &["+hmget", "+hgetall", "+hscan"];
+
 /// Runs every step of a client once. Returns an error if the server denies a step.
 async fn exercise(server: &RedisServer) -> Result<(), Error> {
     let proxy = server.proxy();
@@ -241,6 +244,57 @@ async fn an_operator_needs_the_permission_to_scan() {
     let unlocked = within(LONG, operator.revoke("k").wait(LONG).into_future());
     assert_eq!(unlocked.await.unwrap().outcome, RevokeOutcome::Released);
     assert!(within(LONG, holds).await.unwrap().is_lost());
+}
+
+/// Runs the steps of a client that uses semaphores and readers-writer locks.
+async fn exercise_counted(server: &RedisServer) -> Result<(), Error> {
+    let manager = connect_patiently(url(server.port())).await?;
+    let pool = manager.semaphore("k", 1).lease(HELD).wait(LONG);
+    let permit = pool.acquire().await?;
+    assert!(pool.try_acquire().await?.is_none());
+    inspected(&manager, "k").await?;
+    let waiting = tokio::spawn(async move { pool.acquire().await });
+    let is_queued = async || {
+        manager
+            .inspect("k")
+            .await
+            .is_ok_and(|k| k.queue_length == 1)
+    };
+    eventually_async(LONG, is_queued).await;
+    permit.release().await?;
+    within(LONG, waiting).await.unwrap()?.release().await?;
+    let pages = manager.rw_lock("k").lease(HELD).wait(LONG);
+    let reader = pages.write().await?.downgrade().await?;
+    reader.release().await?;
+    let revoked = pages.read().await?;
+    let holds = tokio::spawn(async move { revoked.lost().await });
+    manager.revoke("k").wait(LONG).into_future().await?;
+    assert!(within(LONG, holds).await.unwrap().is_lost());
+    manager.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn semaphores_and_readers_writer_locks_need_three_more_permissions() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &[all(), COUNTED.to_vec()].concat());
+    exercise_counted(&server).await.unwrap();
+    assert_eq!(denied(&mut raw), Vec::<String>::new());
+    for missing in COUNTED {
+        let fewer = COUNTED.iter().filter(|permission| *permission != missing);
+        set_user(&mut raw, &[all(), fewer.copied().collect()].concat());
+        raw.cmd(&["ACL", "LOG", "RESET"]);
+        let error = exercise_counted(&server).await.expect_err(missing);
+        assert_denied(&error, "permissions");
+        assert_eq!(denied(&mut raw), [&missing[1..]]);
+    }
+    let page = include_str!("../../../docs/internals/storage.md");
+    let row = format!(
+        "| semaphores and readers-writer locks | `{}` |",
+        COUNTED.join(" ")
+    );
+    assert!(page.contains(&row), "{row}");
 }
 
 /// `min_replicas` needs one more permission, and `fsync` another one. Without it waiting does not

@@ -122,8 +122,10 @@ fn lockers() -> impl Iterator<Item = &'static str> {
     [DISTLOCK, BARE].into_iter().chain(peers::NAMES)
 }
 
+/// Returns true for the name of a peer, and of a subject that begins with it.
 fn is_peer(name: &str) -> bool {
-    peers::NAMES.contains(&name)
+    let locker = name.split(", ").next().unwrap_or_default();
+    peers::NAMES.contains(&locker) || locker == peers::DISTKIT
 }
 
 impl Environment {

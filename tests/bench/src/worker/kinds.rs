@@ -1,32 +1,43 @@
-//! Tasks that hold readers-writer locks, permits, or two keys at once.
+//! Tasks that hold readers-writer locks, permits, or two keys at once. The package `tests/peers`
+//! includes this file, so that all run the same.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{LockManager, RwLock, Semaphore};
 use tokio::task::JoinSet;
 
 use super::load::key;
-use super::manager::builder;
-use super::order::{Kind, Order, Round, Rounds};
+use super::order::{Kind, Round, Rounds};
 
 const HOLD: Duration = Duration::from_millis(2);
 /// The beginning of a round, which is not counted.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-pub(super) struct Kinds {
-    manager: LockManager,
-    kind: Kind,
-    window: Duration,
+/// A client of a lock service that has other kinds of locks than mutexes.
+pub(crate) trait KindLocker: Clone + Send + Sync + 'static {
+    type Guard: Send;
+
+    /// Waits until the lock is acquired.
+    fn acquire(&self, target: Target) -> impl Future<Output = anyhow::Result<Self::Guard>> + Send;
+
+    /// Waits until the server has confirmed the release.
+    fn release(&self, guard: Self::Guard) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// What a task locks.
+/// What a task acquires.
 #[derive(Clone)]
-enum Target {
-    Read(RwLock),
-    Write(RwLock),
-    Permit(Semaphore),
-    /// The number of the task, and of the keys.
-    TwoKeys(LockManager, usize, usize),
+pub(crate) enum Target {
+    Read(Arc<str>),
+    Write(Arc<str>),
+    Permit(Arc<str>, u32),
+    TwoKeys([Arc<str>; 2]),
+}
+
+pub(crate) struct Kinds<L> {
+    pub(crate) locker: L,
+    pub(crate) kind: Kind,
+    pub(crate) window: Duration,
 }
 
 struct Turn {
@@ -36,41 +47,33 @@ struct Turn {
     ended: Instant,
 }
 
-impl Kinds {
-    pub(super) async fn connect(
-        order: &Order,
-        kind: Kind,
-        window: Duration,
-    ) -> anyhow::Result<Self> {
-        Ok(Kinds {
-            manager: builder(order).connect(&order.url).await?,
-            kind,
-            window,
-        })
+impl Kind {
+    fn tasks(self) -> usize {
+        match self {
+            Kind::ReadWrite { readers, writers } => readers + writers,
+            Kind::Permits { tasks, .. } | Kind::TwoKeys { tasks, .. } => tasks,
+        }
     }
 
-    fn targets(&self) -> Vec<Target> {
-        let manager = &self.manager;
-        match self.kind {
-            Kind::ReadWrite { readers, writers } => {
-                let lock = manager.rw_lock(&*key("rw"));
-                let mut targets = vec![Target::Read(lock.clone()); readers];
-                targets.resize(readers + writers, Target::Write(lock));
-                targets
-            }
-            Kind::Permits { permits, tasks } => {
-                vec![Target::Permit(manager.semaphore(&*key("permits"), permits)); tasks]
-            }
-            Kind::TwoKeys { keys, tasks } => {
-                let target = |task| Target::TwoKeys(manager.clone(), task, keys);
-                (0..tasks).map(target).collect()
+    /// Returns what a task acquires in one of its rounds.
+    fn target(self, task: usize, round: usize) -> Target {
+        match self {
+            Kind::ReadWrite { readers, .. } if task < readers => Target::Read(key("rw")),
+            Kind::ReadWrite { .. } => Target::Write(key("rw")),
+            Kind::Permits { permits, .. } => Target::Permit(key("permits"), permits),
+            Kind::TwoKeys { keys, .. } => {
+                // Every pair of keys, in both orders.
+                let (from, distance) = (task + round, 1 + (task + round / keys) % (keys - 1));
+                Target::TwoKeys(
+                    [from, from + distance].map(|account| key(&(account % keys).to_string())),
+                )
             }
         }
     }
 
     /// Returns how many holds fit at the same time.
-    fn parallel(&self) -> usize {
-        match self.kind {
+    fn parallel(self) -> usize {
+        match self {
             // Readers and writers alternate, so this is the ideal of readers alone.
             Kind::ReadWrite { readers, .. } => readers,
             Kind::Permits { permits, .. } => permits as usize,
@@ -79,73 +82,41 @@ impl Kinds {
     }
 }
 
-impl Target {
-    /// Holds the lock once, in the round given.
-    async fn hold(&self, round: usize) -> anyhow::Result<(Instant, Instant)> {
-        let work = async || {
-            let acquired = Instant::now();
-            tokio::time::sleep(HOLD).await;
-            (acquired, Instant::now())
-        };
-        Ok(match self {
-            Target::Read(lock) => {
-                let guard = lock.read().await?;
-                let times = work().await;
-                guard.release().await?;
-                times
-            }
-            Target::Write(lock) => {
-                let guard = lock.write().await?;
-                let times = work().await;
-                guard.release().await?;
-                times
-            }
-            Target::Permit(semaphore) => {
-                let permit = semaphore.acquire().await?;
-                let times = work().await;
-                permit.release().await?;
-                times
-            }
-            Target::TwoKeys(manager, task, keys) => {
-                // Every pair of keys, in both orders.
-                let (from, distance) = (task + round, 1 + (task + round / keys) % (keys - 1));
-                let pair =
-                    [from, from + distance].map(|account| key(&(account % keys).to_string()));
-                let guard = manager
-                    .lock_all(pair.map(|key| key.to_string()))
-                    .acquire()
-                    .await?;
-                let times = work().await;
-                guard.release().await?;
-                times
-            }
-        })
-    }
-
-    async fn take_turns(self, until: Instant) -> anyhow::Result<Vec<Turn>> {
-        let mut turns = Vec::new();
-        loop {
-            let requested = Instant::now();
-            if requested >= until {
-                return Ok(turns);
-            }
-            let (acquired, ended) = self.hold(turns.len()).await?;
-            turns.push(Turn {
-                is_write: matches!(self, Target::Write(_)),
-                requested,
-                acquired,
-                ended,
-            });
+async fn take_turns(
+    locker: impl KindLocker,
+    kind: Kind,
+    task: usize,
+    until: Instant,
+) -> anyhow::Result<Vec<Turn>> {
+    let mut turns = Vec::new();
+    loop {
+        let target = kind.target(task, turns.len());
+        let is_write = matches!(target, Target::Write(_));
+        let requested = Instant::now();
+        if requested >= until {
+            return Ok(turns);
         }
+        let guard = locker.acquire(target).await?;
+        let acquired = Instant::now();
+        tokio::time::sleep(HOLD).await;
+        turns.push(Turn {
+            is_write,
+            requested,
+            acquired,
+            ended: Instant::now(),
+        });
+        locker.release(guard).await?;
     }
 }
 
-impl Rounds for Kinds {
+impl<L: KindLocker> Rounds for Kinds<L> {
     async fn round(&mut self) -> anyhow::Result<Round> {
         let from = Instant::now() + WARM_UP;
         let until = from + self.window;
-        let targets = self.targets().into_iter();
-        let mut tasks: JoinSet<_> = targets.map(|target| target.take_turns(until)).collect();
+        let (kind, tasks) = (self.kind, 0..self.kind.tasks());
+        let mut tasks: JoinSet<_> = tasks
+            .map(|task| take_turns(self.locker.clone(), kind, task, until))
+            .collect();
         let mut turns = Vec::new();
         while let Some(ended) = tasks.join_next().await {
             turns.extend(ended??);
@@ -161,7 +132,7 @@ impl Rounds for Kinds {
             .iter()
             .map(|turn| seconds(turn.acquired, turn.ended))
             .sum();
-        let ideal = self.parallel() as f64 * turns.len() as f64 / held;
+        let ideal = self.kind.parallel() as f64 * turns.len() as f64 / held;
         let samples = [
             ("wait", waits(|_| true)),
             ("writer wait", waits(|turn| turn.is_write)),

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::{LockGuard, LockManager, LockManagerBuilder, SemaphorePermit, Tls};
+use distlock::{
+    LockGuard, LockManager, LockManagerBuilder, MultiLockGuard, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit, Tls,
+};
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::kinds::{KindLocker, Target};
 use super::load::Locker;
 use super::order::Order;
 
@@ -41,6 +45,41 @@ impl Locker for Distlock {
 
     async fn release(&self, _: &str, guard: Self::Guard) -> anyhow::Result<()> {
         Ok(guard.release().await?)
+    }
+}
+
+/// A guard of any kind but a mutex's.
+pub(super) enum KindGuard {
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permit(SemaphorePermit),
+    TwoKeys(MultiLockGuard),
+}
+
+impl KindLocker for Distlock {
+    type Guard = KindGuard;
+
+    async fn acquire(&self, target: Target) -> anyhow::Result<Self::Guard> {
+        Ok(match target {
+            Target::Read(key) => KindGuard::Read(self.0.rw_lock(&*key).read().await?),
+            Target::Write(key) => KindGuard::Write(self.0.rw_lock(&*key).write().await?),
+            Target::Permit(key, permits) => {
+                KindGuard::Permit(self.0.semaphore(&*key, permits).acquire().await?)
+            }
+            Target::TwoKeys(keys) => {
+                let keys = keys.map(|key| key.to_string());
+                KindGuard::TwoKeys(self.0.lock_all(keys).acquire().await?)
+            }
+        })
+    }
+
+    async fn release(&self, guard: Self::Guard) -> anyhow::Result<()> {
+        Ok(match guard {
+            KindGuard::Read(guard) => guard.release().await?,
+            KindGuard::Write(guard) => guard.release().await?,
+            KindGuard::Permit(guard) => guard.release().await?,
+            KindGuard::TwoKeys(guard) => guard.release().await?,
+        })
     }
 }
 

@@ -50,7 +50,15 @@ async fn serve_distlock(order: Order) -> anyhow::Result<()> {
         Load::HandOff { waiters, count } => {
             serve(HandOff::connect(&order, waiters, count).await?).await
         }
-        Load::Kind { kind, window } => serve(Kinds::connect(&order, kind, window).await?).await,
+        Load::Kind { kind, window } => {
+            let locker = Distlock::connect(&order, 0).await?;
+            serve(Kinds {
+                locker,
+                kind,
+                window,
+            })
+            .await
+        }
         Load::Hold { locks, time } => serve(Hold::connect(&order, locks, Some(time)).await?).await,
         Load::Drop { locks } => serve(Hold::connect(&order, locks, None).await?).await,
         Load::Scripts { entries } => serve(Scripts::connect(&order, entries).await?).await,
