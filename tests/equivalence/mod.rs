@@ -52,7 +52,7 @@ fn cases() -> u32 {
 
 #[test]
 fn memory_and_redis_give_the_same_replies() {
-    let tally = match Bench::run_sequences(Arc::new(Scripts::bundled()), cases(), u32::MAX) {
+    let tally = match Bench::run_sequences(Scripts::bundled(), cases(), u32::MAX) {
         Ok(tally) => tally,
         Err(difference) => panic!("{difference}"),
     };

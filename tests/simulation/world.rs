@@ -12,7 +12,7 @@ use super::oracle::{Known, Oracle};
 use super::time::{BootClock, ServerClock, WorldTime};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{
-    CONFIG, Conditions, FaultyServer, Host, Network, SCRIPTS, Site, ToServer,
+    CONFIG, Conditions, FaultyServer, Host, Network, Site, ToServer,
 };
 use crate::config::options::Durability;
 use crate::key::LockKey;
@@ -28,6 +28,7 @@ use crate::store::redis::RedisStore;
 use crate::store::redis::conn::client::Client as User;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::Clock;
 use crate::util::random::Random;
 
@@ -125,7 +126,7 @@ impl World {
             random: Arc::new(random.fork()),
             events: assembly.event_receiver.sink(),
             is_idle: assembly.is_idle(),
-            scripts: SCRIPTS.clone(),
+            scripts: Scripts::bundled(),
             // One call opens a runtime connection, because a world is short.
             runtime_connection_after: 1,
             rules: Rules::in_force(),

@@ -24,4 +24,4 @@ pub(crate) use network::{Millis, Network};
 pub(crate) use op::{Answer, Op};
 pub(crate) use server::{Applied, FaultyServer, GrantReceiver};
 pub(crate) use site::{Role, Site, ToServer};
-pub(crate) use wire::{CONFIG, SCRIPTS};
+pub(crate) use wire::CONFIG;

@@ -1,6 +1,5 @@
 //! The encoding of commands and replies as in `lua/`, written independently of the code under test.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use once_cell::sync::Lazy;
@@ -26,9 +25,6 @@ const MAX_WAITERS: &str = "10000";
 
 /// The reply to a write, from a server without a disk.
 pub(super) const REFUSAL: &str = "MISCONF errors writing to disk";
-
-/// Shared by all clients, so that the scripts are hashed only once.
-pub(crate) static SCRIPTS: Lazy<Arc<Scripts>> = Lazy::new(|| Arc::new(Scripts::bundled()));
 
 pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
     RedisConfig::parse("redis://simulated", NAMESPACE, Duration::from_secs(2)).unwrap()
@@ -181,8 +177,9 @@ pub(super) fn read(command: &Cmd) -> Request {
 
 fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     let named = words.next();
+    let scripts = Scripts::bundled();
     let known = SENT.into_iter().find(|id| {
-        let script = SCRIPTS.get(*id);
+        let script = scripts.get(*id);
         named
             == if by_hash {
                 &script.hash

@@ -127,7 +127,7 @@ impl Default for Parts {
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
             background_runtime: None,
-            scripts: Arc::new(Scripts::bundled()),
+            scripts: Scripts::bundled(),
             rules: Rules::in_force(),
             runtime_connection_after: 8,
             transport_factory: |sockets| Arc::new(sockets),

@@ -177,7 +177,7 @@ mod tests {
                 random: Arc::new(SystemRandom),
                 events: Arc::new(|_| {}),
                 is_idle: Arc::new(|| false),
-                scripts: Arc::new(Scripts::bundled()),
+                scripts: Scripts::bundled(),
                 rules: Rules::ALL,
                 runtime_connection_after: 1,
                 transport_factory: |sockets| Arc::new(sockets),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use once_cell::sync::Lazy;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{
@@ -136,8 +137,11 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn bundled() -> Self {
-        Self::edited(|_, source| source)
+    /// Returns our scripts. They are assembled and hashed once in a process.
+    pub(crate) fn bundled() -> Arc<Self> {
+        static BUNDLED: Lazy<Arc<Scripts>> =
+            Lazy::new(|| Arc::new(Scripts::edited(|_, source| source)));
+        BUNDLED.clone()
     }
 
     /// Returns our scripts after an edit of each source by its name. Fragments are included first.
