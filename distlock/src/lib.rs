@@ -173,6 +173,7 @@ pub use lock::guard::LockGuard;
 pub use lock::installed::{install, installed, shutdown};
 pub use lock::multi::MultiLock;
 pub use lock::multi_guard::MultiLockGuard;
+pub use lock::outcome::{RunOutcome, SkipReason};
 pub use lock::permit::{HeldPermit, SemaphorePermit, current_permit, try_current_permit};
 pub use lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::RwLock;
