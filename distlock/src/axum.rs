@@ -189,6 +189,7 @@ mod tests {
         const UNAVAILABLE: &str = "lock-store-unavailable";
         let holder = Holder {
             client: secret(),
+            metadata: Some(secret()),
             kind: crate::error::HoldKind::Mutex,
             weight: 1,
             fencing_token: None,

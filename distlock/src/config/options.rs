@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::util::visible::is_hidden;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -116,6 +117,16 @@ impl Options {
         }
     }
 
+    /// Returns true if a call with these options that fails with `error` is skipped.
+    pub(crate) fn is_skip(&self, error: &Error) -> bool {
+        self.skips_busy && matches!(error, Error::Busy { .. })
+    }
+
+    /// Returns the metadata, unless it is empty.
+    pub(crate) fn metadata(&self) -> Option<&str> {
+        self.metadata.as_deref().filter(|text| !text.is_empty())
+    }
+
     pub(crate) fn durability(&self) -> Durability {
         Durability {
             replicas: self.min_replicas.unwrap_or_default(),
@@ -165,8 +176,8 @@ impl Options {
         let text = self.metadata.as_deref().unwrap_or_default();
         let mistake = if text.len() > MAX_METADATA {
             format!("has {} bytes; shorten it to {MAX_METADATA}", text.len())
-        } else if text.chars().any(char::is_control) {
-            "contains a control character; remove or escape it".to_owned()
+        } else if text.contains(is_hidden) {
+            "contains a control character, or one that ends a line or sets the direction of text; remove it".to_owned()
         } else {
             return Ok(());
         };

@@ -498,6 +498,7 @@ mod tests {
     fn holders(client: &str) -> Vec<Holder> {
         vec![Holder {
             client: client.into(),
+            metadata: None,
             kind: HoldKind::Mutex,
             weight: 1,
             fencing_token: None,

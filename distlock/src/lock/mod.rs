@@ -262,6 +262,30 @@ impl Lock {
         self
     }
 
+    /// Sets a text about this call that other clients see while it holds the lock, such as the name
+    /// and the id of a job: in [`Holder::metadata`](crate::Holder::metadata), and so in the message
+    /// of [`Error::Busy`], in [`inspect`](LockManager::inspect) and [`list`](LockManager::list), and
+    /// in log lines about long waits. It is stored with the lock, so it must not contain a secret.
+    ///
+    /// It has at most 256 bytes, without control characters and characters that end a line or set
+    /// the direction of text. By default, and if it is empty, there is none. On re-entry, that of
+    /// the outer hold remains.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let _held = locks.lock("report").metadata("nightly report, run 42").acquire().await?;
+    /// let state = locks.inspect("report").await?;
+    /// assert_eq!(state.holders[0].metadata.as_deref(), Some("nightly report, run 42"));
+    /// # Ok(()) }
+    /// ```
+    pub fn metadata(mut self, text: impl Into<String>) -> Self {
+        self.options.metadata = Some(text.into());
+        self
+    }
+
     /// Returns the key as it was passed.
     ///
     /// ```
@@ -487,7 +511,7 @@ impl Lock {
                 }
                 _ => error,
             };
-            logging::acquire_failed(self.options.label.as_deref(), &error);
+            logging::not_acquired(core, &self.options, &error);
             error
         })
     }
