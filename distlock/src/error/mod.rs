@@ -23,7 +23,8 @@ mod outage;
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
 /// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)), a manager that was shut
-/// down ([`ShutDown`](Error::ShutDown)) and misuse (all others). Each message names a remedy, and
+/// down ([`ShutDown`](Error::ShutDown)), a false condition of the call
+/// ([`RunIfFalse`](Error::RunIfFalse)) and misuse (all others). Each message names a remedy, and
 /// the key if the error has one.
 ///
 /// ```
@@ -215,8 +216,8 @@ pub enum Error {
         key: String,
     },
 
-    /// The `run_if` of an annotated function was false, so the call was skipped: it acquired no lock
-    /// and did not run its body. Only the function's `on_busy` gets this error.
+    /// The `run_if` of an annotated function was false, so the call was skipped: it acquired no
+    /// lock and did not run its body. Only the function's `on_busy` gets this error.
     #[error(
         "lock `{}` was not acquired: the call was skipped because its `run_if` is false; choose what it returns with \
          `on_busy`",

@@ -263,9 +263,10 @@ impl Lock {
     }
 
     /// Sets a text about this call that other clients see while it holds the lock, such as the name
-    /// and the id of a job: in [`Holder::metadata`](crate::Holder::metadata), and so in the message
-    /// of [`Error::Busy`], in [`inspect`](LockManager::inspect) and [`list`](LockManager::list), and
-    /// in log lines about long waits. It is stored with the lock, so it must not contain a secret.
+    /// and the id of a job. It is in [`Holder::metadata`](crate::Holder::metadata), and so in the
+    /// message of [`Error::Busy`], in [`inspect`](LockManager::inspect), in
+    /// [`list`](LockManager::list), and in log lines about long waits. It is stored with the lock,
+    /// so it must not contain a secret.
     ///
     /// It has at most 256 bytes, without control characters and characters that end a line or set
     /// the direction of text. By default, and if it is empty, there is none. On re-entry, that of

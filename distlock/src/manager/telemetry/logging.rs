@@ -113,8 +113,8 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
             key = error.key().filter(|_| core.show_keys),
             store = core.address().unwrap_or("in this process"),
             holder = error.holders().first().map(tracing::field::display),
-            "call skipped: other calls hold the lock or wait for it, so the body did not run; set `wait` if it must \
-             run (further skips of `lock` are logged at DEBUG)"
+            "call skipped: other calls hold the lock or wait for it, so the body did not run; allow a longer `wait` if it \
+             must run (further skips of `lock` are logged at DEBUG)"
         );
     }
 }
