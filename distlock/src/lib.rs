@@ -44,7 +44,7 @@
 //! | a limit on how many calls run at a time | `permits = 3`, or [`LockManager::semaphore`] | the body is stopped |
 //! | calls that only read, and calls that write | `mode = "read"` and `"write"`, or [`LockManager::rw_lock`] | the body is stopped |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
-//! | work to skip if another call is doing it | `wait = "0s"`, or [`Lock::try_acquire`] | as above |
+//! | work to skip if another call is doing it | `wait = "0s"`, [`Lock::try_run`], or [`Lock::try_acquire`] | as above |
 //! | a job that every replica starts | `wait = "0s"` and `min_hold`: see the [cron recipe] | the body is stopped |
 //! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |
 //! | tests of your service | [`LockManager::in_memory`], and [`testing`] for busy, unavailable and lost locks | you decide |
@@ -86,7 +86,7 @@
 //! | [`is_unavailable`](Error::is_unavailable) | [`Unavailable`](Error::Unavailable) | the store could not be used; the body did not run |
 //! | [`is_lost`](Error::is_lost) | [`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded) | the hold ended too early; [`BodyState`] shows how far the body came |
 //! | [`is_retryable`](Error::is_retryable) | those of the first row, and outages that can end by themselves | the body did not run, and the same call may succeed later |
-//! | none | all others | misuse, or a manager that was shut down |
+//! | none | all others | misuse, a manager that was shut down, or a false `run_if` |
 //!
 //! The predicates describe one locked call. A body that makes a second one may be half done.
 //!
@@ -173,6 +173,7 @@ pub use lock::guard::LockGuard;
 pub use lock::installed::{install, installed, shutdown};
 pub use lock::multi::MultiLock;
 pub use lock::multi_guard::MultiLockGuard;
+pub use lock::outcome::{RunOutcome, SkipReason};
 pub use lock::permit::{HeldPermit, SemaphorePermit, current_permit, try_current_permit};
 pub use lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::RwLock;

@@ -25,6 +25,7 @@ use metrics::{
 use crate::error::HoldKind;
 use crate::observer::Observer;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
+use crate::observer::labels::MAX_NAMES;
 
 /// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of
 /// ten.
@@ -39,9 +40,6 @@ use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
 pub const BUCKETS: &[f64] = &[
     0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
 ];
-
-/// Upper limit of the names of locks that are used as labels.
-const MAX_NAMES: usize = 500;
 
 /// The label of all further locks.
 const OTHER: &str = "other";
@@ -123,6 +121,10 @@ const GAUGES: &[(&str, &str)] = &[
 ];
 
 const COUNTERS: &[(&str, &str)] = &[
+    (
+        "distlock.skipped",
+        "Calls that were skipped, as they requested for this case.",
+    ),
     (
         "distlock.locks.lost",
         "Locks that were lost while they were held.",
@@ -212,13 +214,16 @@ fn acquired(
     outcome: &'static str,
     path: &'static str,
 ) {
-    let kind = kind.as_str();
-    gauge!("distlock.acquire.pending", "lock" => lock.clone(), "kind" => kind).decrement(1.0);
+    no_longer_pending(lock.clone(), kind);
     histogram!(
         "distlock.acquire.duration",
-        "lock" => lock, "kind" => kind, "outcome" => outcome, "path" => path
+        "lock" => lock, "kind" => kind.as_str(), "outcome" => outcome, "path" => path
     )
     .record(took);
+}
+
+fn no_longer_pending(lock: Cow<'static, str>, kind: HoldKind) {
+    gauge!("distlock.acquire.pending", "lock" => lock, "kind" => kind.as_str()).decrement(1.0);
 }
 
 impl Observer for Metrics {
@@ -246,6 +251,14 @@ impl Observer for Metrics {
                     gauge!("distlock.locks.held", "lock" => lock, "kind" => kind.as_str())
                         .increment(1.0);
                 }
+            }
+            Event::Skipped {
+                lock, kind, reason, ..
+            } => {
+                let lock = self.label(lock.clone());
+                no_longer_pending(lock.clone(), *kind);
+                counter!("distlock.skipped", "lock" => lock, "reason" => reason.as_str())
+                    .increment(1);
             }
             Event::AcquireFailed {
                 lock,

@@ -178,6 +178,7 @@ impl Step {
                     timing,
                     durability: Durability::NONE,
                     wait,
+                    metadata: None,
                 };
                 let reply = run(&*stores[client], acquire, LIMIT).await?;
                 return Ok(observed.acquire(client, key, owner, kind, reply));

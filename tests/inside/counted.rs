@@ -86,6 +86,7 @@ impl Client {
             timing: TIMING,
             durability: self.durability,
             wait,
+            metadata: None,
         };
         self.run(acquire).await
     }

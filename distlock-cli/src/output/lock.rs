@@ -26,6 +26,7 @@ pub(crate) fn as_json(lock: &LockState) -> Value {
 pub(crate) fn holder(holder: &Holder) -> Value {
     json!({
         "client": holder.client,
+        "metadata": holder.metadata,
         "kind": holder.kind.as_str(),
         "weight": holder.weight,
         "fencing_token": holder.fencing_token.map(|token| token.get()),
@@ -44,15 +45,18 @@ fn kind(kind: LockKind) -> &'static str {
     }
 }
 
-/// Returns a holder as text: its client, with its mode or its permits, such as `web-1:812 (read)`
-/// or `web-1:812 (2 of 3)`.
+/// Returns a holder as text: its client, with its metadata, and its mode or its permits, such as
+/// `web-1:812 [order 42] (read)` or `web-1:812 (2 of 3)`.
 pub(crate) fn client(lock: &LockState, holder: &Holder) -> String {
-    let client = &holder.client;
+    let client = match &holder.metadata {
+        Some(metadata) => format!("{} [{metadata}]", holder.client),
+        None => holder.client.clone(),
+    };
     match (lock.kind, holder.kind) {
         (Some(LockKind::Semaphore { permits }), _) => {
             format!("{client} ({} of {permits})", holder.weight)
         }
-        (_, HoldKind::Mutex) => client.clone(),
+        (_, HoldKind::Mutex) => client,
         (_, mode) => format!("{client} ({mode})"),
     }
 }

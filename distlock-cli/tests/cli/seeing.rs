@@ -45,6 +45,34 @@ async fn the_locks_that_are_held_are_listed() {
 }
 
 #[tokio::test]
+async fn the_metadata_of_a_holder_is_shown_with_its_client() {
+    let server = RedisServer::start();
+    let locks = named(&server.url(), "first").await;
+    let lock = locks.lock("k").metadata("nightly report");
+    let held = lock.acquire().await.expect("a free lock");
+    for line in ["list", "inspect k"] {
+        let shown = page(&mut distlock(&server.url(), line));
+        assert!(shown.contains("first [nightly report]"), "{line}: {shown}");
+    }
+    let holder = |line, path: &str| {
+        let shown = object(&mut distlock(&server.url(), line));
+        shown.pointer(path).cloned().expect("a holder")
+    };
+    for (line, path) in [
+        ("--json list", "/locks/0/holders/0"),
+        ("--json inspect k", "/holders/0"),
+    ] {
+        let holder = holder(line, path);
+        assert_eq!(holder["metadata"], "nightly report", "{line}: {holder}");
+        assert_eq!(holder["client"], "first", "{line}: {holder}");
+    }
+    held.release().await.expect("a release");
+    let _held = locks.lock("k").acquire().await.expect("a free lock");
+    let without = holder("--json inspect k", "/holders/0");
+    assert!(without["metadata"].is_null(), "{without}");
+}
+
+#[tokio::test]
 async fn long_keys_fit_80_columns_and_are_whole_in_json() {
     let server = RedisServer::start();
     let locks = named(&server.url(), &"n".repeat(100)).await;

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::util::visible::is_hidden;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -15,6 +16,9 @@ pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const DEFAULT_FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 pub(crate) const FENCE_TTL_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
+
+/// Upper limit of the metadata of a hold, in bytes.
+pub(crate) const MAX_METADATA: usize = 256;
 
 /// The copies of a write, besides the server's memory, that a hold requires before it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +66,10 @@ pub(crate) struct Options {
     /// `None` for the manager's default.
     pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
+    /// True if a call that ends as busy is a skip, which is no failure.
+    pub(crate) skips_busy: bool,
+    /// The text about the hold that other clients see. An empty text is none.
+    pub(crate) metadata: Option<String>,
     /// The id of the scripted outcome of the call, see `testing`.
     #[cfg(feature = "testing")]
     pub(crate) scripted: Option<usize>,
@@ -79,6 +87,8 @@ impl Default for Options {
             min_replicas: None,
             fsync: None,
             label: None,
+            skips_busy: false,
+            metadata: None,
             #[cfg(feature = "testing")]
             scripted: None,
         }
@@ -99,6 +109,24 @@ impl Options {
         (self.wait, self.is_wait_set) = (wait, true);
     }
 
+    /// Makes a busy call a skip. Without an explicit `wait`, the call then tries once.
+    pub(crate) fn skip_busy(&mut self) {
+        self.skips_busy = true;
+        if !self.is_wait_set {
+            self.wait = Duration::ZERO;
+        }
+    }
+
+    /// Returns true if a call with these options that fails with `error` is skipped.
+    pub(crate) fn is_skip(&self, error: &Error) -> bool {
+        self.skips_busy && matches!(error, Error::Busy { .. })
+    }
+
+    /// Returns the metadata, unless it is empty.
+    pub(crate) fn metadata(&self) -> Option<&str> {
+        self.metadata.as_deref().filter(|text| !text.is_empty())
+    }
+
     pub(crate) fn durability(&self) -> Durability {
         Durability {
             replicas: self.min_replicas.unwrap_or_default(),
@@ -106,7 +134,7 @@ impl Options {
         }
     }
 
-    /// Checks every duration.
+    /// Checks every duration and the metadata.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
             Err(Error::config(format!(
@@ -123,6 +151,7 @@ impl Options {
             let bound = "more than zero, or leave it out for no limit";
             return refuse("max_hold", Duration::ZERO, bound);
         }
+        self.check_metadata(key)?;
         let Some(min_hold) = self.min_hold else {
             return Ok(());
         };
@@ -141,5 +170,19 @@ impl Options {
             return refuse("min_hold", min_hold, "at most 24h");
         }
         Ok(())
+    }
+
+    fn check_metadata(&self, key: &str) -> Result<(), Error> {
+        let text = self.metadata.as_deref().unwrap_or_default();
+        let mistake = if text.len() > MAX_METADATA {
+            format!("has {} bytes; shorten it to {MAX_METADATA}", text.len())
+        } else if text.contains(is_hidden) {
+            "contains a control character, or one that ends a line or sets the direction of text; remove it".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::config(format!(
+            "lock `{key}`: the metadata {mistake}"
+        )))
     }
 }

@@ -27,6 +27,8 @@ use crate::util::visible::Visible;
 pub struct Holder {
     /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
     pub client: String,
+    /// The [`metadata`](crate::Lock::metadata) of the call that acquired the lock.
+    pub metadata: Option<String>,
     /// The kind of the hold.
     pub kind: HoldKind,
     /// The number of permits of a holder of a [`Semaphore`](crate::Semaphore); otherwise 1.
@@ -46,13 +48,11 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.kept_until {
             let until = TimeOfDay(until);
-            return write!(
-                f,
-                "kept until {until}, work finished by {}",
-                Visible(&self.client)
-            );
+            write!(f, "kept until {until}, work finished by ")?;
+            return self.fmt_name(f);
         }
-        write!(f, "held by {}", Visible(&self.client))?;
+        f.write_str("held by ")?;
+        self.fmt_name(f)?;
         if let Ok(elapsed) = self.held_since.elapsed() {
             write!(f, " for {elapsed:.1?}")?;
         }
@@ -62,6 +62,17 @@ impl fmt::Display for Holder {
             )?;
         }
         Ok(())
+    }
+}
+
+impl Holder {
+    /// Writes the client and its metadata, such as `worker-2 [order 42]`.
+    fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Visible(&self.client))?;
+        match &self.metadata {
+            Some(metadata) => write!(f, " [{}]", Visible(metadata)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -23,7 +23,8 @@ mod outage;
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
 /// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)), a manager that was shut
-/// down ([`ShutDown`](Error::ShutDown)) and misuse (all others). Each message names a remedy, and
+/// down ([`ShutDown`](Error::ShutDown)), a false condition of the call
+/// ([`RunIfFalse`](Error::RunIfFalse)) and misuse (all others). Each message names a remedy, and
 /// the key if the error has one.
 ///
 /// ```
@@ -215,6 +216,19 @@ pub enum Error {
         key: String,
     },
 
+    /// The `run_if` of an annotated function was false, so the call was skipped: it acquired no
+    /// lock and did not run its body. Only the function's `on_busy` gets this error.
+    #[error(
+        "lock `{}` was not acquired: the call was skipped because its `run_if` is false; choose what it returns with \
+         `on_busy`",
+        Visible(.key)
+    )]
+    #[non_exhaustive]
+    RunIfFalse {
+        /// The key as the caller wrote it.
+        key: String,
+    },
+
     /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
     /// connecting, this includes a server of another kind than the URL names. It is also the error
     /// if the manager's thread cannot be started, because of the limits of the system.
@@ -350,7 +364,8 @@ impl Error {
             | Error::InvalidKey { key, .. }
             | Error::KeyConflict { key, .. }
             | Error::WrongKind { key, .. }
-            | Error::UpgradeDeadlock { key } => Some(key),
+            | Error::UpgradeDeadlock { key }
+            | Error::RunIfFalse { key } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }
@@ -484,6 +499,7 @@ mod tests {
     fn holders(client: &str) -> Vec<Holder> {
         vec![Holder {
             client: client.into(),
+            metadata: None,
             kind: HoldKind::Mutex,
             weight: 1,
             fencing_token: None,

@@ -50,6 +50,13 @@ macro_rules! forward_options {
                 self
             }
 
+            /// Sets a text about this call that other clients see, see
+            /// [`Lock::metadata`](crate::Lock::metadata).
+            pub fn metadata(mut self, text: impl Into<String>) -> Self {
+                self.lock = self.lock.metadata(text);
+                self
+            }
+
             /// Returns the key as it was passed.
             #[must_use]
             pub fn key(&self) -> &str {

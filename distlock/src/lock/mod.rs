@@ -7,6 +7,7 @@ pub(crate) mod installed;
 pub(crate) mod multi;
 pub(crate) mod multi_guard;
 pub(crate) mod nesting;
+pub(crate) mod outcome;
 pub(crate) mod permit;
 pub(crate) mod run;
 pub(crate) mod rw_guards;
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
+use crate::lock::outcome::{RunOutcome, SkipReason};
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::engine::held::HeldLock;
@@ -260,6 +262,31 @@ impl Lock {
         self
     }
 
+    /// Sets a text about this call that other clients see while it holds the lock, such as the name
+    /// and the id of a job. It is in [`Holder::metadata`](crate::Holder::metadata), and so in the
+    /// message of [`Error::Busy`], in [`inspect`](LockManager::inspect), in
+    /// [`list`](LockManager::list), and in log lines about long waits. It is stored with the lock,
+    /// so it must not contain a secret.
+    ///
+    /// It has at most 256 bytes, without control characters and characters that end a line or set
+    /// the direction of text. By default, and if it is empty, there is none. On re-entry, that of
+    /// the outer hold remains.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let _held = locks.lock("report").metadata("nightly report, run 42").acquire().await?;
+    /// let state = locks.inspect("report").await?;
+    /// assert_eq!(state.holders[0].metadata.as_deref(), Some("nightly report, run 42"));
+    /// # Ok(()) }
+    /// ```
+    pub fn metadata(mut self, text: impl Into<String>) -> Self {
+        self.options.metadata = Some(text.into());
+        self
+    }
+
     /// Returns the key as it was passed.
     ///
     /// ```
@@ -401,6 +428,55 @@ impl Lock {
         run::run_body(guards, span, body).await
     }
 
+    /// Runs `body` under the lock like [`run`](Lock::run), or skips it if the lock is busy.
+    ///
+    /// Without an explicit [`wait`](Lock::wait), the call tries once. A skip is no failure: it is
+    /// counted and logged as a skip. A busy lock that the body acquires is the body's own error.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager, RunOutcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let lock = locks.lock("jobs:nightly-report");
+    /// let outcome = lock.try_run(async |_| { /* the report */ Ok::<_, Error>(12) }).await?;
+    /// match outcome {
+    ///     RunOutcome::Completed(pages) => assert_eq!(pages, 12),
+    ///     RunOutcome::Skipped(reason) => println!("another replica is at it: {reason:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Lock::run), except [`Error::Busy`] of this lock. A full queue
+    /// ([`Error::QueueFull`]) remains an error.
+    ///
+    /// # Panics
+    ///
+    /// Like [`run`](Lock::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as that of [`run`](Lock::run).
+    pub async fn try_run<T, E: From<Error>>(
+        &self,
+        body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
+    ) -> Result<RunOutcome<T>, E> {
+        let mut lock = self.clone();
+        lock.options.skip_busy();
+        let (guards, span) = match lock.acquire_for_run().await {
+            Ok(acquired) => acquired,
+            Err(Error::Busy { holders, .. }) => {
+                return Ok(RunOutcome::Skipped(SkipReason::Busy { holders }));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let body = body(guards.first().held());
+        let output = run::run_body(guards, span, body).await?;
+        Ok(RunOutcome::Completed(output))
+    }
+
     /// Returns the description of another kind of lock with this key and these options.
     pub(crate) fn of_kind(&self, kind: Kind) -> Self {
         Lock {
@@ -436,7 +512,7 @@ impl Lock {
                 }
                 _ => error,
             };
-            logging::acquire_failed(self.options.label.as_deref(), &error);
+            logging::not_acquired(core, &self.options, &error);
             error
         })
     }

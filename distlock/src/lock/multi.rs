@@ -125,6 +125,12 @@ impl MultiLock {
         self
     }
 
+    /// Sets a text about this call that other clients see at each key, see [`Lock::metadata`].
+    pub fn metadata(mut self, text: impl Into<String>) -> Self {
+        self.lock = self.lock.metadata(text);
+        self
+    }
+
     /// Returns the keys as they were passed.
     ///
     /// ```
@@ -317,7 +323,7 @@ impl MultiLock {
         }
         let acquired = acquire::acquire_all(core, requests.into_iter()).await;
         let acquired = acquired.inspect_err(|error| {
-            logging::acquire_failed(self.lock.options.label.as_deref(), error);
+            logging::not_acquired(core, &self.lock.options, error);
         });
         let Some(held) = acquired? else {
             return Ok(None);

@@ -32,7 +32,7 @@ pub(crate) async fn acquire_in_span<G: Into<Guards>>(
             Ok((guards, span))
         }
         Err(error) => {
-            span.end_failed(&error, waited);
+            span.end_failed(subject, &error, waited);
             Err(error)
         }
     }

@@ -175,6 +175,7 @@ impl LockManager {
     pub(crate) fn as_holder(&self, held: &HeldLock) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
+            metadata: held.options().metadata().map(str::to_owned),
             kind: held.kind().hold_kind(),
             weight: held.kind().permits_held(),
             fencing_token: held.public_token(),

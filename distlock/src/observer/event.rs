@@ -40,9 +40,9 @@ pub(crate) const UNLABELED: &str = "unlabeled";
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call has started to acquire its lock. It ends with [`Acquired`](Event::Acquired) or
-    /// [`AcquireFailed`](Event::AcquireFailed). A call with an invalid key or option causes no
-    /// event.
+    /// A call has started to acquire its lock. It ends with [`Acquired`](Event::Acquired),
+    /// [`Skipped`](Event::Skipped) or [`AcquireFailed`](Event::AcquireFailed). A call with an
+    /// invalid key or option causes no event.
     #[non_exhaustive]
     AcquireStarted {
         /// The name of the lock.
@@ -94,6 +94,23 @@ pub enum Event {
         /// The time since the server's grant, at most. `None` if the lock was not handed off, or
         /// the time of the grant is unknown.
         handoff: Option<Duration>,
+    },
+    /// A call was skipped, as it requested for this case
+    /// ([`Lock::try_run`](crate::Lock::try_run)). This is no failure.
+    #[non_exhaustive]
+    Skipped {
+        /// The name of the lock.
+        lock: Cow<'static, str>,
+        /// Its key.
+        key: Arc<str>,
+        /// The kind of the hold.
+        kind: HoldKind,
+        /// The time since the call started.
+        waited: Duration,
+        /// Why the call was skipped.
+        reason: SkipKind,
+        /// The holder of the lock, if it is known.
+        holder: Option<Holder>,
     },
     /// A call has ended without its lock.
     #[non_exhaustive]
@@ -295,6 +312,22 @@ pub enum AcquireFailure {
     ShutDown,
     /// The outer hold, which the call was to re-enter, is lost.
     Lost,
+}
+
+/// Why a call was skipped. [`SkipReason`](crate::SkipReason) has the details.
+///
+/// ```
+/// use distlock::observer::SkipKind;
+///
+/// // Another replica is doing the work.
+/// let is_done_elsewhere = |skip| matches!(skip, SkipKind::Busy);
+/// assert!(is_done_elsewhere(SkipKind::Busy));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SkipKind {
+    /// Another holder had the lock for all of the call's `wait`.
+    Busy,
 }
 
 /// How a hold ended.

@@ -4,8 +4,11 @@ use std::fmt;
 
 use crate::observer::event::{
     AcquireFailure, AcquirePath, CommandOutcome, Connection, HoldOutcome, LossKind, Operation,
-    ReleaseOutcome, RenewalOutcome,
+    ReleaseOutcome, RenewalOutcome, SkipKind,
 };
+
+/// Upper limit of the names of locks for which a manager keeps a record.
+pub(crate) const MAX_NAMES: usize = 500;
 
 macro_rules! labels {
     ($($name:ident { $($variant:ident = $label:literal),+ $(,)? })+) => {$(
@@ -49,6 +52,9 @@ labels! {
         WrongKind = "wrong_kind",
         ShutDown = "shut_down",
         Lost = "lost",
+    }
+    SkipKind {
+        Busy = "busy",
     }
     HoldOutcome {
         Released = "released",

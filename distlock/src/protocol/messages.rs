@@ -41,6 +41,8 @@ pub(crate) struct Acquire<'a> {
     pub(crate) durability: Durability,
     /// The remaining wait of the caller. With zero, the command does not wait in the queue.
     pub(crate) wait: Duration,
+    /// The text about the hold that other clients see; not empty.
+    pub(crate) metadata: Option<&'a str>,
 }
 
 /// A hold, proven by a reply. It counts from the send of the command.
@@ -100,7 +102,9 @@ pub(crate) struct HolderView {
     pub(crate) expires_in: Option<Duration>,
     /// The end of `min_hold`, which keeps a released lock. Server time in µs.
     pub(crate) kept_until: Option<u64>,
+    /// The client's name.
     pub(crate) name: String,
+    pub(crate) metadata: Option<String>,
 }
 
 /// The token of a holder that the test kit creates without one. It is below all real tokens.
@@ -123,6 +127,7 @@ impl HolderView {
         let is_permit = kind == HoldKind::Semaphore;
         Holder {
             client: self.name.clone(),
+            metadata: self.metadata.clone(),
             kind,
             weight: if is_permit { self.weight } else { 1 },
             fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN && !is_permit),

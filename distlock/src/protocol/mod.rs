@@ -1,6 +1,7 @@
 //! The protocol: commands, replies and deadlines. Nothing here does I/O, awaits, or reads a clock.
 
 pub(crate) mod acquisition;
+pub(crate) mod holder_name;
 pub(crate) mod kind;
 pub(crate) mod messages;
 pub(crate) mod outcome;

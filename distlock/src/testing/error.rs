@@ -216,6 +216,17 @@ pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
     Error::UpgradeDeadlock { key: key.into() }
 }
 
+/// Returns [`Error::RunIfFalse`]: the `run_if` of an annotated function was false.
+///
+/// ```
+/// let error = distlock::testing::error::run_if_false("report");
+/// assert!(!error.is_busy() && !error.is_retryable());
+/// ```
+#[must_use]
+pub fn run_if_false(key: impl Into<String>) -> Error {
+    Error::RunIfFalse { key: key.into() }
+}
+
 /// Returns [`Error::Config`] with this detail.
 ///
 /// ```
@@ -295,6 +306,7 @@ pub fn all(key: &str) -> Vec<Error> {
             [holder("worker-2")],
         ),
         upgrade_deadlock(key),
+        run_if_false(key),
         config("an option is wrong"),
         not_installed(),
         already_installed(),

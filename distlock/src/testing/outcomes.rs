@@ -23,6 +23,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
     let micros = since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
     Holder {
         client: client.into(),
+        metadata: None,
         kind: HoldKind::default(),
         weight: 1,
         fencing_token: None,

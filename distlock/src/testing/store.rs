@@ -406,5 +406,6 @@ fn view_of(holder: &Holder) -> HolderView {
         expires_in: None,
         kept_until: holder.kept_until.map(micros),
         name: holder.client.clone(),
+        metadata: holder.metadata.clone(),
     }
 }

@@ -105,6 +105,7 @@ impl Client {
             timing: Timing::new(lease),
             durability: Durability::NONE,
             wait,
+            metadata: None,
         };
         self.run(request)
     }

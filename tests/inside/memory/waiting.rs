@@ -168,6 +168,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         timing: Timing::new(LEASE),
         durability: Durability::NONE,
         wait: LEASE,
+        metadata: None,
     };
     at_once(run(eager, request, WITHIN)).unwrap();
     holder.release("k", 1);

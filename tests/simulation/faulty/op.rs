@@ -114,6 +114,7 @@ impl Op {
                     timing: *timing,
                     durability: Durability::NONE,
                     wait: *wait,
+                    metadata: None,
                 };
                 at_once(run(store, acquire, timeout)).map(Answer::Acquired)
             }
@@ -126,6 +127,7 @@ impl Op {
                     timing: *timing,
                     durability: Durability::NONE,
                     wait: Duration::ZERO,
+                    metadata: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)

@@ -7,7 +7,7 @@ use distlock::testing::{AcquireRecord, InjectedLoss, TestLocks};
 use distlock::{
     BodyState, Credentials, Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager,
     LockManagerBuilder, LockState, LossReason, MultiLock, MultiLockGuard, Outage, Quorum,
-    Revocation, Revoke, RevokeOutcome, ServerState, Tls, Waiter, observer,
+    Revocation, Revoke, RevokeOutcome, RunOutcome, ServerState, SkipReason, Tls, Waiter, observer,
 };
 
 /// The auto traits of every public type, as tokio's counterparts have them.
@@ -31,6 +31,7 @@ async fn bounds() {
     value::<Revoke>();
     value::<(Revocation, RevokeOutcome)>();
     value::<(Error, BodyState, LossReason, Outage)>();
+    value::<(RunOutcome<()>, SkipReason)>();
     value::<(FencingToken, Holder, Waiter, LockState, ServerState)>();
     value::<(observer::Event, observer::Operation, observer::Connection)>();
     value::<(TestLocks, AcquireRecord, InjectedLoss)>();
@@ -52,6 +53,7 @@ async fn bounds() {
     drop(send(
         lock.run(async |held| Ok::<_, Error>(held.fencing_token())),
     ));
+    drop(send(lock.try_run(async |_| Ok::<_, Error>(()))));
 
     let both = manager.lock_all(["k", "l"]);
     drop(send(both.try_acquire()));

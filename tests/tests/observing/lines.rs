@@ -137,6 +137,23 @@ async fn contention_on_one_key_is_one_line_a_minute() {
     assert_eq!(waiters().len(), 2, "each call is part of a line once");
 }
 
+/// The line of a long wait names the job that holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_names_the_holders_metadata() {
+    captured();
+    let manager = LockManager::builder()
+        .in_memory_on_current_runtime()
+        .unwrap();
+    let lock = manager.lock("job").metadata("nightly report");
+    let _guard = lock.acquire().await.unwrap();
+    let waits = manager.lock("job").label("lines:job");
+    let waits = waits.wait(Duration::from_secs(10));
+    let _ = waits.acquire().await.unwrap_err();
+    let logged = lines("lines:job", Level::INFO, 1).await;
+    let holder = &logged[0].fields["holder"];
+    assert!(holder.contains(" [nightly report] for "), "{holder}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_wait_in_an_outage_names_the_outage() {
     captured();

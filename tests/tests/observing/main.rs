@@ -9,5 +9,6 @@ mod events;
 mod lines;
 mod metrics;
 mod outages;
+mod skips;
 mod spans;
 mod support;

@@ -14,7 +14,7 @@ use crate::support::{LONG, Store, acquires, ms};
 
 /// The recorded metrics.
 #[derive(Clone, Debug, Default)]
-struct Recorded {
+pub(crate) struct Recorded {
     numbers: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
     histograms: Arc<Mutex<BTreeMap<String, Arc<Values>>>>,
     described: Arc<Mutex<BTreeMap<String, Option<Unit>>>>,
@@ -50,13 +50,13 @@ impl Recorded {
         described.insert(key.as_str().to_owned(), unit);
     }
 
-    fn gauge(&self, name: &str) -> Option<f64> {
+    pub(crate) fn gauge(&self, name: &str) -> Option<f64> {
         let numbers = self.numbers.lock().unwrap();
         let bits = numbers.get(name)?.load(Ordering::SeqCst);
         Some(f64::from_bits(bits))
     }
 
-    fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let numbers = self.numbers.lock().unwrap();
         numbers
             .get(name)
@@ -71,7 +71,7 @@ impl Recorded {
         values.unwrap_or_default()
     }
 
-    fn names(&self) -> BTreeSet<String> {
+    pub(crate) fn names(&self) -> BTreeSet<String> {
         let numbers = self.numbers.lock().unwrap();
         let histograms = self.histograms.lock().unwrap();
         numbers.keys().chain(histograms.keys()).cloned().collect()
@@ -106,7 +106,7 @@ impl Recorder for Recorded {
 }
 
 /// Returns the metrics of this process, which are recorded from the first call on.
-fn recorded() -> &'static Recorded {
+pub(crate) fn recorded() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
     RECORDED.get_or_init(|| {
         let recorded = Recorded::default();

@@ -91,6 +91,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
         Event::Queued { key, .. } => (key, "queued".into()),
         Event::LongWait { key, .. } => (key, "waiting long".into()),
         Event::Acquired { key, path, .. } => (key, format!("acquired {path}")),
+        Event::Skipped { key, reason, .. } => (key, format!("skipped {reason}")),
         Event::AcquireFailed { key, outcome, .. } => (key, format!("not acquired {outcome}")),
         Event::HoldEnded { key, outcome, .. } => (key, format!("ended {outcome}")),
         Event::Lost { key, reason, .. } => (key, format!("lost {reason}")),

@@ -1,7 +1,7 @@
 //! Locks that another client holds.
 
 use distlock::testing::holder;
-use distlock::{Error, Outage};
+use distlock::{Error, Outage, RunOutcome, SkipReason};
 use tokio::time::Instant;
 
 use crate::service::{Inventory, REDUCE, WAIT, assert_took, is_about, ms, secs};
@@ -42,6 +42,21 @@ async fn a_try_acquire_is_rejected_at_once() {
     let error = shop.try_reduce(7).await.unwrap_err();
     assert!(error.is_busy() && error.holders()[0].client == "worker-2");
     assert_eq!(started.elapsed(), ms(0));
+}
+
+/// The kit's holder may name its job.
+#[tokio::test(start_paused = true)]
+async fn a_busy_lock_is_skipped_with_the_holder_that_was_set() {
+    let shop = Inventory::new();
+    let mut other = holder("worker-2");
+    other.metadata = Some("stocktaking".into());
+    shop.locks.on("inventory:7").busy(other.clone());
+    let lock = shop.locks.manager().lock("inventory:7");
+    let outcome = lock.try_run(async |_| Ok::<_, Error>(())).await.unwrap();
+    let RunOutcome::Skipped(SkipReason::Busy { holders, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(holders, [other]);
 }
 
 #[tokio::test(start_paused = true)]

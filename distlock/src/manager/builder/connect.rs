@@ -26,6 +26,7 @@ use crate::manager::engine::renew;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
 use crate::manager::telemetry::logging;
+use crate::manager::telemetry::skips::Skips;
 use crate::observer::telemetry::Telemetry;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -553,6 +554,7 @@ impl Assembly {
             registry: Registry::default(),
             releases: Backlog::default(),
             renewal_monitor: RenewalMonitor::default(),
+            skips: Skips::default(),
             in_flight: TaskTracker::new(),
             in_store: self.in_store,
             phase: tokio::sync::watch::Sender::new(Phase::Running),

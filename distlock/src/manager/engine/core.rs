@@ -14,6 +14,7 @@ use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::Registry;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
+use crate::manager::telemetry::skips::Skips;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::request::Request;
@@ -44,6 +45,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) releases: Backlog,
     pub(crate) renewal_monitor: RenewalMonitor,
+    pub(crate) skips: Skips,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
     /// All that the store may have under this client's id: calls, holds, releases, kept keys.

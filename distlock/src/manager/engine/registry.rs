@@ -133,6 +133,7 @@ impl Entry {
             timing: self.request.timing,
             durability: self.request.durability,
             wait,
+            metadata: self.request.options.metadata(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
-use crate::observer::event::{AcquireFailure, AcquirePath, Event};
+use crate::observer::event::{AcquireFailure, AcquirePath, Event, SkipKind};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::request::Request;
 use crate::util::clock::BootInstant;
@@ -84,8 +84,22 @@ impl<'a> AcquireCall<'a> {
         });
     }
 
+    /// Ends the call without its lock: as skipped, if its options say so.
     pub(crate) fn finish_failed(mut self, error: &Error) {
-        self.failure = acquire_failure(error);
+        if !self.request.options.is_skip(error) {
+            self.failure = acquire_failure(error);
+            return;
+        }
+        self.failure = None;
+        self.core
+            .publish(&self.request, |lock, key| Event::Skipped {
+                lock,
+                key,
+                kind: self.request.kind.hold_kind(),
+                waited: self.core.clock.now().since(self.request.started),
+                reason: SkipKind::Busy,
+                holder: error.holders().first().cloned(),
+            });
     }
 }
 

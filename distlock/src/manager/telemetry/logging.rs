@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::Options;
 use crate::error::{BodyState, Error, Holder};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
@@ -98,8 +99,24 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     );
 }
 
-pub(crate) fn acquire_failed(label: Option<&str>, error: &Error) {
-    tracing::debug!(target: TARGET, lock = label_or_default(label), %error, "not acquired");
+/// Logs that a call ends without its lock. The first skipped call of each name is logged at INFO.
+pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
+    let lock = label_or_default(options.label.as_deref());
+    if !options.is_skip(error) {
+        tracing::debug!(target: TARGET, lock, %error, "not acquired");
+    } else if !core.skips.record(lock) {
+        tracing::debug!(target: TARGET, lock, %error, "skipped");
+    } else {
+        tracing::info!(
+            target: TARGET,
+            lock,
+            key = error.key().filter(|_| core.show_keys),
+            store = core.address().unwrap_or("in this process"),
+            holder = error.holders().first().map(tracing::field::display),
+            "call skipped: other calls hold the lock or wait for it, so the body did not run; allow a longer `wait` if it \
+             must run (further skips of `lock` are logged at DEBUG)"
+        );
+    }
 }
 
 /// Logs a lost hold. `current_holder` is the holder of the lock now, if known.

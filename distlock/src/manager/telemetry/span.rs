@@ -30,6 +30,14 @@ impl Subject<'_> {
         self.options.label.as_deref().unwrap_or(UNLABELED)
     }
 
+    /// Returns how a call that got this error ended.
+    fn outcome(&self, error: &Error) -> &'static str {
+        if self.options.is_skip(error) {
+            return "skipped";
+        }
+        acquire_call::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
+    }
+
     /// Records the fields that not every span has.
     fn record(&self, core: &Core, span: &Span) {
         if core.show_keys {
@@ -90,9 +98,15 @@ impl RunSpan {
         record_acquired(&self.span, path, waited, token);
     }
 
-    pub(crate) fn end_failed(&mut self, error: &Error, waited: Option<Duration>) {
+    /// Records that the call of `subject` ended without its lock.
+    pub(crate) fn end_failed(
+        &mut self,
+        subject: &Subject<'_>,
+        error: &Error,
+        waited: Option<Duration>,
+    ) {
         self.span.record("waited_ms", waited.map(millis));
-        self.record_outcome(failure_label(error));
+        self.record_outcome(subject.outcome(error));
     }
 
     /// Records the end of the run. `held` is the age of its hold, `error` is the error of a hold
@@ -174,7 +188,7 @@ pub(crate) async fn trace_acquire<T>(
         }
         Err(error) => {
             span.record("waited_ms", millis(waited));
-            span.record("outcome", failure_label(error));
+            span.record("outcome", subject.outcome(error));
         }
     }
     result
@@ -222,8 +236,4 @@ fn acquire_span(core: &Core, subject: &Subject<'_>) -> Span {
     }
     subject.record(core, &span);
     span
-}
-
-fn failure_label(error: &Error) -> &'static str {
-    acquire_call::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
 }

@@ -63,6 +63,7 @@ pub(super) fn queued() -> Result<AcquireReply, StoreError> {
         expires_in: None,
         kept_until: None,
         name: "another".into(),
+        metadata: None,
     }]))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::OwnerId;
+use crate::protocol::holder_name;
 use crate::protocol::messages::OwnerNumber;
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
@@ -18,6 +19,16 @@ pub(super) struct RegisteredClient {
     pub(super) max_waiters: usize,
     /// How long a fencing token that it makes is remembered.
     pub(super) fence_ttl: Duration,
+}
+
+impl RegisteredClient {
+    /// Returns the name of a holder of this client.
+    pub(super) fn holder_name(&self, metadata: Option<&str>) -> Arc<str> {
+        match metadata {
+            None => Arc::clone(&self.name),
+            metadata => holder_name::join(&self.name, metadata).into(),
+        }
+    }
 }
 
 /// Work limit of one call in queues, as in Redis, where more would block the server for other

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::{CommandContext, RegisteredClient};
+use super::context::CommandContext;
 use super::hold::{Hold, HoldState};
 use super::lock::{MemoryLock, NextGrant};
 use super::queue::{OwnerId, QueueEntry, REMOVAL_COST};
@@ -85,9 +85,9 @@ impl MemoryLock {
         }
         let is_first = matches!(outcome, NextGrant::NoWaiter);
         if is_first && self.shares.has_room(kind) {
-            let RegisteredClient { name, .. } = context.client;
+            let name = context.client.holder_name(request.metadata);
             let ttl = request.timing.ttl();
-            return AcquireReply::Held(self.add_share(context, owner_id, kind, ttl, name));
+            return AcquireReply::Held(self.add_share(context, owner_id, kind, ttl, &name));
         }
         if request.wait.is_zero() {
             return AcquireReply::Busy(holders);

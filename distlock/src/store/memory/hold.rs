@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::context::CommandContext;
 use super::queue::OwnerId;
 use crate::fencing::FencingToken;
+use crate::protocol::holder_name;
 use crate::protocol::messages::HolderView;
 use crate::util::clock::BootInstant;
 
@@ -43,6 +44,7 @@ impl Hold {
         let remaining = self.expires_at.since(context.now);
         let micros = u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX);
         let ends_at = context.wall.saturating_add(micros);
+        let (name, metadata) = holder_name::split(&self.name);
         HolderView {
             local_owner: (self.owner_id.client == *context.caller).then_some(self.owner_id.owner),
             // No other process can reach this store.
@@ -52,7 +54,8 @@ impl Hold {
             since: self.since,
             expires_in: Some(remaining),
             kept_until: (self.state == HoldState::Kept).then_some(ends_at),
-            name: self.name.to_string(),
+            name,
+            metadata,
         }
     }
 }

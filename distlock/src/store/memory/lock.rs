@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::{CommandContext, MAX_WORK, RegisteredClient};
+use super::context::{CommandContext, MAX_WORK};
 use super::hold::{Fence, Hold, HoldState};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use super::shares::Shares;
 use crate::fencing::FencingToken;
+use crate::protocol::holder_name;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, OwnerNumber, Proof,
     QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
@@ -83,14 +84,14 @@ impl MemoryLock {
             return self.acquire_counted(context, request);
         }
         let owner_id = context.owner_id(request.owner);
-        let RegisteredClient { name, .. } = context.client;
         if self.hold.is_none()
             && let NextGrant::Caller | NextGrant::NoWaiter =
                 self.grant_next(context, Some(&owner_id))
         {
             self.queue.remove(&owner_id);
+            let name = context.client.holder_name(request.metadata);
             let ttl = request.timing.ttl();
-            return AcquireReply::Held(self.create_hold(context, owner_id, ttl, ttl, name));
+            return AcquireReply::Held(self.create_hold(context, owner_id, ttl, ttl, &name));
         }
         let revoked = |hold: &Hold| hold.owner_id == owner_id && hold.state == HoldState::Revoked;
         if self.hold.as_ref().is_some_and(revoked) {
@@ -116,12 +117,10 @@ impl MemoryLock {
     /// Queues an owner, or updates its entry. Returns false if the queue is full.
     pub(super) fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
         let owner_id = context.owner_id(request.owner);
-        let RegisteredClient {
-            name, max_waiters, ..
-        } = context.client;
-        if !self.queue.contains(&owner_id) && self.queue.len() >= *max_waiters {
+        let max_waiters = context.client.max_waiters;
+        if !self.queue.contains(&owner_id) && self.queue.len() >= max_waiters {
             self.make_room(context, request.owner);
-            if self.queue.len() >= *max_waiters {
+            if self.queue.len() >= max_waiters {
                 return false;
             }
         }
@@ -132,7 +131,7 @@ impl MemoryLock {
             timing: request.timing,
             deadline: context.now + request.wait + WAIT_GRACE,
             since: context.wall,
-            name: Arc::clone(name),
+            name: context.client.holder_name(request.metadata),
         });
         true
     }
@@ -315,7 +314,7 @@ impl MemoryLock {
                 .map(|entry| QueuedWaiter {
                     this_process: true,
                     since: entry.since,
-                    name: entry.name.to_string(),
+                    name: holder_name::split(&entry.name).0,
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),

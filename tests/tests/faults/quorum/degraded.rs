@@ -52,7 +52,7 @@ async fn a_returned_server_votes_again_and_its_holds_are_repaired() {
     let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
     for_each(&faults, |fault| async move {
         let stage = Stage::with_leases_up_to(HELD, fault, &[PLACE]).await;
-        let lock = stage.subject.lock("held").lease(HELD);
+        let lock = stage.subject.lock("held").lease(HELD).metadata("a job");
         let guard = lock.acquire().await.unwrap();
         // The waiter gets the vote of the returned server first, and has to give it up.
         let waiting = acquire_later(&stage.other, "held", HELD, LONG);
@@ -64,6 +64,13 @@ async fn a_returned_server_votes_again_and_its_holds_are_repaired() {
         }
         stage.stop();
         until_held_at(&stage.quorum, PLACE..PLACE + 1, &guard).await;
+        let repaired = stage
+            .quorum
+            .server(PLACE)
+            .client()
+            .cmd(&["GET", "distlock:lock:{held}"]);
+        let name = repaired.text().unwrap();
+        assert!(name.ends_with("\u{1f}a job"), "without metadata: {name}");
         stage.quorum.server(0).kill();
         until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k").lease(HELD).wait(LONG);

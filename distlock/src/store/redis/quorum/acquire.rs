@@ -38,6 +38,7 @@ impl Quorum {
                         owner: self.random.next(),
                         ticket: acquisitions.last_ticket,
                         timing: acquire.timing,
+                        metadata: acquire.metadata.map(Arc::from),
                     };
                     acquisitions.callers.insert(request.owner, acquire.owner);
                     let acquisition =

@@ -1,5 +1,7 @@
 //! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -29,6 +31,13 @@ pub(super) struct VoteRequest {
     pub(super) owner: OwnerNumber,
     pub(super) ticket: u64,
     pub(super) timing: Timing,
+    pub(super) metadata: Option<Arc<str>>,
+}
+
+impl VoteRequest {
+    fn holder_name<'a>(&self, context: &ScriptContext<'a>) -> Cow<'a, str> {
+        context.holder_name(self.metadata.as_deref())
+    }
 }
 
 /// The reply of a node, and for a vote request its view of the lock.
@@ -116,7 +125,7 @@ impl ScriptCall for VoteCommand<'_> {
                     .arg(millis(timing.ttl()))
                     .arg(context.apply_by())
                     .arg(millis(settings.fence_ttl))
-                    .arg(&settings.display_name)
+                    .arg(&*request.holder_name(context))
                     .arg(format!(
                         "{} {} {} {} {} {} {}",
                         millis(timing.lease),
@@ -137,7 +146,7 @@ impl ScriptCall for VoteCommand<'_> {
                 cmd.arg(context.owner(request.owner))
                     .arg(token)
                     .arg(request.ticket)
-                    .arg(format!("{lease} {ttl} {}", settings.display_name))
+                    .arg(format!("{lease} {ttl} {}", request.holder_name(context)))
                     .arg(millis(self.wait));
                 context.append_client(&mut cmd, &request.key);
                 cmd
@@ -340,7 +349,7 @@ impl ScriptCall for RepairVote<'_> {
             .arg(millis(request.timing.ttl()))
             .arg(context.apply_by())
             .arg(millis(context.settings.fence_ttl))
-            .arg(&context.settings.display_name)
+            .arg(&*request.holder_name(context))
             .arg(quorum_config.run_id(context))
             .arg(millis(quorum_config.quarantine()));
         cmd

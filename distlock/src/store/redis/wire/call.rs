@@ -1,11 +1,13 @@
 //! The interface between a script call and its sender.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
+use crate::protocol::holder_name;
 use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
@@ -106,7 +108,7 @@ pub(crate) struct ScriptContext<'a> {
     pub(crate) apply_by: u64,
 }
 
-impl ScriptContext<'_> {
+impl<'a> ScriptContext<'a> {
     /// Starts a command that runs a script.
     pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
         self.scripts.get(id).command(script_ref)
@@ -129,6 +131,11 @@ impl ScriptContext<'_> {
     /// Returns the argument that names an owner.
     pub(crate) fn owner(&self, owner: OwnerNumber) -> DisplayArg<OwnerName<'_>> {
         DisplayArg(OwnerName(self.client, owner))
+    }
+
+    /// Returns the argument that names the holder to other clients.
+    pub(crate) fn holder_name(&self, metadata: Option<&str>) -> Cow<'a, str> {
+        holder_name::join(&self.settings.display_name, metadata)
     }
 
     /// Appends what a script needs about the calling client to hand off the lock.

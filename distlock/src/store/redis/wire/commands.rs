@@ -46,7 +46,7 @@ impl ScriptCall for Acquire<'_> {
             .arg(millis(self.timing.ttl()))
             .arg(context.apply_by())
             .arg(millis(settings.fence_ttl))
-            .arg(&settings.display_name);
+            .arg(&*context.holder_name(self.metadata));
         if is_counted {
             cmd.arg(counted::kind_argument(self.kind));
         }
@@ -130,10 +130,12 @@ impl ScriptCall for AcquireAll<'_> {
             ..*context
         };
         let ttl = self.requests.iter().map(|request| request.timing.ttl());
+        // All requests have the same options.
+        let metadata = self.requests.first().and_then(|request| request.metadata);
         cmd.arg(millis(ttl.max().unwrap_or_default()))
             .arg(context.apply_by())
             .arg(millis(context.settings.fence_ttl))
-            .arg(&context.settings.display_name);
+            .arg(&*context.holder_name(metadata));
         for request in self.requests {
             cmd.arg(context.owner(request.owner));
         }

@@ -7,11 +7,12 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
+use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
 };
-use crate::protocol::store_error::{StoreError, one_line};
+use crate::protocol::store_error::StoreError;
 use crate::store::client_id::parse_number;
 use crate::store::command::{Downgrade, Inspect};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
@@ -140,6 +141,7 @@ fn decode_record(
     let remaining = expires_at
         .checked_sub(at)
         .filter(|remaining| *remaining > 0)?;
+    let (name, metadata) = holder_name::split(fields.next()?);
     Some(HolderView {
         local_owner,
         this_process,
@@ -148,7 +150,8 @@ fn decode_record(
         since,
         expires_in: Some(Duration::from_micros(remaining)),
         kept_until: (flag == "k").then_some(expires_at),
-        name: one_line(fields.next()?.to_owned()),
+        name,
+        metadata,
     })
 }
 
@@ -287,7 +290,7 @@ mod tests {
                 "state",
                 state,
                 &owner,
-                "k 5000 4 900 2 800 a name of words",
+                "k 5000 4 900 2 800 a name of words\u{1f}and its job",
                 "0:1",
                 "h 1000 1 800 1 700 expired",
                 "0:2",
@@ -305,6 +308,7 @@ mod tests {
             expires_in: Some(Duration::from_millis(4)),
             kept_until: Some(5_000),
             name: "a name of words".into(),
+            metadata: Some("and its job".into()),
         }];
         let existing = LockKind::Semaphore { permits: 5 };
         for (status, state, expected) in [

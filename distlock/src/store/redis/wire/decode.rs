@@ -7,6 +7,7 @@ use redis::Value;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::holder_name;
 use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotice};
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
@@ -95,15 +96,18 @@ impl ScriptContext<'_> {
         let is_kept = token.starts_with('0') && !token.starts_with("00");
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
+        let since = fields.next()?.parse().ok()?;
+        let (name, metadata) = holder_name::split(fields.next()?);
         Some(HolderView {
             local_owner,
             this_process,
             token,
             weight: 1,
-            since: fields.next()?.parse().ok()?,
+            since,
             expires_in: None,
             kept_until: ends_at.filter(|_| is_kept),
-            name: one_line(fields.next()?.to_owned()),
+            name,
+            metadata,
         })
     }
 
@@ -119,6 +123,7 @@ impl ScriptContext<'_> {
         let (this_process, local_owner) = self.client.recognize(fields.next()?);
         let mut number = || fields.next()?.parse().ok();
         let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
+        let (name, metadata) = holder_name::split(fields.next()?);
         let holder = HolderView {
             local_owner,
             this_process,
@@ -127,7 +132,8 @@ impl ScriptContext<'_> {
             since,
             expires_in: None,
             kept_until: ends_at.filter(|_| state == "kept"),
-            name: one_line(fields.next()?.to_owned()),
+            name,
+            metadata,
         };
         Some((holder, state != "vote"))
     }
@@ -166,16 +172,12 @@ pub(crate) fn decode_waiters(
         let (this_process, _) = client.recognize(&reply::text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
+        let name = entry.splitn(fields + 1, ' ').nth(fields);
+        let (name, _) = holder_name::split(name.unwrap_or_default());
         waiters.push(QueuedWaiter {
             this_process,
             since: place.parse().unwrap_or_default(),
-            name: one_line(
-                (entry
-                    .splitn(fields + 1, ' ')
-                    .nth(fields)
-                    .unwrap_or_default())
-                .to_owned(),
-            ),
+            name,
         });
     }
     Ok(waiters)

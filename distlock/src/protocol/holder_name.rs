@@ -1,0 +1,48 @@
+//! The name of a holder in a store: that of its client and, if there is one, the metadata of the
+//! hold. The scripts treat both as one opaque text at the end of a record.
+
+use std::borrow::Cow;
+
+use crate::protocol::store_error::one_line;
+
+/// Separates the two. Neither contains a control character.
+const SEPARATOR: char = '\u{1f}';
+
+/// Returns the text for the store. Without metadata it is the client's name.
+pub(crate) fn join<'a>(client: &'a str, metadata: Option<&str>) -> Cow<'a, str> {
+    match metadata {
+        None => Cow::Borrowed(client),
+        Some(metadata) => Cow::Owned(format!("{client}{SEPARATOR}{metadata}")),
+    }
+}
+
+/// Returns the client's name and the metadata.
+pub(crate) fn split(name: &str) -> (String, Option<String>) {
+    let clean = |text: &str| one_line(text.to_owned());
+    match name.split_once(SEPARATOR) {
+        None => (clean(name), None),
+        Some((client, metadata)) => (clean(client), Some(clean(metadata))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_metadata_is_the_clients() {
+        assert_eq!(join("host:7", None), "host:7");
+        assert_eq!(split("host:7"), ("host:7".into(), None));
+        assert_eq!(split("a b\nc"), ("a b c".into(), None));
+    }
+
+    #[test]
+    fn metadata_returns_as_it_was_and_without_control_characters() {
+        for metadata in ["import 42", "ünïcode \u{3000} text", "a:b {c} %d"] {
+            let name = join("host:7", Some(metadata));
+            assert_eq!(split(&name), ("host:7".into(), Some(metadata.into())));
+        }
+        let foreign = split("host:7\u{1f}a\u{1f}b\u{202e}c");
+        assert_eq!(foreign, ("host:7".into(), Some("a b c".into())));
+    }
+}
