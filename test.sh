@@ -158,7 +158,8 @@ against() {
         return
     fi
     "$server" --version
-    local skipped=()
+    # The store in memory has no server.
+    local skipped=(--skip memory::)
     has_tls "$server" || skipped+=(--skip tls::)
     # With --all, only this system's server runs as a cluster.
     { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
