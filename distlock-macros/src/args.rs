@@ -10,51 +10,13 @@ use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
 
-use crate::duration::{self, Range};
-use crate::errors::{Errors, list, nearest};
+use crate::captures;
+use crate::duration::Time;
+use crate::errors::Errors;
 use crate::kind::Kind;
-use crate::value::{string_literal, without_groups};
-
-/// Every argument, with an example that can be pasted.
-const ARGUMENTS: [(&str, &str); 14] = [
-    ("key", "key = \"inventory:<item_id>\""),
-    ("keys", "keys = [\"account:<from>\", \"account:<to>\"]"),
-    ("lease", "lease = \"30s\""),
-    ("wait", "wait = \"10s\""),
-    ("max_hold", "max_hold = \"5m\""),
-    ("min_hold", "min_hold = \"10s\""),
-    ("min_replicas", "min_replicas = 1"),
-    ("permits", "permits = 3"),
-    ("weight", "weight = 2"),
-    ("mode", "mode = \"read\""),
-    ("manager", "manager = self.locks"),
-    ("on_lost", "on_lost = \"finish\""),
-    ("on_error", "on_error = |error| None"),
-    ("crate", "crate = ::distlock"),
-];
-
-/// The names of these arguments in other lock libraries.
-const FOREIGN_NAMES: [(&str, &str); 16] = [
-    ("name", "key"),
-    ("resource", "key"),
-    ("ttl", "lease"),
-    ("expire", "lease"),
-    ("lease_time", "lease"),
-    ("timeout", "wait"),
-    ("wait_time", "wait"),
-    ("acquire_timeout", "wait"),
-    ("lock_at_most_for", "max_hold"),
-    ("lock_at_least_for", "min_hold"),
-    ("replicas", "min_replicas"),
-    ("wait_replicas", "min_replicas"),
-    ("limit", "permits"),
-    ("max_concurrency", "permits"),
-    ("fallback", "on_error"),
-    ("krate", "crate"),
-];
-
-/// Former names of arguments, and their replacements.
-const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error")];
+use crate::names::{ARGUMENTS, RENAMED, argument_list, example, unknown};
+use crate::policy::Policy;
+use crate::value::{self, string_literal, without_groups};
 
 /// The arguments. A missing argument is `None`, so the default of the `distlock` crate applies.
 pub(crate) struct Args {
@@ -62,15 +24,20 @@ pub(crate) struct Args {
     pub(crate) keys: Vec<LitStr>,
     /// True if the templates come from the argument `keys`, not from `key`.
     several_keys: bool,
-    pub(crate) lease: Option<u64>,
-    pub(crate) wait: Option<u64>,
-    pub(crate) max_hold: Option<u64>,
-    pub(crate) min_hold: Option<u64>,
+    pub(crate) lease: Option<Time>,
+    pub(crate) wait: Option<Time>,
+    pub(crate) max_hold: Option<Time>,
+    pub(crate) min_hold: Option<Time>,
+    pub(crate) policy: Policy,
     pub(crate) min_replicas: Option<u32>,
     pub(crate) kind: Kind,
     pub(crate) manager: Option<Expr>,
     pub(crate) finish_on_loss: bool,
     pub(crate) on_error: Option<Expr>,
+    pub(crate) label: Option<LitStr>,
+    pub(crate) metadata: Option<Expr>,
+    /// The name of the function that returns the key.
+    pub(crate) key_fn: Option<Ident>,
     pub(crate) krate: Path,
 }
 
@@ -84,11 +51,15 @@ impl Args {
             wait: None,
             max_hold: None,
             min_hold: None,
+            policy: Policy::default(),
             min_replicas: None,
             kind: Kind::default(),
             manager: None,
             finish_on_loss: false,
             on_error: None,
+            label: None,
+            metadata: None,
+            key_fn: None,
             krate: parse_quote!(::distlock),
         };
         // A key with an error must not be reported as missing as well.
@@ -125,21 +96,23 @@ impl Args {
                 "keys" => read_keys(&value).map(|keys| {
                     (args.keys, args.several_keys) = (keys, true);
                 }),
-                "lease" => read_duration("lease", &value, duration::LEASE)
-                    .map(|millis| args.lease = Some(millis)),
-                "wait" => read_duration("wait", &value, duration::WAIT)
-                    .map(|millis| args.wait = Some(millis)),
-                "max_hold" => read_duration("max_hold", &value, duration::MAX_HOLD)
-                    .map(|millis| args.max_hold = Some(millis)),
-                "min_hold" => read_duration("min_hold", &value, duration::MIN_HOLD)
-                    .map(|millis| args.min_hold = Some(millis)),
+                "lease" => Time::read(&text, value).map(|time| args.lease = Some(time)),
+                "wait" => Time::read(&text, value).map(|time| args.wait = Some(time)),
+                "max_hold" => Time::read(&text, value).map(|time| args.max_hold = Some(time)),
+                "min_hold" => Time::read(&text, value).map(|time| args.min_hold = Some(time)),
+                "on_busy" | "run_if" | "lock_if" => args.policy.read(&text, value),
                 "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
                 "permits" | "weight" | "mode" => args.kind.read(&text, value),
                 "manager" => {
-                    read_tokens("manager", value).map(|manager| args.manager = Some(manager))
+                    value::expression(&text, value).map(|manager| args.manager = Some(manager))
                 }
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
-                "on_error" => read_on_error(value).map(|on_error| args.on_error = Some(on_error)),
+                "on_error" => {
+                    value::function(&text, value).map(|on_error| args.on_error = Some(on_error))
+                }
+                "label" => read_label(&value).map(|label| args.label = Some(label)),
+                "metadata" => read_metadata(value).map(|text| args.metadata = Some(text)),
+                "key_fn" => read_key_fn(&value).map(|name| args.key_fn = Some(name)),
                 // `parse_arguments` accepts no other name.
                 _ => read_crate(value).map(|path| args.krate = path),
             };
@@ -150,6 +123,14 @@ impl Args {
         }
         args.check_durations(min_hold_at, wait_at, errors);
         args.kind.check(args.several_keys, errors);
+        args.policy.check(errors);
+        if let Some(name) = args.key_fn.as_ref().filter(|_| args.several_keys) {
+            errors.push_at(
+                name.span(),
+                "`key_fn` returns one key, and `keys` has several: write a single `key`, and call a function with \
+                 `keys` from its body",
+            );
+        }
         if !key_is_given {
             errors.push_at(
                 attribute,
@@ -169,7 +150,10 @@ impl Args {
                  call a function with `keys` from its body",
             );
         }
-        if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
+        // Expressions are checked when the function is called.
+        let literal = |time: &Option<Time>| time.as_ref().and_then(Time::millis);
+        let min_hold = literal(&self.min_hold);
+        if let (Some(min_hold), Some(max_hold)) = (min_hold, literal(&self.max_hold))
             && min_hold > max_hold
         {
             errors.push_at(
@@ -178,7 +162,7 @@ impl Args {
                  raise `max_hold`",
             );
         }
-        if let (Some(wait), Some(min_hold)) = (self.wait, self.min_hold)
+        if let (Some(wait), Some(min_hold)) = (literal(&self.wait), min_hold)
             && wait >= min_hold
         {
             errors.push_at(
@@ -187,6 +171,16 @@ impl Args {
                  second time: make `wait` shorter (`\"0s\"` tries once), or `min_hold` longer",
             );
         }
+    }
+
+    /// Returns true if an expression that is evaluated before the body needs this parameter.
+    pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
+        let times = [&self.lease, &self.wait, &self.max_hold, &self.min_hold];
+        let mut exprs = (times.into_iter().flatten().filter_map(Time::expr))
+            .chain(self.policy.conditions())
+            .chain(&self.metadata);
+        self.kind.mentions(parameter)
+            || exprs.any(|expr| captures::mentions(expr.to_token_stream(), parameter))
     }
 }
 
@@ -320,37 +314,6 @@ fn not_an_argument(span: Span) -> syn::Error {
     )
 }
 
-fn unknown(name: &Ident) -> syn::Error {
-    let text = name.unraw().to_string();
-    let names = ARGUMENTS.iter().map(|(legal, _)| *legal);
-    let suggestion = FOREIGN_NAMES
-        .iter()
-        .find(|(other, _)| *other == text)
-        .map(|(_, ours)| *ours)
-        .or_else(|| nearest(&text, names));
-    let suggestion = suggestion.map_or(String::new(), |suggestion| {
-        format!("did you mean `{suggestion}`? ")
-    });
-    syn::Error::new(
-        name.span(),
-        format!(
-            "unknown argument `{text}`: {suggestion}the arguments are {}",
-            argument_list()
-        ),
-    )
-}
-
-fn example(argument: &str) -> &'static str {
-    ARGUMENTS
-        .iter()
-        .find(|(legal, _)| *legal == argument)
-        .map_or(ARGUMENTS[0].1, |(_, example)| example)
-}
-
-fn argument_list() -> String {
-    list(ARGUMENTS.iter().map(|(legal, _)| *legal))
-}
-
 fn read_key(value: &Expr) -> syn::Result<LitStr> {
     string_literal(value).cloned().ok_or_else(|| {
         syn::Error::new_spanned(
@@ -379,49 +342,6 @@ fn read_keys(value: &Expr) -> syn::Result<Vec<LitStr>> {
             "`keys` has {count} keys, and at most {MAX_KEYS} are allowed"
         )),
     }
-}
-
-fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64> {
-    if let Some(text) = string_literal(value) {
-        return duration::parse(argument, &text.value(), range)
-            .map_err(|message| syn::Error::new(text.span(), message));
-    }
-    let message = match without_groups(value) {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => format!(
-            "`{argument}` needs a unit: write `{argument} = \"{}s\"` for seconds",
-            number.base10_digits()
-        ),
-        Expr::Unary(ExprUnary {
-            op: UnOp::Neg(_), ..
-        }) => format!(
-            "`{argument}` cannot be negative: write `{}`",
-            example(argument)
-        ),
-        _ => format!(
-            "`{argument}` must be a string literal, because it is checked at compile time: write `{}`, or use a `Lock` of \
-             your `LockManager` for what is known only at run time:\n{}",
-            example(argument),
-            with_lock(argument, value)
-        ),
-    };
-    Err(syn::Error::new_spanned(value, message))
-}
-
-/// Returns code without the attribute, for an option that is known only at run time.
-fn with_lock(option: &str, value: &Expr) -> String {
-    let value = value.to_token_stream().to_string();
-    let value = [" . ", " :: "]
-        .iter()
-        .fold(value, |value, spaced| value.replace(spaced, spaced.trim()));
-    let value = value.replace(" (", "(").replace("& ", "&");
-    format!(
-        "    let key = format!(\"inventory:{{}}\", distlock::escape(item_id));\n    \
-             let lock = locks.lock(key).{option}({value});\n    \
-             lock.run(async |held| {{ /* the body, a Result */ }}).await"
-    )
 }
 
 fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
@@ -466,38 +386,57 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
     }
 }
 
-/// Reads a value that rustc checks. Any expression but a string literal.
-fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
-    match string_literal(&value) {
-        Some(text) => Err(syn::Error::new(
-            text.span(),
-            format!(
-                "`{argument}` is an expression, not its text: write it without quotes, such as \
-                 `{}`",
-                example(argument)
-            ),
-        )),
-        None => Ok(value),
-    }
+fn read_label(value: &Expr) -> syn::Result<LitStr> {
+    let mistake = match string_literal(value) {
+        None => {
+            "`label` must be a string literal, because metrics need one name for all calls: write"
+        }
+        Some(text) if text.value().is_empty() => {
+            "`label` is empty: leave it out to use the template of the key, or write"
+        }
+        Some(text) if text.value().contains(char::is_control) => {
+            "`label` contains a control character: write"
+        }
+        Some(text) => return Ok(text.clone()),
+    };
+    let message = format!("{mistake} `{}`", example("label"));
+    Err(syn::Error::new_spanned(value, message))
 }
 
-fn read_on_error(value: Expr) -> syn::Result<Expr> {
-    let is_plain_value = match without_groups(&value) {
-        Expr::Lit(_) => string_literal(&value).is_none(),
-        Expr::Path(path) => path.path.is_ident("None"),
-        Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) => true,
-        _ => false,
+/// Largest size of metadata, in bytes, as in the `distlock` crate.
+const MAX_METADATA: usize = 256;
+
+/// Reads a text. Only a literal can be checked here.
+fn read_metadata(value: Expr) -> syn::Result<Expr> {
+    let text = string_literal(&value).map(LitStr::value);
+    let text = text.unwrap_or_default();
+    let mistake = if text.len() > MAX_METADATA {
+        format!("has {} bytes: write at most {MAX_METADATA}", text.len())
+    } else if text.contains(char::is_control) {
+        "contains a control character: remove or escape it".to_owned()
+    } else {
+        return Ok(value);
     };
-    if !is_plain_value {
-        return read_tokens("on_error", value);
-    }
     Err(syn::Error::new_spanned(
-        &value,
-        format!(
-            "`on_error` is a function from the error to the result: write `on_error = |_| {}`",
-            value.to_token_stream()
-        ),
+        value,
+        format!("`metadata` {mistake}"),
     ))
+}
+
+fn read_key_fn(value: &Expr) -> syn::Result<Ident> {
+    let name = match without_groups(value) {
+        Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
+        _ => None,
+    };
+    name.filter(|name| syn::parse2::<Ident>(name.to_token_stream()).is_ok())
+        .cloned()
+        .ok_or_else(|| {
+            let message = format!(
+                "`key_fn` is the name of a new function: write a name without quotes and without a path, such as `{}`",
+                example("key_fn")
+            );
+            syn::Error::new_spanned(value, message)
+        })
 }
 
 fn read_crate(value: Expr) -> syn::Result<Path> {

@@ -1,27 +1,95 @@
-//! Durations as users write them: `"15s"`, `"500ms"`, `"1m30s"`.
+//! Durations as users write them: `"15s"`, `"500ms"`, `"1m30s"`, or an expression.
 
-/// The units from the largest to the smallest, in milliseconds.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
+
+use crate::names::example;
+use crate::value::{string_literal, without_groups};
 
 const DAY: u64 = 24 * 3_600_000;
 
+/// The units from the largest to the smallest, in milliseconds.
+const UNITS: [(&str, u64); 5] = [
+    ("d", DAY),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
 /// The permitted milliseconds of an argument, both ends included.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Range {
+struct Range {
     min: u64,
     max: u64,
 }
 
-pub(crate) const LEASE: Range = Range { min: 50, max: DAY };
-pub(crate) const WAIT: Range = Range { min: 0, max: DAY };
-pub(crate) const MAX_HOLD: Range = Range {
+const LEASE: Range = Range { min: 50, max: DAY };
+const WAIT: Range = Range { min: 0, max: DAY };
+const MAX_HOLD: Range = Range {
     min: 1,
     max: u64::MAX,
 };
-pub(crate) const MIN_HOLD: Range = Range { min: 1, max: DAY };
+const MIN_HOLD: Range = Range { min: 1, max: DAY };
+
+/// The duration of an argument.
+pub(crate) enum Time {
+    /// A literal, in milliseconds.
+    Millis(u64),
+    /// An expression of type `Duration`, which is checked when the function is called.
+    Expr(Expr),
+}
+
+impl Time {
+    pub(crate) fn read(argument: &str, value: Expr) -> syn::Result<Time> {
+        if let Some(text) = string_literal(&value) {
+            let range = match argument {
+                "lease" => LEASE,
+                "wait" => WAIT,
+                "max_hold" => MAX_HOLD,
+                _ => MIN_HOLD,
+            };
+            return parse(argument, &text.value(), range)
+                .map(Time::Millis)
+                .map_err(|message| syn::Error::new(text.span(), message));
+        }
+        let example = example(argument);
+        let message = match without_groups(&value) {
+            Expr::Lit(ExprLit {
+                lit: Lit::Int(number),
+                ..
+            }) => format!(
+                "`{argument}` needs a unit: write `{argument} = \"{}s\"` for seconds",
+                number.base10_digits()
+            ),
+            Expr::Unary(ExprUnary {
+                op: UnOp::Neg(_), ..
+            }) => format!("`{argument}` cannot be negative: write `{example}`"),
+            Expr::Lit(_) => format!(
+                "`{argument}` is a duration: write `{example}`, or an expression of type `Duration`, such as \
+                 `{argument} = self.{argument}`"
+            ),
+            _ => return Ok(Time::Expr(value)),
+        };
+        Err(syn::Error::new_spanned(value, message))
+    }
+
+    pub(crate) fn millis(&self) -> Option<u64> {
+        match self {
+            Time::Millis(millis) => Some(*millis),
+            Time::Expr(_) => None,
+        }
+    }
+
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        match self {
+            Time::Millis(_) => None,
+            Time::Expr(expr) => Some(expr),
+        }
+    }
+}
 
 /// Returns the milliseconds in `text`, or the text of an error with a remedy.
-pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
+fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
     let millis = total(text)?;
     if millis < range.min {
         return Err(match (argument, millis) {
@@ -85,7 +153,7 @@ fn total(text: &str) -> Result<u64, String> {
         if unit.is_empty() {
             return Err(format!(
                 "{text:?} ends without a unit: write \"{text}s\" for seconds; the units \
-                 are h, m, s and ms"
+                 are d, h, m, s and ms"
             ));
         }
         let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
@@ -115,7 +183,7 @@ fn unknown_unit(text: &str, unit: &str) -> String {
         "us" | "µs" | "ns" => "the smallest unit is the millisecond; ".into(),
         _ => suggestion(text).map_or(String::new(), |text| format!("write {text:?}; ")),
     };
-    format!("unknown unit `{unit}`: {remedy}the units are h, m, s and ms")
+    format!("unknown unit `{unit}`: {remedy}the units are d, h, m, s and ms")
 }
 
 /// Returns the intended duration if only spaces, long units or capitals are wrong.
@@ -124,15 +192,12 @@ fn suggestion(text: &str) -> Option<String> {
     let mut rest = text.trim();
     let mut meant = String::new();
     while !rest.is_empty() {
-        let mut number = leading(&mut rest, |c| c.is_ascii_digit())
+        let number = leading(&mut rest, |c| c.is_ascii_digit())
             .parse::<u64>()
             .ok()?;
         rest = rest.trim_start();
         let unit = match leading(&mut rest, char::is_alphabetic) {
-            "d" | "day" | "days" => {
-                number = number.checked_mul(24)?;
-                "h"
-            }
+            "d" | "day" | "days" => "d",
             "h" | "hr" | "hrs" | "hour" | "hours" => "h",
             "m" | "min" | "mins" | "minute" | "minutes" => "m",
             "s" | "sec" | "secs" | "second" | "seconds" => "s",
@@ -218,8 +283,9 @@ mod tests {
             ),
             ("5m", &["5 minutes", "5min", "5 mins", "5 m", "5M"]),
             ("2h", &["2 hours", "2hr", "2 hrs", "2 H"]),
-            ("24h", &["1d", "1 day"]),
-            ("48h", &["2 days"]),
+            ("1d", &["1 day", "1D"]),
+            ("2d", &["2 days", "2 d"]),
+            ("1d12h", &["1 day 12 hours"]),
             (
                 "1m30s",
                 &[

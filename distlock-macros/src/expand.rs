@@ -1,17 +1,18 @@
 //! Generates the code of the annotated function.
 
-use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{
-    GenericArgument, LitStr, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned,
-};
+use syn::{Expr, GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned};
 
 use crate::args::Args;
 use crate::captures;
 use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
-use crate::template::{Part, Template};
+use crate::key_fn;
+use crate::policy::{OnBusy, Policy};
+use crate::request::{key_builder, request, templates_text};
+use crate::template::Template;
 
 /// Expands the attribute. After an error it still emits the item, so that its callers resolve.
 pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
@@ -30,21 +31,16 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         let templates = args.keys.iter();
         let templates = templates.map(|key| Template::parse(key, &scope, &mut errors));
         let templates: Vec<_> = templates.collect();
-        if args.on_error.is_none() {
-            check_can_return(&function, &mut errors);
+        let returns_skip = matches!(args.policy.on_busy, Some(OnBusy::Skip));
+        if args.on_error.is_none() || returns_skip {
+            check_can_return(&function, returns_skip, &mut errors);
         }
-        if let Some(name) = (args.on_error.as_ref())
-            .and_then(captures::closure)
-            .and_then(|closure| captures::find_capture(closure, &function.parameters()))
-        {
-            errors.push_at(
-                name.span(),
-                format!(
-                    "`on_error` cannot capture `{name}`: the parameters are moved into the body; \
-                     build the result from the error only, `|error| ...`, or return a `Result` and \
-                     let the caller decide"
-                ),
-            );
+        let on_busy = args.policy.on_busy.as_ref().and_then(OnBusy::function);
+        for (argument, value) in [("on_error", args.on_error.as_ref()), ("on_busy", on_busy)] {
+            check_captures(argument, value, &function, &mut errors);
+        }
+        if let Some(name) = &args.key_fn {
+            key_fn::check(name, &function, &mut errors);
         }
         (templates, function)
     });
@@ -55,28 +51,62 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
             "internal error: expansion failed without a diagnostic; please report this",
         ));
     };
+    let is_generic = function.may_be_generic();
+    let mut request = request(&args, &templates, is_generic);
+    if !args.policy.is_empty() {
+        request = (args.policy).decide(&args.krate, &request, &templates_text(&args));
+    }
     let lock = Lock {
         krate: &args.krate,
         key_names: (function.scope().names.into_iter())
             .filter(|name| {
-                args.kind.mentions(name) || templates.iter().any(|template| template.mentions(name))
+                args.mentions(name) || templates.iter().any(|template| template.mentions(name))
             })
             .collect(),
-        request: request(&args, &templates, function.may_be_generic()),
+        request,
         output: Output::new(&function),
-        on_error: args.on_error.as_ref().map(ToTokens::to_token_stream),
+        on_error: args.on_error.as_ref(),
+        policy: &args.policy,
         probes_success: args.min_hold.is_some(),
     };
-    Ok(expand(&function, &lock))
+    let mut output = expand(&function, &lock);
+    if let (Some(name), [key], [template]) = (&args.key_fn, &*args.keys, &*templates) {
+        let key = key_builder(&args.krate, &key.value(), template, is_generic);
+        output.extend(key_fn::generate(name, &function, &args.krate, &key));
+    }
+    Ok(output)
 }
 
 /// Reports the return type `!`, for which the compiler's own message mentions an experimental type.
-fn check_can_return(function: &Function, errors: &mut Errors) {
+fn check_can_return(function: &Function, skips_busy: bool, errors: &mut Errors) {
     if let Some(never @ Type::Never(_)) = function.output() {
+        let (what, argument) = if skips_busy {
+            ("return from a skipped call", "on_busy")
+        } else {
+            ("return a lock failure", "on_error")
+        };
         errors.push_spanned(
             never,
-            "a function that never returns cannot return a lock failure: handle it with \
-             `on_error = |error| ...`",
+            format!(
+                "a function that never returns cannot {what}: handle it with \
+                 `{argument} = |error| ...`"
+            ),
+        );
+    }
+}
+
+/// Reports a parameter that a closure captures.
+fn check_captures(argument: &str, value: Option<&Expr>, function: &Function, errors: &mut Errors) {
+    let closure = value.and_then(captures::closure);
+    let name = closure.and_then(|closure| captures::find_capture(closure, &function.parameters()));
+    if let Some(name) = name {
+        errors.push_at(
+            name.span(),
+            format!(
+                "`{argument}` cannot capture `{name}`: the parameters are moved into the body; \
+                 build the result from the error only, `|error| ...`, or return a `Result` and \
+                 let the caller decide"
+            ),
         );
     }
 }
@@ -145,90 +175,6 @@ fn generated_span(place: Span) -> Span {
     Span::mixed_site().located_at(place)
 }
 
-// Input: "{tenant:<tenant>}:<from>-<to>", lease = "15s"
-//
-// Output:
-//     ::distlock::__private::Request::new(
-//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:<from>-<to>", 512usize)
-//             .literal("{tenant:")
-//             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
-//             .literal("}:")
-//             .value_before("from", ::distlock::__private::KeyValue::display(&from), '-')
-//             .literal("-")
-//             .value("to", ::distlock::__private::KeyValue::display(&to)),
-//     )
-//     .lease(15000u64)
-//
-// Further keys follow as `.and(::distlock::__private::KeyBuilder..., "LABEL")`, where the label has
-// all templates.
-//
-// `is_generic` means that a value may have a type parameter's type. `KeyValue` is then omitted, so
-// that the compiler reports the missing bound as `Display`. For a known type, `KeyValue` explains
-// more.
-fn request(args: &Args, templates: &[Template], is_generic: bool) -> TokenStream {
-    let krate = &args.krate;
-    let site = Span::mixed_site();
-    let texts: Vec<String> = args.keys.iter().map(LitStr::value).collect();
-    let label = texts.join(", ");
-    let mut builders = (texts.iter().zip(templates))
-        .map(|(text, template)| key_builder(krate, text, template, is_generic));
-    let first = builders.next();
-    let more = builders.map(|builder| quote_spanned!(site=> .and(#builder, #label)));
-    let options = [
-        ("lease", args.lease),
-        ("wait", args.wait),
-        ("max_hold", args.max_hold),
-        ("min_hold", args.min_hold),
-    ];
-    let options = options.iter().filter_map(|(name, millis)| {
-        let name = Ident::new(name, site);
-        let millis = Literal::u64_suffixed((*millis)?);
-        Some(quote_spanned!(site=> .#name(#millis)))
-    });
-    let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
-    let kind = args.kind.call();
-    let finish = args
-        .finish_on_loss
-        .then(|| quote_spanned!(site=> .finish_on_loss()));
-    let manager = args.manager.iter().map(|manager| {
-        let place = manager.span();
-        let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
-        quote_spanned!(site=> .manager(#manager))
-    });
-    quote_spanned! {site=>
-        #krate::__private::Request::new(#first) #(#more)*
-        #(#options)* #(#min_replicas)* #kind #finish #(#manager)*
-    }
-}
-
-/// Returns the code that builds one key.
-fn key_builder(krate: &Path, text: &str, template: &Template, is_generic: bool) -> TokenStream {
-    let site = Span::mixed_site();
-    let capacity = template.capacity;
-    let parts = template.parts.iter().map(|part| match part {
-        Part::Literal(text) => quote_spanned!(site=> .literal(#text)),
-        Part::Value {
-            placeholder,
-            expr,
-            end,
-        } => {
-            // A call by path, because a trait bound in a signature would add a note that shows the
-            // crate's source to every "is not `Display`".
-            let place = generated_span(expr.span());
-            let display = if is_generic {
-                expr.clone()
-            } else {
-                quote_spanned!(place=> #krate::__private::KeyValue::display(#expr))
-            };
-            match end {
-                None => quote_spanned!(site=> .value(#placeholder, #display)),
-                Some(end) => quote_spanned!(site=> .value_before(#placeholder, #display, #end)),
-            }
-        }
-    });
-    quote_spanned!(site=> #krate::__private::KeyBuilder::new(#text, #capacity) #(#parts)*)
-}
-
 /// Marks the key's parameters as used. `#[async_trait]` binds each parameter again, `let n = n;`,
 /// and a binding that only the key mentions would be linted as unused.
 //
@@ -277,7 +223,8 @@ struct Lock<'a> {
     key_names: Vec<Ident>,
     request: TokenStream,
     output: Output,
-    on_error: Option<TokenStream>,
+    on_error: Option<&'a Expr>,
+    policy: &'a Policy,
     probes_success: bool,
 }
 
@@ -301,6 +248,9 @@ impl Lock<'_> {
     //         ::distlock::__private::always,
     //     )
     //     .await
+    //
+    // With an argument of `Policy`, `run_with` instead of `run`, and a last argument
+    // `Some(ON_BUSY)` or `None`.
     fn wrap_body(&self, statements: &TokenStream, braces: Span) -> TokenStream {
         let krate = self.krate;
         let request = &self.request;
@@ -315,8 +265,13 @@ impl Lock<'_> {
         let body = quote_spanned!(place=> async move { #type_hint #body });
         let on_error = self.on_error();
         let succeeded = self.succeeded();
+        let (run, on_busy) = if self.policy.is_empty() {
+            (quote_spanned!(place=> run), None)
+        } else {
+            (quote_spanned!(place=> run_with), Some(self.on_busy()))
+        };
         quote_spanned! {place=>
-            #krate::__private::run(
+            #krate::__private::#run(
                 // These must live across the await and be mutable; `run` documents the reason.
                 &mut ::core::marker::PhantomData,
                 &mut ::core::marker::PhantomData,
@@ -326,6 +281,7 @@ impl Lock<'_> {
                 #body,
                 #on_error,
                 #succeeded,
+                #on_busy
             )
             .await
         }
@@ -350,17 +306,10 @@ impl Lock<'_> {
     fn on_error(&self) -> TokenStream {
         let Output { ty, place } = &self.output;
         let krate = self.krate;
-        match &self.on_error {
-            // A function pointer, because a closure would capture what has moved into the body.
+        match self.on_error {
             Some(on_error) => {
                 let site = generated_span(on_error.span());
-                let pointer = if matches!(ty, Type::Never(_)) {
-                    // `!` is stable only after an arrow.
-                    quote_spanned!(site=> fn(#krate::Error) -> #ty)
-                } else {
-                    // An alias, because after an arrow no lifetime may be omitted.
-                    quote_spanned!(site=> #krate::__private::OnError<#ty>)
-                };
+                let pointer = self.function_pointer(site);
                 quote_spanned!(site=> { let __on_error: #pointer = #on_error; __on_error })
             }
             None if matches!(ty, Type::Infer(_)) => {
@@ -369,6 +318,44 @@ impl Lock<'_> {
             None => {
                 quote_spanned!(*place=> <#ty as #krate::FromLockError>::from_lock_error)
             }
+        }
+    }
+
+    /// Returns the function that a skipped call calls, as an `Option`.
+    fn on_busy(&self) -> TokenStream {
+        let Output { ty, place } = &self.output;
+        let krate = self.krate;
+        let (site, on_busy) = match &self.policy.on_busy {
+            None => {
+                let site = generated_span(*place);
+                return quote_spanned!(site=> ::core::option::Option::None);
+            }
+            Some(OnBusy::Function(on_busy)) => {
+                (generated_span(on_busy.span()), on_busy.to_token_stream())
+            }
+            Some(OnBusy::Skip) => {
+                let skipped =
+                    quote_spanned!(*place=> <#ty as #krate::__private::SkipValue>::skipped);
+                (generated_span(*place), skipped)
+            }
+        };
+        let pointer = self.function_pointer(site);
+        quote_spanned! {site=>
+            ::core::option::Option::Some({ let __on_busy: #pointer = #on_busy; __on_busy })
+        }
+    }
+
+    /// Returns the type of `on_error` and `on_busy`. It is a function pointer, because a closure
+    /// would capture what has moved into the body.
+    fn function_pointer(&self, site: Span) -> TokenStream {
+        let ty = &self.output.ty;
+        let krate = self.krate;
+        if matches!(ty, Type::Never(_)) {
+            // `!` is stable only after an arrow.
+            quote_spanned!(site=> fn(#krate::Error) -> #ty)
+        } else {
+            // An alias, because after an arrow no lifetime may be omitted.
+            quote_spanned!(site=> #krate::__private::OnError<#ty>)
         }
     }
 

@@ -9,7 +9,7 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
 
 use crate::captures;
 use crate::errors::Errors;
-use crate::value::{string_literal, without_groups};
+use crate::value::{self, string_literal, without_groups};
 
 /// Largest number of permits, as in the `distlock` crate.
 const MAX_PERMITS: u32 = 1_000;
@@ -92,14 +92,11 @@ impl Kind {
     }
 
     // Output, for `permits = 3, weight = pages`:
-    //     .permits({ let __count: u32 = 3; __count }, { let __count: u32 = pages; __count })
+    //     .permits({ let __value: u32 = 3; __value }, { let __value: u32 = pages; __value })
     pub(crate) fn call(&self) -> TokenStream {
         let site = Span::mixed_site();
-        let typed = |count: &Count| {
-            let expr = &count.expr;
-            let place = Span::mixed_site().located_at(expr.span());
-            quote_spanned!(place=> { let __count: ::core::primitive::u32 = #expr; __count })
-        };
+        let u32 = quote_spanned!(site=> ::core::primitive::u32);
+        let typed = |count: &Count| value::typed(&count.expr, &u32);
         match (&self.permits, &self.mode) {
             (Some(permits), _) => {
                 let permits = typed(permits);

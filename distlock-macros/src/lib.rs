@@ -7,8 +7,12 @@ mod duration;
 mod errors;
 mod expand;
 mod function;
+mod key_fn;
 mod kind;
+mod names;
 mod path;
+mod policy;
+mod request;
 mod template;
 mod value;
 
@@ -42,21 +46,34 @@ mod value;
 /// |---|---|---|
 /// | `key` | a string in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
 /// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
-/// | `lease` | 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
-/// | `wait` | 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
-/// | `max_hold` | more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
-/// | `min_hold` | more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that two instances of a service start a moment apart runs once, if `min_hold` covers the difference. `min_hold` applies only if the body succeeds: with `Ok`, or with any value that is not a `Result` |
+/// | `lease` | a duration, 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
+/// | `wait` | a duration, 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
+/// | `max_hold` | a duration, more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
+/// | `min_hold` | a duration, more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that two instances of a service start a moment apart runs once, if `min_hold` covers the difference. `min_hold` applies only if the body succeeds: with `Ok`, or with any value that is not a `Result` |
+/// | `on_busy` | `"skip"`, or a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | the result of a call that is skipped because the lock is busy. `"skip"` is for the return types `()`, `Option<T>`, `Result<(), E>` and `Result<Option<T>, E>`: the call returns `()`, `None`, `Ok(())` or `Ok(None)`, and an unset `wait` is `"0s"`. Only `Error::Busy` of this call's own lock is a skip. Every other error is returned as without `on_busy`, so a function that returns `()` or an `Option` also needs `on_error` |
+/// | `run_if` | an expression of type `bool`; needs `on_busy` | if it is false, the call is skipped: it acquires nothing, the body does not run, and `on_busy` says what it returns. A function of `on_busy` gets `Error::RunIfFalse` |
+/// | `lock_if` | an expression of type `bool` | if it is false, the body runs without the lock, as in a function without the attribute: `distlock::try_current()` returns only a lock of the caller, and no manager is needed |
 /// | `min_replicas` | a number | if the primary dies right after it granted the lock, the lock is lost only if none of these replicas is promoted. With too few replicas, the call fails with `Error::Unavailable` |
 /// | `permits` | an expression of type `u32`, 1 to 1000 | up to this many calls with the same key run at a time, in all processes together. All functions with that key must have the same number. `distlock::current_permit()` returns the permits, which have no fencing token |
-/// | `weight` | an expression of type `u32`, 1 to `permits`; it may mention `self` and the parameters; default 1 | the number of permits that the call holds |
+/// | `weight` | an expression of type `u32`, 1 to `permits`; default 1 | the number of permits that the call holds |
 /// | `mode` | `"read"` or `"write"`; not with `permits` | calls that read the same key run at the same time, and a call that writes runs alone. A write in the body of a read fails with `Error::UpgradeDeadlock` |
-/// | `manager` | a manager, your own type that implements `AsLockManager`, or a reference, `Box` or `Arc` of these. A place or a value; it may mention `self` and the parameters | it is borrowed only until the body starts. Without a manager, the call fails with `Error::NotInstalled` |
+/// | `manager` | a manager, your own type that implements `AsLockManager`, or a reference, `Box` or `Arc` of these. A place or a value | it is borrowed only until the body starts. Without a manager, the call fails with `Error::NotInstalled` |
 /// | `on_lost` | `"cancel"` or `"finish"` | `"cancel"`: the body is dropped at its next await, and the call fails with `Error::Lost`. `"finish"`: the body's own result is returned; `current().is_held()` shows whether the lock is held |
 /// | `on_error` | a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | required unless `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` implements; it cannot capture parameters, because the body owns them |
+/// | `label` | a string without control characters, not empty | names the function in metrics, spans and log lines; without it, the template of the key does |
+/// | `metadata` | an expression of any type that is `Into<String>`: up to 256 bytes, without control characters | other clients see it as the holder's `Holder::metadata`, in the text of their `Error::Busy`, and in `distlock list` and `inspect`. Put in what finds the job, and no secret |
+/// | `key_fn` | the name of a new function; not with `keys`, nor in a trait or the impl of a trait | generates a function with the same parameters, `self` included, and the same visibility, that returns the key: `Result<String, distlock::Error>`. It is not `async`, and acquires nothing. For tests, fences and tools |
 /// | `crate` | an absolute path | required if `distlock` is renamed or re-exported |
 ///
-/// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, ordered from large to small:
-/// `"15s"`, `"500ms"`, `"1m30s"`. They are checked at compile time.
+/// A duration is a string of whole numbers with the units `d`, `h`, `m`, `s` and `ms`, ordered from
+/// large to small: `"15s"`, `"500ms"`, `"1m30s"`. It is checked at compile time. It may also be an
+/// expression of type `Duration`, such as `lease = self.config.lease`. A call fails with
+/// `Error::Config` if such a duration is out of range, before it sends anything.
+///
+/// Expressions may mention `self` and the parameters. They are evaluated once per call, before the
+/// body starts: `run_if` first, then `lock_if`, and then the key and all others. A condition that
+/// is false leaves out what follows. The body owns the parameters, so an expression must not take
+/// a value that the body uses: write `metadata = &job` for a `String`.
 ///
 /// `fsync` is not an argument. Set it for all locks of a manager, or with `Lock::fsync`.
 ///
@@ -86,10 +103,11 @@ mod value;
 ///
 /// # Errors
 ///
-/// If the lock cannot be acquired, or is lost, the function returns the error. `on_error` converts
-/// it if given, otherwise `From<distlock::Error>` for the error of a returned `Result`, even if
-/// that is an alias such as `anyhow::Result`. The body does not start without the lock. The errors
-/// are those of `Lock::run`, and `Error::NotInstalled` if there is no manager.
+/// If the lock cannot be acquired, or is lost, the function returns the error, unless `on_busy`
+/// replaces it. `on_error` converts it if given, otherwise `From<distlock::Error>` for the error of
+/// a returned `Result`, even if that is an alias such as `anyhow::Result`. The body does not start
+/// without the lock, unless `lock_if` is false. The errors are those of `Lock::run`, and
+/// `Error::NotInstalled` if there is no manager.
 ///
 /// # Panics
 ///

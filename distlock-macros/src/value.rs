@@ -1,6 +1,11 @@
-//! Values of arguments.
+//! Values of arguments, as far as they do not depend on the argument.
 
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens as _, quote_spanned};
+use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, Lit, LitStr};
+
+use crate::names::example;
 
 /// Removes the invisible groups that `macro_rules!` puts around fragments.
 pub(crate) fn without_groups(mut value: &Expr) -> &Expr {
@@ -21,4 +26,53 @@ pub(crate) fn string_literal(value: &Expr) -> Option<&LitStr> {
         }) => Some(text),
         _ => None,
     }
+}
+
+/// Reads a value that rustc checks. Any expression but a string literal.
+pub(crate) fn expression(argument: &str, value: Expr) -> syn::Result<Expr> {
+    match string_literal(&value) {
+        Some(text) => Err(syn::Error::new(
+            text.span(),
+            format!(
+                "`{argument}` is an expression, not its text: write it without quotes, such as \
+                 `{}`",
+                example(argument)
+            ),
+        )),
+        None => Ok(value),
+    }
+}
+
+/// Reads a function from the lock's error to the result of the annotated function.
+pub(crate) fn function(argument: &str, value: Expr) -> syn::Result<Expr> {
+    let is_plain_value = match without_groups(&value) {
+        Expr::Lit(_) => string_literal(&value).is_none(),
+        Expr::Path(path) => path.path.is_ident("None"),
+        Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) => true,
+        _ => false,
+    };
+    if !is_plain_value {
+        return expression(argument, value);
+    }
+    Err(syn::Error::new_spanned(
+        &value,
+        format!(
+            "`{argument}` is a function from the error to the result: write `{argument} = |_| {}`",
+            value.to_token_stream()
+        ),
+    ))
+}
+
+/// Returns the expression as a value of type `ty`. An error about its type is at the expression.
+//
+// Output, for `weight = pages`:
+//     { let __value: ::core::primitive::u32 = pages; __value }
+pub(crate) fn typed(expr: &Expr, ty: &TokenStream) -> TokenStream {
+    let place = Span::mixed_site().located_at(expr.span());
+    let ty = ty.clone().into_iter().map(|mut token| {
+        token.set_span(place);
+        token
+    });
+    let ty: TokenStream = ty.collect();
+    quote_spanned!(place=> { let __value: #ty = #expr; __value })
 }

@@ -44,7 +44,7 @@
 //! | a limit on how many calls run at a time | `permits = 3`, or [`LockManager::semaphore`] | the body is stopped |
 //! | calls that only read, and calls that write | `mode = "read"` and `"write"`, or [`LockManager::rw_lock`] | the body is stopped |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
-//! | work to skip if another call is doing it | `wait = "0s"`, [`Lock::try_run`], or [`Lock::try_acquire`] | as above |
+//! | work to skip if another call is doing it | `on_busy = "skip"`, [`Lock::try_run`], or [`Lock::try_acquire`] | as above |
 //! | a job that every replica starts | `wait = "0s"` and `min_hold`: see the [cron recipe] | the body is stopped |
 //! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |
 //! | tests of your service | [`LockManager::in_memory`], and [`testing`] for busy, unavailable and lost locks | you decide |
@@ -154,7 +154,7 @@ pub mod __private {
 }
 
 #[doc(hidden)]
-pub use attribute::{FromLockErrorBehindImpl, KeyValue};
+pub use attribute::{FromLockErrorBehindImpl, KeyFnOwner, KeyValue, MetadataText, SkipValue};
 
 #[doc(hidden)]
 pub use manager::admin::doctor as __doctor;

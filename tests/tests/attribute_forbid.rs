@@ -6,6 +6,8 @@
 
 #[path = "attribute/generics.rs"]
 mod generics;
+#[path = "attribute/key_fn.rs"]
+mod key_fn;
 #[path = "attribute/lifetimes.rs"]
 mod lifetimes;
 #[path = "attribute/macro_written.rs"]

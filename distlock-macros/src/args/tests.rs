@@ -22,14 +22,9 @@ fn each_error_has_its_own_message() {
         (quote!(key = "k", lease("15s")), "write `lease = \"30s\"`"),
         (quote!(key = "k", lease = 15), "write `lease = \"15s\"`"),
         (quote!(key = "k", wait = -1), "cannot be negative"),
-        (quote!(key = "k", wait = secs(1)), "checked at compile time"),
         (
-            quote!(key = "k", wait = self.waits[0].of::<T>(Unit::Second)),
-            "use a `Lock` of your `LockManager` for what is known only at run time:\n",
-        ),
-        (
-            quote!(key = "k", lease = self.lease),
-            "    let lock = locks.lock(key).lease(self.lease);\n",
+            quote!(key = "k", wait = 1.5),
+            "an expression of type `Duration`, such as `wait = self.wait`",
         ),
         (
             quote!(key = "k", min_replicas = "1"),
@@ -98,6 +93,21 @@ fn each_error_has_its_own_message() {
         (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
         (quote!(key = "k", on_lost = Cancel), "\"finish\""),
         (quote!(key = "k", on_error = "f"), "without quotes"),
+        (quote!(key = "k", on_busy = "wait"), "`on_busy` is \"skip\""),
+        (quote!(key = "k", on_busy = 0), "write `on_busy = |_| 0`"),
+        (quote!(key = "k", run_if = ok), "`run_if` needs `on_busy`"),
+        (quote!(key = "k", lock_if = "ok"), "write it without quotes"),
+        (quote!(key = "k", label = LABEL), "one name for all calls"),
+        (quote!(key = "k", label = ""), "`label` is empty"),
+        (quote!(key = "k", label = "\t"), "control character"),
+        (quote!(key = "k", metadata = "\t"), "control character"),
+        (quote!(key = "k", key_fn = a::b), "without a path"),
+        (quote!(key = "k", key_fn = Self), "without a path"),
+        (quote!(keys = ["k"], key_fn = k), "`key_fn` returns one key"),
+        (
+            quote!(keys = ["k"], min_hold = N),
+            "cannot be used with `keys`",
+        ),
         (quote!(key = "k", crate = "::x"), "without quotes"),
         (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
         (quote!(key = "k", crate = super::x), "from the crate's root"),
@@ -108,6 +118,42 @@ fn each_error_has_its_own_message() {
         let found = errors(tokens);
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn metadata_is_at_most_256_bytes() {
+    for (length, is_legal) in [(0, true), (256, true), (257, false)] {
+        let text = "x".repeat(length);
+        let found = errors(quote!(key = "k", metadata = #text));
+        assert_eq!(found.is_empty(), is_legal, "{length}: {found:?}");
+    }
+}
+
+#[test]
+fn literals_and_expressions_are_accepted() {
+    for tokens in [
+        quote!(
+            key = "k",
+            lease = "1d",
+            wait = self.waits[0].of::<T>(Unit::Second)
+        ),
+        quote!(key = "k", min_hold = MIN, max_hold = "1ms", wait = "24h"),
+        quote!(
+            key = "k",
+            on_busy = "skip",
+            run_if = !paused,
+            lock_if = a && b
+        ),
+        quote!(
+            key = "k",
+            label = "a b",
+            metadata = job.id(),
+            key_fn = r#type
+        ),
+    ] {
+        let text = tokens.to_string();
+        assert_eq!(errors(tokens), Vec::<String>::new(), "{text}");
     }
 }
 

@@ -11,7 +11,13 @@ use super::*;
 fn reference(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut sum: u128 = 0;
-    for (unit, factor) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1u128)] {
+    for (unit, factor) in [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1u128),
+    ] {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, tail) = rest.split_at(digits);
         // The unit ends at the next number, or at the end of the text.
@@ -52,7 +58,8 @@ fn soup() -> impl Strategy<Value = String> {
         6 => (0..100u64).prop_map(|number| number.to_string()),
         1 => any::<u64>().prop_map(|number| number.to_string()),
     ];
-    let part = (number, select(vec!["h", "m", "s", "ms"])).prop_map(|(number, unit)| number + unit);
+    let part =
+        (number, select(vec!["d", "h", "m", "s", "ms"])).prop_map(|(number, unit)| number + unit);
     let odd = select(vec![
         "",
         "0",
@@ -66,6 +73,8 @@ fn soup() -> impl Strategy<Value = String> {
         "18446744073709551616ms",
         "5124095576030h",
         "5124095576031h",
+        "213503982334d",
+        "213503982335d",
         "99999999999999999999999999999999999999999s",
         "000000000000000000000000001s",
         "-",
@@ -76,6 +85,7 @@ fn soup() -> impl Strategy<Value = String> {
         " ",
         "\0",
         "d",
+        "w",
         "us",
         "µs",
         "S",

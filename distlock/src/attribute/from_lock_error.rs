@@ -32,7 +32,7 @@ use crate::error::Error;
 #[diagnostic::on_unimplemented(
     message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
     label = "expected `Result<_, E>` where `E: From<distlock::Error>`",
-    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_error = ...`"
+    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_error = |error| ...`"
 )]
 pub trait FromLockError: Sized {
     /// Returns the value for a lock that could not be acquired, or was lost.

@@ -2,6 +2,7 @@
 
 pub(crate) mod as_lock_manager;
 pub(crate) mod from_lock_error;
+pub(crate) mod skip_value;
 pub(crate) mod templates;
 
 use std::borrow::Cow;
@@ -12,10 +13,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use crate::attribute::skip_value::SkipValue;
+
 use crate::attribute::from_lock_error::FromLockError;
 use crate::config::options::Options;
 use crate::error::Error;
-use crate::key::{Escaped, shortened};
+use crate::key::{Escaped, LockKey, shortened};
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::installed::installed;
@@ -74,6 +77,13 @@ impl KeyBuilder {
         self
     }
 
+    /// Returns the key, checked as for an acquisition.
+    pub fn key(self) -> Result<String, Error> {
+        let key = self.finish()?;
+        LockKey::new(&key)?;
+        Ok(key)
+    }
+
     fn finish(self) -> Result<String, Error> {
         match self.empty_placeholder {
             None => Ok(self.key),
@@ -107,7 +117,41 @@ impl<T: fmt::Display> KeyValue for T {
     }
 }
 
-/// The type of `on_error`; an alias, because in `fn(..) -> R` no lifetime of `R` may be omitted.
+/// A value of `metadata`.
+#[diagnostic::on_unimplemented(
+    message = "`metadata` cannot be a `{Self}`",
+    label = "expected a value that is `Into<String>`, such as `&str`",
+    note = "write its text, such as `metadata = job.to_string()`"
+)]
+pub trait MetadataText {
+    fn into_text(self) -> String;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<String>> MetadataText for T {
+    fn into_text(self) -> String {
+        self.into()
+    }
+}
+
+/// The type of a method with a function for its key. The `Self` of a trait is none, because it may
+/// be unsized, so a function is not added to a trait unnoticed.
+#[diagnostic::on_unimplemented(
+    message = "`key_fn` cannot add a function to a trait",
+    label = "this method is in a trait, or in the impl of an unsized type",
+    note = "write `key_fn` on a function, or on a method in an impl of a type, and call that from here"
+)]
+pub trait KeyFnOwner {
+    fn check();
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> KeyFnOwner for T {
+    fn check() {}
+}
+
+/// The type of `on_error` and `on_busy`; an alias, because in `fn(..) -> R` no lifetime of `R` may
+/// be omitted.
 pub type OnError<R> = fn(Error) -> R;
 
 /// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
@@ -163,23 +207,61 @@ impl Request {
         self
     }
 
-    pub fn lease(mut self, ms: u64) -> Self {
-        self.options.lease = Duration::from_millis(ms);
+    pub fn lease(self, ms: u64) -> Self {
+        self.lease_of(Duration::from_millis(ms))
+    }
+
+    pub fn wait(self, ms: u64) -> Self {
+        self.wait_of(Duration::from_millis(ms))
+    }
+
+    pub fn max_hold(self, ms: u64) -> Self {
+        self.max_hold_of(Duration::from_millis(ms))
+    }
+
+    pub fn min_hold(self, ms: u64) -> Self {
+        self.min_hold_of(Duration::from_millis(ms))
+    }
+
+    pub fn lease_of(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
         self
     }
 
-    pub fn wait(mut self, ms: u64) -> Self {
-        self.options.set_wait(Duration::from_millis(ms));
+    pub fn wait_of(mut self, wait: Duration) -> Self {
+        self.options.set_wait(wait);
         self
     }
 
-    pub fn max_hold(mut self, ms: u64) -> Self {
-        self.options.max_hold = Some(Duration::from_millis(ms));
+    pub fn max_hold_of(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
         self
     }
 
-    pub fn min_hold(mut self, ms: u64) -> Self {
-        self.options.min_hold = Some(Duration::from_millis(ms));
+    pub fn min_hold_of(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
+    pub fn skip_busy(mut self) -> Self {
+        self.options.skip_busy();
+        self
+    }
+
+    /// Makes a busy call a skip that has another value, for which it waits as usual.
+    pub fn replace_busy(mut self) -> Self {
+        self.options.skips_busy = true;
+        self
+    }
+
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.options.label = Some(Cow::Borrowed(label));
+        self
+    }
+
+    pub fn metadata(mut self, text: String) -> Self {
+        self.options.metadata = Some(text);
         self
     }
 
@@ -270,11 +352,47 @@ pub fn run<F: Future>(
     on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
 ) -> impl Future<Output = F::Output> + use<F> {
-    let finish_on_loss = request.finish_on_loss;
-    let acquiring = Stage::Acquiring(Box::pin(request.acquire()));
-    Locked {
-        run: Run::new(acquiring, finish_on_loss, body, succeeded),
-        on_error,
+    Locked::new(Ok(request), body, on_error, succeeded, None)
+}
+
+/// Like [`run`], for a function with `on_busy`, `run_if` or `lock_if`.
+pub fn run_with<F: Future>(
+    _runtime: &mut PhantomData<LockGuard>,
+    _body: &mut PhantomData<F>,
+    request: Result<Request, Instead>,
+    body: F,
+    on_error: OnError<F::Output>,
+    succeeded: fn(&F::Output) -> bool,
+    on_busy: Option<OnError<F::Output>>,
+) -> impl Future<Output = F::Output> + use<F> {
+    Locked::new(request, body, on_error, succeeded, on_busy)
+}
+
+/// What a call does without acquiring its locks.
+#[derive(Debug)]
+pub enum Instead {
+    /// `run_if` was false. Contains the template of the key, which is not built.
+    Skip(&'static str),
+    /// `lock_if` was false.
+    RunUnlocked,
+}
+
+/// Returns the first stage of a call, and its `finish_on_loss`.
+fn first_stage(request: Result<Request, Instead>) -> (Stage, bool) {
+    match request {
+        Ok(request) => {
+            let finish_on_loss = request.finish_on_loss;
+            (
+                Stage::Acquiring(Box::pin(request.acquire())),
+                finish_on_loss,
+            )
+        }
+        Err(Instead::Skip(template)) => {
+            let key = template.to_owned();
+            let skipped = std::future::ready(Err(Error::RunIfFalse { key }));
+            (Stage::Acquiring(Box::pin(skipped)), false)
+        }
+        Err(Instead::RunUnlocked) => (Stage::Unlocked, false),
     }
 }
 
@@ -283,6 +401,25 @@ pub fn run<F: Future>(
 struct Locked<F: Future> {
     run: Run<F>,
     on_error: OnError<F::Output>,
+    /// `None` for a function that does not skip.
+    on_busy: Option<OnError<F::Output>>,
+}
+
+impl<F: Future> Locked<F> {
+    fn new(
+        request: Result<Request, Instead>,
+        body: F,
+        on_error: OnError<F::Output>,
+        succeeded: fn(&F::Output) -> bool,
+        on_busy: Option<OnError<F::Output>>,
+    ) -> Self {
+        let (stage, finish_on_loss) = first_stage(request);
+        Locked {
+            run: Run::new(stage, finish_on_loss, body, succeeded),
+            on_error,
+            on_busy,
+        }
+    }
 }
 
 /// No field is pinned in place, because the body is boxed.
@@ -295,9 +432,18 @@ impl<F: Future> Future for Locked<F> {
         match self.run.poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(output)) => Poll::Ready(output),
-            Poll::Ready(Err(error)) => Poll::Ready((self.on_error)(error)),
+            // An error of the body is an output, so this one is of the call's own locks.
+            Poll::Ready(Err(error)) => Poll::Ready(match self.on_busy {
+                Some(on_busy) if is_skip(&error) => on_busy(error),
+                _ => (self.on_error)(error),
+            }),
         }
     }
+}
+
+/// Returns true for an error that `on_busy` gets.
+fn is_skip(error: &Error) -> bool {
+    matches!(error, Error::Busy { .. } | Error::RunIfFalse { .. })
 }
 
 /// The `succeeded` function without `min_hold`, where the result is not used.

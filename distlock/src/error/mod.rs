@@ -225,7 +225,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     RunIfFalse {
-        /// The key as the caller wrote it.
+        /// The template of the key, which was not built.
         key: String,
     },
 

@@ -137,6 +137,8 @@ pub(crate) enum Stage {
     Acquiring(Erased<Result<(Guards, RunSpan), Error>>),
     Running(Box<Running>),
     Releasing(Erased<Result<(), Error>>),
+    /// The body runs without a lock.
+    Unlocked,
     Done,
 }
 
@@ -164,6 +166,8 @@ impl Stage {
                     Poll::Pending => return Poll::Pending,
                 },
                 Stage::Releasing(releasing) => releasing.as_mut().poll(context),
+                Stage::Unlocked if body.poll(context) => Poll::Ready(Ok(())),
+                Stage::Unlocked => Poll::Pending,
                 Stage::Done => panic!("a locked body was polled after its end"),
             };
             if ended.is_ready() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use distlock::testing::{TestLocks, holder};
 use distlock::{AsLockManager, BodyState, Error, LockManager, LossReason};
 
 use crate::seen::{block_on, held, locked, on_a_store_of_its_own, two_clients};
@@ -80,6 +81,153 @@ fn wait_limits_the_time_in_the_queue() {
         );
         released.expect("a hold");
         waited.expect("the lock, after it was released");
+    });
+}
+
+/// Durations that are known only at run time.
+#[derive(Clone, Copy)]
+struct Times {
+    lease: Duration,
+    wait: Duration,
+    max_hold: Duration,
+    min_hold: Duration,
+}
+
+const TIMES: Times = Times {
+    lease: Duration::from_secs(90),
+    wait: Duration::from_secs(3),
+    max_hold: Duration::from_secs(3600),
+    min_hold: Duration::from_secs(60),
+};
+
+impl Times {
+    #[distlock::distributed_lock(
+        key = "options:times",
+        lease = self.lease,
+        wait = self.wait,
+        max_hold = self.max_hold,
+        min_hold = self.min_hold
+    )]
+    async fn call(self) -> Result<Duration, Error> {
+        Ok(distlock::current().remaining())
+    }
+}
+
+#[distlock::distributed_lock(key = "options:max-hold", max_hold = seconds(n), lease = "1d")]
+async fn pending(n: u64) -> Result<(), Error> {
+    std::future::pending().await
+}
+
+const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_may_be_expressions() {
+    let locks = TestLocks::new();
+    let call = |times: Times| distlock::with_manager(locks.manager(), times.call());
+    locks.on("options:times").once().busy(holder("worker-2"));
+    let error = call(TIMES).await.expect_err("a busy lock");
+    assert!(matches!(error, Error::Busy { waited, .. } if waited >= TIMES.wait && waited < WAIT));
+    let remaining = call(TIMES).await.expect("a lock");
+    assert!(remaining > seconds(60), "{remaining:?}");
+    assert!(remaining <= TIMES.lease, "{remaining:?}");
+    let kept = locks.manager().lock("options:times").try_acquire().await;
+    assert!(kept.expect("an attempt").is_none(), "no `min_hold`");
+    let call = distlock::with_manager(locks.manager(), pending(2));
+    let stopped = tokio::time::timeout(seconds(60), call).await;
+    let error = stopped.expect("no limit").expect_err("a limit");
+    assert!(matches!(error, Error::MaxHoldExceeded { max_hold, .. } if max_hold == seconds(2)));
+}
+
+#[tokio::test]
+async fn an_expression_out_of_range_is_an_error_before_anything_is_sent() {
+    let locks = TestLocks::new();
+    let day = seconds(24 * 3600);
+    let too_long = day + Duration::from_nanos(1);
+    let lease = |lease| Times { lease, ..TIMES };
+    let wait = |wait| Times { wait, ..TIMES };
+    let hold = |min_hold, max_hold| Times {
+        max_hold,
+        min_hold,
+        ..TIMES
+    };
+    for (times, named) in [
+        (lease(too_long), "the lease"),
+        (lease(Duration::ZERO), "the lease"),
+        (wait(too_long), "the wait"),
+        (wait(TIMES.min_hold), "the wait"),
+        (hold(TIMES.min_hold, Duration::ZERO), "max_hold"),
+        (hold(seconds(2), seconds(1)), "min_hold"),
+        (hold(too_long, day * 2), "min_hold"),
+    ] {
+        let outcome = distlock::with_manager(locks.manager(), times.call()).await;
+        let error = outcome.expect_err("out of range");
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains(named), "{error} lacks {named}");
+    }
+    assert_eq!(locks.acquire_count("options:times"), 0);
+}
+
+#[distlock::distributed_lock(key = "options:label:<n>", label = "reservations", wait = "0s")]
+async fn labeled(n: u8) -> Result<u8, Error> {
+    Ok(n)
+}
+
+#[distlock::distributed_lock(keys = ["options:labels:<n>", "options:labels"], label = "both", wait = "0s")]
+async fn labeled_keys(n: u8) -> Result<u8, Error> {
+    Ok(n)
+}
+
+#[tokio::test]
+async fn label_replaces_the_template() {
+    let locks = TestLocks::new();
+    let one = |n| distlock::with_manager(locks.manager(), labeled(n));
+    let both = |n| distlock::with_manager(locks.manager(), labeled_keys(n));
+    for template in ["options:label:<n>", "options:labels:<n>, options:labels"] {
+        locks.on_label(template).busy(holder("worker-2"));
+    }
+    assert_eq!(one(1).await.expect("another label"), 1);
+    assert_eq!(both(1).await.expect("another label"), 1);
+    for label in ["reservations", "both"] {
+        locks.on_label(label).busy(holder("worker-2"));
+    }
+    assert!(one(1).await.expect_err("a busy label").is_busy());
+    assert!(both(1).await.expect_err("a busy label").is_busy());
+}
+
+/// A job that other clients see by its number.
+struct Export {
+    number: u32,
+}
+
+impl Export {
+    #[distlock::distributed_lock(key = "options:metadata", metadata = format!("export {}", self.number))]
+    async fn run(&self, other: &LockManager) -> Result<String, Error> {
+        let state = other.inspect("options:metadata").await?;
+        Ok(state.holders[0].metadata.clone().unwrap_or_default())
+    }
+}
+
+#[distlock::distributed_lock(keys = ["options:metadata", "options:metadata:2"], metadata = text)]
+async fn described(text: &str, other: &LockManager) -> Result<String, Error> {
+    let state = other.inspect("options:metadata:2").await?;
+    Ok(state.holders[0].metadata.clone().unwrap_or_default())
+}
+
+#[test]
+fn metadata_is_seen_by_other_clients() {
+    block_on(async {
+        let (manager, other) = two_clients("options-metadata").await;
+        let call = Export { number: 7 };
+        let seen = distlock::with_manager(manager.clone(), call.run(&other)).await;
+        assert_eq!(seen.expect("a lock"), "export 7");
+        let call = |text| distlock::with_manager(manager.clone(), described(text, &other));
+        assert_eq!(call("import").await.expect("a lock"), "import");
+        for wrong in ["\n", &"x".repeat(257)] {
+            let error = call(wrong).await.expect_err("not allowed");
+            assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        }
     });
 }
 

@@ -6,8 +6,8 @@ async fn lease_is_a_number(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
-#[distributed_lock(key = "nightly", lease = Duration::from_secs(15))]
-async fn lease_is_an_expression(item_id: u64) -> Result<u64, Error> {
+#[distributed_lock(key = "nightly", lease = 1.5)]
+async fn lease_is_a_fraction(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 

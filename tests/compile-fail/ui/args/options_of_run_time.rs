@@ -1,12 +1,13 @@
-// mistakes: 3
+// mistakes: 7
 use std::time::Duration;
 
 use distlock::{Error, distributed_lock};
 
-const WAIT: Duration = Duration::from_secs(5);
+const WAIT: &str = "5s";
 
 struct Shop {
-    lease: Duration,
+    lease: u64,
+    is_open: Option<bool>,
 }
 
 impl Shop {
@@ -14,10 +15,30 @@ impl Shop {
     async fn reserve(&self, item_id: u64) -> Result<u64, Error> {
         Ok(item_id)
     }
+
+    #[distributed_lock(key = "shop:<item_id>", run_if = self.is_open, on_busy = |error| Err(error))]
+    async fn restock(&self, item_id: u64) -> Result<u64, Error> {
+        Ok(item_id)
+    }
 }
 
-#[distributed_lock(key = "nightly", max_hold = Duration::from_secs(15))]
+#[distributed_lock(key = "nightly", max_hold = Some(Duration::from_secs(15)))]
 async fn nightly() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", min_hold = seconds)]
+async fn weekly(seconds: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", lock_if = 1)]
+async fn monthly() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", metadata = job)]
+async fn yearly(job: u64) -> Result<(), Error> {
     Ok(())
 }
 

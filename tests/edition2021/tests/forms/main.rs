@@ -11,6 +11,8 @@ mod async_trait;
 mod foreign_abi;
 #[path = "../../../tests/attribute/generics.rs"]
 mod generics;
+#[path = "../../../tests/attribute/key_fn.rs"]
+mod key_fn;
 #[path = "../../../tests/attribute/lifetimes.rs"]
 mod lifetimes;
 #[path = "../../../tests/attribute/macro_written.rs"]

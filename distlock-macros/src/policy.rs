@@ -1,0 +1,114 @@
+//! The arguments that decide whether a call takes its lock, and what a skipped call returns:
+//! `on_busy`, `run_if` and `lock_if`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::{Expr, Path};
+
+use crate::errors::Errors;
+use crate::value::{self, string_literal};
+
+/// The result of a skipped call.
+pub(crate) enum OnBusy {
+    /// `"skip"`: the empty value of the return type.
+    Skip,
+    /// A path or a closure from the error to the result.
+    Function(Expr),
+}
+
+#[derive(Default)]
+pub(crate) struct Policy {
+    pub(crate) on_busy: Option<OnBusy>,
+    run_if: Option<Expr>,
+    lock_if: Option<Expr>,
+}
+
+impl Policy {
+    /// Reads one of the three arguments.
+    pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
+        match argument {
+            "on_busy" => self.on_busy = Some(OnBusy::read(value)?),
+            "run_if" => self.run_if = Some(value::expression(argument, value)?),
+            _ => self.lock_if = Some(value::expression(argument, value)?),
+        }
+        Ok(())
+    }
+
+    /// Reports a missing argument.
+    pub(crate) fn check(&self, errors: &mut Errors) {
+        if let (Some(run_if), None) = (&self.run_if, &self.on_busy) {
+            errors.push_spanned(
+                run_if,
+                "`run_if` needs `on_busy`, which says what a skipped call returns: add `on_busy = \"skip\"`, or \
+                 `on_busy = |error| ...`",
+            );
+        }
+    }
+
+    /// Returns true if the function has none of the three arguments.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.on_busy.is_none() && self.run_if.is_none() && self.lock_if.is_none()
+    }
+
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Expr> {
+        self.run_if.iter().chain(&self.lock_if)
+    }
+
+    // Input: REQUEST, run_if = enabled, lock_if = shared
+    //
+    // Output:
+    //     if { let __value: bool = enabled; __value } {
+    //         if { let __value: bool = shared; __value } {
+    //             Ok(REQUEST)
+    //         } else {
+    //             Err(::distlock::__private::Instead::RunUnlocked)
+    //         }
+    //     } else {
+    //         Err(::distlock::__private::Instead::Skip("inventory:<item_id>"))
+    //     }
+    /// Returns code that decides on a call. `template` names the lock in the error of a skipped
+    /// call, because its key is not built.
+    pub(crate) fn decide(
+        &self,
+        krate: &Path,
+        request: &TokenStream,
+        template: &str,
+    ) -> TokenStream {
+        let site = Span::mixed_site();
+        let instead = quote_spanned!(site=> #krate::__private::Instead);
+        let run_unlocked = quote_spanned!(site=> #instead::RunUnlocked);
+        let skip = quote_spanned!(site=> #instead::Skip(#template));
+        let mut decision = quote_spanned!(site=> ::core::result::Result::Ok(#request));
+        for (condition, instead) in [(&self.lock_if, run_unlocked), (&self.run_if, skip)] {
+            if let Some(condition) = condition {
+                let condition =
+                    value::typed(condition, &quote_spanned!(site=> ::core::primitive::bool));
+                decision = quote_spanned! {site=>
+                    if #condition { #decision } else { ::core::result::Result::Err(#instead) }
+                };
+            }
+        }
+        decision
+    }
+}
+
+impl OnBusy {
+    pub(crate) fn function(&self) -> Option<&Expr> {
+        match self {
+            OnBusy::Skip => None,
+            OnBusy::Function(function) => Some(function),
+        }
+    }
+
+    fn read(value: Expr) -> syn::Result<OnBusy> {
+        match string_literal(&value).map(|text| text.value()) {
+            Some(text) if text == "skip" => Ok(OnBusy::Skip),
+            Some(_) => Err(syn::Error::new_spanned(
+                value,
+                "`on_busy` is \"skip\" (a busy call returns `()`, `None` or `Ok` of these), or a function from the \
+                 error to the result, such as `on_busy = |error| ...`",
+            )),
+            None => value::function("on_busy", value).map(OnBusy::Function),
+        }
+    }
+}
