@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 PATH=$PATH:/usr/sbin:/sbin
 
 # Most tests wait for servers and clocks, not for a processor.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 
 usage() {
     cat <<'HELP'

@@ -114,11 +114,12 @@ impl KindLocker for Rlock {
     }
 
     async fn release(&self, guard: Self::Guard) -> anyhow::Result<()> {
-        Ok(match guard {
+        match guard {
             RlockGuard::Read(mut guard) => guard.release().await?,
             RlockGuard::Write(mut guard) => guard.release().await?,
             RlockGuard::TwoKeys(mut guard) => guard.release().await?,
-        })
+        }
+        Ok(())
     }
 }
 

@@ -74,12 +74,13 @@ impl KindLocker for Distlock {
     }
 
     async fn release(&self, guard: Self::Guard) -> anyhow::Result<()> {
-        Ok(match guard {
+        match guard {
             KindGuard::Read(guard) => guard.release().await?,
             KindGuard::Write(guard) => guard.release().await?,
             KindGuard::Permit(guard) => guard.release().await?,
             KindGuard::TwoKeys(guard) => guard.release().await?,
-        })
+        }
+        Ok(())
     }
 }
 
