@@ -45,7 +45,7 @@
 //! | calls that only read, and calls that write | `mode = "read"` and `"write"`, or [`LockManager::rw_lock`] | the body is stopped |
 //! | a lock that outlives a block, or is kept in a struct | [`Lock::acquire`], which returns a [`LockGuard`] | your code must check [`is_held`](LockGuard::is_held), or wait for [`lost`](LockGuard::lost) |
 //! | work to skip if another call is doing it | `on_busy = "skip"`, [`Lock::try_run`], or [`Lock::try_acquire`] | as above |
-//! | a job that every replica starts | `wait = "0s"` and `min_hold`: see the [cron recipe] | the body is stopped |
+//! | a job that every replica starts | `on_busy = "skip"` and `min_hold`: see the [cron recipe] | the body is stopped |
 //! | code that a locked body calls | [`current`], which returns a [`HeldLock`]; move a clone of it into spawned tasks | [`HeldLock::check`] returns an error |
 //! | tests of your service | [`LockManager::in_memory`], and [`testing`] for busy, unavailable and lost locks | you decide |
 //! | an operator's tool | [`LockManager::list`], [`inspect`](LockManager::inspect), [`revoke`](LockManager::revoke), or the [command line] | |
