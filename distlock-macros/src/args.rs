@@ -178,7 +178,8 @@ impl Args {
         let times = [&self.lease, &self.wait, &self.max_hold, &self.min_hold];
         let mut exprs = (times.into_iter().flatten().filter_map(Time::expr))
             .chain(self.policy.conditions())
-            .chain(&self.metadata);
+            .chain(&self.metadata)
+            .chain(&self.manager);
         self.kind.mentions(parameter)
             || exprs.any(|expr| captures::mentions(expr.to_token_stream(), parameter))
     }
@@ -394,7 +395,7 @@ fn read_label(value: &Expr) -> syn::Result<LitStr> {
         Some(text) if text.value().is_empty() => {
             "`label` is empty: leave it out to use the template of the key, or write"
         }
-        Some(text) if text.value().contains(char::is_control) => {
+        Some(text) if text.value().contains(is_hidden) => {
             "`label` contains a control character: write"
         }
         Some(text) => return Ok(text.clone()),
@@ -406,14 +407,20 @@ fn read_label(value: &Expr) -> syn::Result<LitStr> {
 /// Largest size of metadata, in bytes, as in the `distlock` crate.
 const MAX_METADATA: usize = 256;
 
+/// Returns true for a character that the `distlock` crate rejects in names: it ends a line, or sets
+/// the direction of text.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Reads a text. Only a literal can be checked here.
 fn read_metadata(value: Expr) -> syn::Result<Expr> {
     let text = string_literal(&value).map(LitStr::value);
     let text = text.unwrap_or_default();
     let mistake = if text.len() > MAX_METADATA {
         format!("has {} bytes: write at most {MAX_METADATA}", text.len())
-    } else if text.contains(char::is_control) {
-        "contains a control character: remove or escape it".to_owned()
+    } else if text.contains(is_hidden) {
+        "contains a control character: remove it".to_owned()
     } else {
         return Ok(value);
     };

@@ -1,4 +1,5 @@
-//! Finds captures in the closure of `on_error`. It cannot have any, because the body owns them.
+//! Finds parameters in expressions. The closures of `on_error` and `on_busy` cannot have any,
+//! because the body owns them.
 
 use proc_macro2::{Ident, Spacing, TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -39,9 +40,19 @@ pub(crate) fn closure(mut value: &Expr) -> Option<&ExprClosure> {
     }
 }
 
-/// Returns true if an expression may mention a variable.
+/// Returns true if an expression may mention a variable, also as `"{name}"`.
 pub(crate) fn mentions(expr: TokenStream, name: &Ident) -> bool {
-    find_mention(expr, &[&name.unraw().to_string()]).is_some()
+    let name = name.unraw().to_string();
+    find_mention(expr.clone(), &[&name]).is_some() || formats(expr, &format!("{{{name}"))
+}
+
+/// Returns true if a literal contains this text.
+fn formats(expr: TokenStream, text: &str) -> bool {
+    expr.into_iter().any(|token| match token {
+        TokenTree::Group(group) => formats(group.stream(), text),
+        TokenTree::Literal(literal) => literal.to_string().contains(text),
+        _ => false,
+    })
 }
 
 fn binds_names(body: &TokenStream) -> bool {

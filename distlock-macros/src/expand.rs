@@ -219,7 +219,7 @@ fn rebound_name(statement: &[TokenTree]) -> Option<&Ident> {
 
 struct Lock<'a> {
     krate: &'a Path,
-    /// The parameters that the key or the number of permits mentions.
+    /// The parameters that expressions before the body mention.
     key_names: Vec<Ident>,
     request: TokenStream,
     output: Output,

@@ -61,10 +61,10 @@ impl Policy {
     //         if { let __value: bool = shared; __value } {
     //             Ok(REQUEST)
     //         } else {
-    //             Err(::distlock::__private::Instead::RunUnlocked)
+    //             Err(::distlock::__private::Bypass::RunUnlocked)
     //         }
     //     } else {
-    //         Err(::distlock::__private::Instead::Skip("inventory:<item_id>"))
+    //         Err(::distlock::__private::Bypass::Skip("inventory:<item_id>"))
     //     }
     /// Returns code that decides on a call. `template` names the lock in the error of a skipped
     /// call, because its key is not built.
@@ -75,7 +75,7 @@ impl Policy {
         template: &str,
     ) -> TokenStream {
         let site = Span::mixed_site();
-        let instead = quote_spanned!(site=> #krate::__private::Instead);
+        let instead = quote_spanned!(site=> #krate::__private::Bypass);
         let run_unlocked = quote_spanned!(site=> #instead::RunUnlocked);
         let skip = quote_spanned!(site=> #instead::Skip(#template));
         let mut decision = quote_spanned!(site=> ::core::result::Result::Ok(#request));

@@ -1,7 +1,7 @@
 //! Generates the code that builds the keys and the request of a call.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::{ToTokens as _, quote_spanned};
+use quote::quote_spanned;
 use syn::spanned::Spanned as _;
 use syn::{LitStr, Path};
 
@@ -23,7 +23,7 @@ use crate::value;
 //             .literal("-")
 //             .value("to", ::distlock::__private::KeyValue::display(&to)),
 //     )
-//     .lease(15000u64)
+//     .lease(::core::time::Duration::from_millis(15000u64))
 //
 // Further keys follow as `.and(::distlock::__private::KeyBuilder..., "LABEL")`, where the label has
 // all templates.
@@ -46,17 +46,15 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         ("min_hold", &args.min_hold),
     ];
     let options = options.iter().filter_map(|(name, time)| {
-        let (name, time) = match time.as_ref()? {
+        let duration = quote_spanned!(site=> ::core::time::Duration);
+        let time = match time.as_ref()? {
             Time::Millis(millis) => {
                 let millis = Literal::u64_suffixed(*millis);
-                ((*name).to_owned(), millis.into_token_stream())
+                quote_spanned!(site=> #duration::from_millis(#millis))
             }
-            Time::Expr(expr) => {
-                let ty = quote_spanned!(site=> ::core::time::Duration);
-                (format!("{name}_of"), value::typed(expr, &ty))
-            }
+            Time::Expr(expr) => value::typed(expr, &duration),
         };
-        let name = Ident::new(&name, site);
+        let name = Ident::new(name, site);
         Some(quote_spanned!(site=> .#name(#time)))
     });
     let on_busy = args.policy.on_busy.iter().map(|on_busy| match on_busy {

@@ -123,7 +123,7 @@ const GAUGES: &[(&str, &str)] = &[
 const COUNTERS: &[(&str, &str)] = &[
     (
         "distlock.skipped",
-        "Calls that were skipped, as they requested for this case.",
+        "Calls with `on_busy`, or of `try_run`, that found the lock busy.",
     ),
     (
         "distlock.locks.lost",

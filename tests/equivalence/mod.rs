@@ -191,6 +191,7 @@ impl Both<'_> {
         self.observed_in_redis.start();
         self.memory.meddle(keys, step);
         let full = self.memory.finds_full(keys, step);
+        // A queue check of both locks shares the limit.
         if self.memory.queued(keys) >= PER_CALL {
             self.observed_in_memory.ignore_since();
             self.observed_in_redis.ignore_since();

@@ -207,38 +207,22 @@ impl Request {
         self
     }
 
-    pub fn lease(self, ms: u64) -> Self {
-        self.lease_of(Duration::from_millis(ms))
-    }
-
-    pub fn wait(self, ms: u64) -> Self {
-        self.wait_of(Duration::from_millis(ms))
-    }
-
-    pub fn max_hold(self, ms: u64) -> Self {
-        self.max_hold_of(Duration::from_millis(ms))
-    }
-
-    pub fn min_hold(self, ms: u64) -> Self {
-        self.min_hold_of(Duration::from_millis(ms))
-    }
-
-    pub fn lease_of(mut self, lease: Duration) -> Self {
+    pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
     }
 
-    pub fn wait_of(mut self, wait: Duration) -> Self {
+    pub fn wait(mut self, wait: Duration) -> Self {
         self.options.set_wait(wait);
         self
     }
 
-    pub fn max_hold_of(mut self, max_hold: Duration) -> Self {
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
         self
     }
 
-    pub fn min_hold_of(mut self, min_hold: Duration) -> Self {
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
     }
@@ -359,7 +343,7 @@ pub fn run<F: Future>(
 pub fn run_with<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,
-    request: Result<Request, Instead>,
+    request: Result<Request, Bypass>,
     body: F,
     on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
@@ -370,7 +354,7 @@ pub fn run_with<F: Future>(
 
 /// What a call does without acquiring its locks.
 #[derive(Debug)]
-pub enum Instead {
+pub enum Bypass {
     /// `run_if` was false. Contains the template of the key, which is not built.
     Skip(&'static str),
     /// `lock_if` was false.
@@ -378,7 +362,7 @@ pub enum Instead {
 }
 
 /// Returns the first stage of a call, and its `finish_on_loss`.
-fn first_stage(request: Result<Request, Instead>) -> (Stage, bool) {
+fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
     match request {
         Ok(request) => {
             let finish_on_loss = request.finish_on_loss;
@@ -387,12 +371,12 @@ fn first_stage(request: Result<Request, Instead>) -> (Stage, bool) {
                 finish_on_loss,
             )
         }
-        Err(Instead::Skip(template)) => {
-            let key = template.to_owned();
-            let skipped = std::future::ready(Err(Error::RunIfFalse { key }));
+        Err(Bypass::Skip(template)) => {
+            let template = template.to_owned();
+            let skipped = std::future::ready(Err(Error::RunIfFalse { template }));
             (Stage::Acquiring(Box::pin(skipped)), false)
         }
-        Err(Instead::RunUnlocked) => (Stage::Unlocked, false),
+        Err(Bypass::RunUnlocked) => (Stage::Unlocked, false),
     }
 }
 
@@ -407,7 +391,7 @@ struct Locked<F: Future> {
 
 impl<F: Future> Locked<F> {
     fn new(
-        request: Result<Request, Instead>,
+        request: Result<Request, Bypass>,
         body: F,
         on_error: OnError<F::Output>,
         succeeded: fn(&F::Output) -> bool,

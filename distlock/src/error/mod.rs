@@ -219,14 +219,13 @@ pub enum Error {
     /// The `run_if` of an annotated function was false, so the call was skipped: it acquired no
     /// lock and did not run its body. Only the function's `on_busy` gets this error.
     #[error(
-        "lock `{}` was not acquired: the call was skipped because its `run_if` is false; choose what it returns with \
-         `on_busy`",
-        Visible(.key)
+        "the call for lock `{}` was skipped because its `run_if` is false; return another value from `on_busy`",
+        Visible(.template)
     )]
     #[non_exhaustive]
     RunIfFalse {
         /// The template of the key, which was not built.
-        key: String,
+        template: String,
     },
 
     /// The configuration is invalid: a URL, a credential, a permission or an option is wrong. While
@@ -364,8 +363,7 @@ impl Error {
             | Error::InvalidKey { key, .. }
             | Error::KeyConflict { key, .. }
             | Error::WrongKind { key, .. }
-            | Error::UpgradeDeadlock { key }
-            | Error::RunIfFalse { key } => Some(key),
+            | Error::UpgradeDeadlock { key } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }

@@ -34,7 +34,8 @@ pub enum RunOutcome<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// For all of this call's `wait`, other calls held the lock or were ahead in its queue.
+    /// For all of this call's `wait`, other calls held the lock or were ahead in its queue, or
+    /// `min_hold` kept its key.
     #[non_exhaustive]
     Busy {
         /// The last known holders; empty if they are unknown.

@@ -95,8 +95,8 @@ pub enum Event {
         /// the time of the grant is unknown.
         handoff: Option<Duration>,
     },
-    /// A call was skipped, as it requested for this case
-    /// ([`Lock::try_run`](crate::Lock::try_run)). This is no failure.
+    /// A call with `on_busy`, or of [`Lock::try_run`](crate::Lock::try_run), was skipped because its
+    /// lock is busy. This is no failure. A call with a false `run_if` has no events.
     #[non_exhaustive]
     Skipped {
         /// The name of the lock.
@@ -296,7 +296,8 @@ pub enum AcquirePath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AcquireFailure {
-    /// Another holder had the lock for all of the call's `wait`.
+    /// For all of the call's `wait`, other calls held the lock or were ahead in its queue, or
+    /// `min_hold` kept its key.
     Busy,
     /// The queue of the lock was full.
     QueueFull,
@@ -326,7 +327,8 @@ pub enum AcquireFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SkipKind {
-    /// Another holder had the lock for all of the call's `wait`.
+    /// For all of the call's `wait`, other calls held the lock or were ahead in its queue, or
+    /// `min_hold` kept its key.
     Busy,
 }
 

@@ -7,7 +7,7 @@ use crate::observer::event::{
     ReleaseOutcome, RenewalOutcome, SkipKind,
 };
 
-/// Upper limit of the names of locks for which a manager keeps a record.
+/// Upper limit of the names of locks of which metrics, and the log of skips, keep a record.
 pub(crate) const MAX_NAMES: usize = 500;
 
 macro_rules! labels {

@@ -223,8 +223,10 @@ pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
 /// assert!(!error.is_busy() && !error.is_retryable());
 /// ```
 #[must_use]
-pub fn run_if_false(key: impl Into<String>) -> Error {
-    Error::RunIfFalse { key: key.into() }
+pub fn run_if_false(template: impl Into<String>) -> Error {
+    Error::RunIfFalse {
+        template: template.into(),
+    }
 }
 
 /// Returns [`Error::Config`] with this detail.

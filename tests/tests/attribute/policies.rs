@@ -251,7 +251,7 @@ async fn conditions_are_evaluated_once_before_the_key_is_built() {
     assert_eq!(log.take(), ["run_if", "lock_if", "body"]);
 
     let skipped = call(false, true).await.expect_err("a skip");
-    assert!(matches!(&skipped, Error::RunIfFalse { key, .. } if key == "policies:<log>"));
+    assert!(matches!(&skipped, Error::RunIfFalse { template, .. } if template == "policies:<log>"));
     assert_eq!(log.take(), ["run_if"]);
     assert!(call(true, true).await.expect_err("a busy lock").is_busy());
     assert_eq!(locks.acquire_count("policies:x"), 1);
@@ -299,14 +299,20 @@ struct Reports {
 
 #[async_trait]
 trait Report {
-    async fn report(&self, day: u8, shared: bool) -> Found<u8>;
+    async fn report(&self, day: u8, shared: bool, job: u8) -> Found<u8>;
 }
 
 #[async_trait]
 impl Report for Reports {
-    /// Only the conditions mention `shared`, which is not unused.
-    #[distributed_lock(key = "policies:report", run_if = self.is_enabled, lock_if = shared, on_busy = "skip")]
-    async fn report(&self, day: u8, shared: bool) -> Found<u8> {
+    /// Only the arguments mention `shared` and `job`, which are not unused.
+    #[distributed_lock(
+        key = "policies:report",
+        run_if = self.is_enabled,
+        lock_if = shared,
+        metadata = format!("job {job}"),
+        on_busy = "skip"
+    )]
+    async fn report(&self, day: u8, shared: bool, job: u8) -> Found<u8> {
         Ok(try_current().is_some().then_some(day))
     }
 }
@@ -316,7 +322,7 @@ async fn conditions_of_a_method() {
     let locks = TestLocks::new();
     let call = async |is_enabled, shared| {
         let reports = Reports { is_enabled };
-        let call = with_manager(locks.manager(), reports.report(7, shared));
+        let call = with_manager(locks.manager(), reports.report(7, shared, 3));
         call.await.expect("no failure")
     };
     assert_eq!(call(true, true).await, Some(7));

@@ -107,14 +107,20 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
     } else if !core.skips.record(lock) {
         tracing::debug!(target: TARGET, lock, %error, "skipped");
     } else {
+        let holder = error.holders().first();
+        let text = if holder.is_some_and(|holder| holder.kept_until.is_some()) {
+            "call skipped: `min_hold` keeps the key of finished work, so that it is not repeated"
+        } else {
+            "call skipped: other calls hold the lock or wait for it, so the body did not run; allow a longer `wait` if it \
+             must run"
+        };
         tracing::info!(
             target: TARGET,
             lock,
             key = error.key().filter(|_| core.show_keys),
             store = core.address().unwrap_or("in this process"),
-            holder = error.holders().first().map(tracing::field::display),
-            "call skipped: other calls hold the lock or wait for it, so the body did not run; allow a longer `wait` if it \
-             must run (further skips of `lock` are logged at DEBUG)"
+            holder = holder.map(tracing::field::display),
+            "{text} (further skips of `lock` are logged at DEBUG)"
         );
     }
 }
