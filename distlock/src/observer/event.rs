@@ -95,8 +95,8 @@ pub enum Event {
         /// the time of the grant is unknown.
         handoff: Option<Duration>,
     },
-    /// A call with `on_busy`, or of [`Lock::try_run`](crate::Lock::try_run), was skipped because its
-    /// lock is busy. This is no failure. A call with a false `run_if` has no events.
+    /// A call with `on_busy`, or of [`Lock::try_run`](crate::Lock::try_run), was skipped because
+    /// its lock is busy. This is no failure. A call with a false `run_if` has no events.
     #[non_exhaustive]
     Skipped {
         /// The name of the lock.
