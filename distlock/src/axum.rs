@@ -228,7 +228,7 @@ mod tests {
             (lost(BodyState::Completed), 409, false, "lock-lost"),
             (lost(BodyState::Stopped), 409, false, "lock-lost"),
             (limit, 409, false, "lock-max-hold-exceeded"),
-            (skipped, 412, false, "lock-skipped"),
+            (skipped, 409, false, "lock-skipped"),
             (invalid, 500, false, "lock-misconfigured"),
             (key_conflict, 500, false, "lock-misconfigured"),
             (config, 500, false, "lock-misconfigured"),
