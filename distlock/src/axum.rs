@@ -20,7 +20,7 @@ use crate::error::Error;
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | the work was done, in whole or in part: check its effects before you repeat it |
 /// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
 /// | [`Released`](Error::Released) | 500 Internal Server Error | `lock-released` | none | the service used a hold after its release |
-/// | [`RunIfFalse`](Error::RunIfFalse) | 409 Conflict | `lock-skipped` | none | the call was skipped; this lock was not acquired |
+/// | [`RunIfFalse`](Error::RunIfFalse) | 412 Precondition Failed | `lock-skipped` | none | the call was skipped; this lock was not acquired |
 /// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
 ///
 /// A handler may make a second locked call, after the first one or within it. If the second call
@@ -108,7 +108,7 @@ fn problem(error: &Error) -> (StatusCode, String) {
              you repeat it",
         ),
         Error::RunIfFalse { .. } => (
-            StatusCode::CONFLICT,
+            StatusCode::PRECONDITION_FAILED,
             "lock-skipped",
             "a condition of the service is false, so the call was skipped: the lock was not acquired",
         ),
@@ -228,7 +228,7 @@ mod tests {
             (lost(BodyState::Completed), 409, false, "lock-lost"),
             (lost(BodyState::Stopped), 409, false, "lock-lost"),
             (limit, 409, false, "lock-max-hold-exceeded"),
-            (skipped, 409, false, "lock-skipped"),
+            (skipped, 412, false, "lock-skipped"),
             (invalid, 500, false, "lock-misconfigured"),
             (key_conflict, 500, false, "lock-misconfigured"),
             (config, 500, false, "lock-misconfigured"),
