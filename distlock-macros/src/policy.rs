@@ -75,16 +75,16 @@ impl Policy {
         template: &str,
     ) -> TokenStream {
         let site = Span::mixed_site();
-        let instead = quote_spanned!(site=> #krate::__private::Bypass);
-        let run_unlocked = quote_spanned!(site=> #instead::RunUnlocked);
-        let skip = quote_spanned!(site=> #instead::Skip(#template));
+        let bypass = quote_spanned!(site=> #krate::__private::Bypass);
+        let run_unlocked = quote_spanned!(site=> #bypass::RunUnlocked);
+        let skip = quote_spanned!(site=> #bypass::Skip(#template));
         let mut decision = quote_spanned!(site=> ::core::result::Result::Ok(#request));
-        for (condition, instead) in [(&self.lock_if, run_unlocked), (&self.run_if, skip)] {
+        for (condition, bypass) in [(&self.lock_if, run_unlocked), (&self.run_if, skip)] {
             if let Some(condition) = condition {
                 let condition =
                     value::typed(condition, &quote_spanned!(site=> ::core::primitive::bool));
                 decision = quote_spanned! {site=>
-                    if #condition { #decision } else { ::core::result::Result::Err(#instead) }
+                    if #condition { #decision } else { ::core::result::Result::Err(#bypass) }
                 };
             }
         }
