@@ -135,7 +135,8 @@ impl Distkit {
 
     /// Returns a lock with an owner of its own: the holds of one owner are one.
     fn lock(&self, key: &str) -> anyhow::Result<Arc<RwLock>> {
-        let key = DistkitRedisKey::try_from(key.to_owned())?;
+        // It accepts no colon.
+        let key = DistkitRedisKey::try_from(key.replace(':', "-"))?;
         Ok(RwLock::new(LockOptions::new(key, self.0.clone())))
     }
 }
