@@ -70,7 +70,8 @@ impl ServerTime {
     /// grows with the age of the sample, because the clocks may have drifted apart.
     pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
         let age = (*lock(&self.upper)).map_or(Duration::ZERO, |sample| now.since(sample.local));
-        self.upper_bound(now) + as_micros(timeout + age / 1_000)
+        self.upper_bound(now)
+            .saturating_add(as_micros(timeout + age / 1_000))
     }
 
     /// Returns a local time that is not after a grant made at `granted` server time. The grant's
@@ -157,6 +158,15 @@ mod tests {
         // The clock steps back.
         time.update(at(1_300), 1_000_000, at(1_301));
         assert_eq!(time.lower_bound(at(1_301)), Some(1_000_000));
+    }
+
+    #[test]
+    fn a_nonsensical_server_time_does_not_overflow() {
+        let time = ServerTime::default();
+        time.update(at(1_000), u64::MAX, at(1_001));
+        let timeout = Duration::from_secs(1);
+        assert_eq!(time.apply_by(at(1_100), timeout), u64::MAX);
+        assert_eq!(time.lower_bound(at(1_100)), Some(u64::MAX));
     }
 
     #[test]
