@@ -1,8 +1,8 @@
 -- inspect: returns the state of a lock. Reads only.
--- KEYS  lock queue entry fence
+-- KEYS  lock queue entry fence record
 -- ARGV  how many waiters to list
 -- Reply {now, value or '', remaining ttl, number of waiters without a marked head, last token or '', 1 if there is a value, otherwise 0,
---        for each listed waiter its owner, its place (µs) and its entry}
+--        success record of once_per or '', for each listed waiter its owner, its place (µs) and its entry}
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 local waiters = redis.call('ZCARD', KEYS[2])
@@ -13,7 +13,8 @@ if head[1] and tonumber(head[2]) < 0 then
   first = 1
 end
 local reply = { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
-  waiters, (string.gsub(redis.call('GET', KEYS[4]) or '', '%+$', '')), value and 1 or 0 }
+  waiters, (string.gsub(redis.call('GET', KEYS[4]) or '', '%+$', '')), value and 1 or 0,
+  redis.call('GET', KEYS[5]) or '' }
 if ARGV[1] ~= '0' and waiters > 0 then
   local first_waiters = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
   for i = 1, #first_waiters, 2 do

@@ -20,6 +20,7 @@ use crate::error::Error;
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | the work was done, in whole or in part: check its effects before you repeat it |
 /// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
 /// | [`Released`](Error::Released) | 500 Internal Server Error | `lock-released` | none | the service used a hold after its release |
+/// | [`AlreadyRan`](Error::AlreadyRan) | 409 Conflict | `lock-already-ran` | none | an earlier call has done the work; this call did nothing |
 /// | [`RunIfFalse`](Error::RunIfFalse) | 412 Precondition Failed | `lock-skipped` | none | the call was skipped; this lock was not acquired |
 /// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
 ///
@@ -106,6 +107,11 @@ fn problem(error: &Error) -> (StatusCode, String) {
             "lock-max-hold-exceeded",
             "the request exceeded the time limit of its lock: its work may be partly done; check its effects before \
              you repeat it",
+        ),
+        Error::AlreadyRan { .. } => (
+            StatusCode::CONFLICT,
+            "lock-already-ran",
+            "an earlier call has already done this work: this call did nothing",
         ),
         Error::RunIfFalse { .. } => (
             StatusCode::PRECONDITION_FAILED,

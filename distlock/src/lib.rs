@@ -70,7 +70,7 @@
 //! | `macros` | the attribute [`distributed_lock`] | on |
 //! | `axum` | [`Error`] is a response of axum 0.8, [with its status](Error#impl-IntoResponse-for-Error) | off |
 //! | `metrics` | metrics of every manager, through [the facade](https://docs.rs/metrics) of that name, and [bounds for histograms](crate::metrics::BUCKETS) | off |
-//! | `serde` | [`FencingToken`], [`Holder`], [`LockState`], [`ServerState`] and [`Waiter`] implement `Serialize` and `Deserialize` | off |
+//! | `serde` | [`FencingToken`], [`Holder`], [`LockState`], [`ServerState`], [`SuccessRecord`] and [`Waiter`] implement `Serialize` and `Deserialize` | off |
 //! | `testing` | the test kit [`testing`] | off |
 //! | `tls-native-roots` | `rediss://` URLs, with the certificates that the system trusts | off |
 //! | `tls-webpki-roots` | the same with Mozilla's certificates, which are built in | off |
@@ -182,6 +182,7 @@ pub use lock::semaphore::Semaphore;
 pub use loss::LossReason;
 pub use manager::LockManager;
 pub use manager::admin::inspect::{LockState, ServerState, Waiter};
+pub use manager::admin::records::SuccessRecord;
 pub use manager::admin::revoke::{Revocation, Revoke, RevokeOutcome};
 pub use manager::builder::LockManagerBuilder;
 pub use manager::engine::held::HeldLock;

@@ -123,7 +123,11 @@ const GAUGES: &[(&str, &str)] = &[
 const COUNTERS: &[(&str, &str)] = &[
     (
         "distlock.skipped",
-        "Calls with `on_busy`, or of `try_run`, that found the lock busy.",
+        "Calls with `on_busy`, or of `try_run`, that were skipped.",
+    ),
+    (
+        "distlock.success_records",
+        "Successful runs with `once_per` or `once_for`, by whether they are recorded.",
     ),
     (
         "distlock.locks.lost",
@@ -258,6 +262,11 @@ impl Observer for Metrics {
                 let lock = self.label(lock.clone());
                 no_longer_pending(lock.clone(), *kind);
                 counter!("distlock.skipped", "lock" => lock, "reason" => reason.as_str())
+                    .increment(1);
+            }
+            Event::SuccessRecorded { lock, outcome, .. } => {
+                let lock = self.label(lock.clone());
+                counter!("distlock.success_records", "lock" => lock, "outcome" => outcome.as_str())
                     .increment(1);
             }
             Event::AcquireFailed {

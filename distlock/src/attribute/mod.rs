@@ -227,6 +227,21 @@ impl Request {
         self
     }
 
+    pub fn once_per(mut self, period: Duration) -> Self {
+        self.options.once_per = Some(period);
+        self
+    }
+
+    pub fn once_for(mut self, value: &dyn fmt::Display) -> Self {
+        self.options.once_for = Some(value.to_string());
+        self
+    }
+
+    pub fn record_ttl(mut self, ttl: Duration) -> Self {
+        self.options.record_ttl = Some(ttl);
+        self
+    }
+
     /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
     pub fn skip_busy(mut self) -> Self {
         self.options.skip_busy();
@@ -427,7 +442,10 @@ impl<F: Future> Future for Locked<F> {
 
 /// Returns true for an error that `on_busy` gets.
 fn is_skip(error: &Error) -> bool {
-    matches!(error, Error::Busy { .. } | Error::RunIfFalse { .. })
+    matches!(
+        error,
+        Error::Busy { .. } | Error::AlreadyRan { .. } | Error::RunIfFalse { .. }
+    )
 }
 
 /// The `succeeded` function without `min_hold`, where the result is not used.

@@ -13,6 +13,8 @@ pub(crate) struct Limits {
     pub(crate) durability_unavailable: Option<&'static str>,
     /// The reason why only mutexes are available; `None` if all kinds are.
     pub(crate) counted_unavailable: Option<&'static str>,
+    /// The reason why success records are not available; `None` if they are.
+    pub(crate) records_unavailable: Option<&'static str>,
 }
 
 impl Limits {
@@ -21,6 +23,7 @@ impl Limits {
         max_lease: None,
         durability_unavailable: Some("the memory store has neither replicas nor a disk"),
         counted_unavailable: None,
+        records_unavailable: None,
     };
 
     /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
@@ -36,6 +39,10 @@ impl Limits {
                 "each server of a quorum would admit other holders, and more of them than the lock allows; use \
                  `lock`, or a single server or a cluster",
             ),
+            records_unavailable: Some(
+                "a restarted server of a quorum may have forgotten the success, and would let the work run again; \
+                 use a single server or a cluster, or keep the record next to the data",
+            ),
         }
     }
 
@@ -44,6 +51,11 @@ impl Limits {
         if let Some(reason) = self.counted_unavailable.filter(|_| is_counted) {
             return Err(format!(
                 "semaphores and readers-writer locks are not available: {reason}"
+            ));
+        }
+        if let Some(reason) = self.records_unavailable.filter(|_| options.is_once()) {
+            return Err(format!(
+                "`once_per` and `once_for` are not available: {reason}"
             ));
         }
         self.check_durability(options.durability())?;

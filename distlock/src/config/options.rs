@@ -5,6 +5,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::key::escape;
+use crate::protocol::once::Once;
+use crate::protocol::rules::Rules;
 use crate::util::visible::is_hidden;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -16,6 +19,14 @@ pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const DEFAULT_FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 pub(crate) const FENCE_TTL_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
+
+/// The period of `once_per`, and the time for which `once_for` remembers a success.
+const RECORD_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(366 * 24 * 60 * 60);
+const DEFAULT_RECORD_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Upper limit of a value of `once_for`, in bytes.
+const MAX_ONCE_VALUE: usize = 128;
 
 /// Upper limit of the metadata of a hold, in bytes.
 pub(crate) const MAX_METADATA: usize = 256;
@@ -61,6 +72,12 @@ pub(crate) struct Options {
     /// call waits for further keys in between.
     pub(crate) max_hold_from_start: bool,
     pub(crate) min_hold: Option<Duration>,
+    /// At most one successful run in each period.
+    pub(crate) once_per: Option<Duration>,
+    /// At most one successful run for this value.
+    pub(crate) once_for: Option<String>,
+    /// `None` for the default.
+    pub(crate) record_ttl: Option<Duration>,
     /// `None` for the manager's default.
     pub(crate) min_replicas: Option<u32>,
     /// `None` for the manager's default.
@@ -84,6 +101,9 @@ impl Default for Options {
             max_hold: None,
             max_hold_from_start: false,
             min_hold: None,
+            once_per: None,
+            once_for: None,
+            record_ttl: None,
             min_replicas: None,
             fsync: None,
             label: None,
@@ -119,7 +139,22 @@ impl Options {
 
     /// Returns true if a call with these options that fails with `error` is skipped.
     pub(crate) fn is_skip(&self, error: &Error) -> bool {
-        self.skips_busy && matches!(error, Error::Busy { .. })
+        self.skips_busy && matches!(error, Error::Busy { .. } | Error::AlreadyRan { .. })
+    }
+
+    /// Returns true if the call runs at most once per period or for a value.
+    pub(crate) fn is_once(&self) -> bool {
+        self.once_per.is_some() || self.once_for.is_some()
+    }
+
+    /// Returns what the call does at most once.
+    pub(crate) fn once(&self, rules: Rules) -> Option<Once> {
+        let for_value = |value: &String| {
+            let record_ttl = self.record_ttl.unwrap_or(DEFAULT_RECORD_TTL);
+            Once::for_value(escape(value), record_ttl)
+        };
+        let per = self.once_per.map(|period| Once::per(period, rules));
+        per.or_else(|| self.once_for.as_ref().map(for_value))
     }
 
     /// Returns the metadata, unless it is empty.
@@ -134,7 +169,7 @@ impl Options {
         }
     }
 
-    /// Checks every duration and the metadata.
+    /// Checks every duration, the metadata and the value of `once_for`.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
             Err(Error::config(format!(
@@ -152,6 +187,7 @@ impl Options {
             return refuse("max_hold", Duration::ZERO, bound);
         }
         self.check_metadata(key)?;
+        self.check_once(key)?;
         let Some(min_hold) = self.min_hold else {
             return Ok(());
         };
@@ -170,6 +206,35 @@ impl Options {
             return refuse("min_hold", min_hold, "at most 24h");
         }
         Ok(())
+    }
+
+    fn check_once(&self, key: &str) -> Result<(), Error> {
+        for (name, value) in [("once_per", self.once_per), ("record_ttl", self.record_ttl)] {
+            if let Some(value) = value.filter(|value| !RECORD_RANGE.contains(value)) {
+                return Err(Error::config(format!(
+                    "lock `{key}`: {name} is {value:?}; set it to at least 1s and at most 366d"
+                )));
+            }
+        }
+        let value = self.once_for.as_deref();
+        let mistake = if self.once_per.is_some() && value.is_some() {
+            "once_per and once_for are both set; leave one out".to_owned()
+        } else if self.is_once() && self.min_hold.is_some() {
+            "min_hold is set together with once_per or once_for, which do its work; leave it out"
+                .to_owned()
+        } else if self.record_ttl.is_some() && value.is_none() {
+            "record_ttl is set without once_for; leave it out (once_per remembers a success for two periods)".to_owned()
+        } else if value.is_some_and(str::is_empty) {
+            "the value of once_for is empty; pass what the run is for, such as a date".to_owned()
+        } else if value.is_some_and(|value| value.len() > MAX_ONCE_VALUE) {
+            format!(
+                "the value of once_for has {} bytes; shorten it to {MAX_ONCE_VALUE}, for example by a hash",
+                value.map_or(0, str::len)
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::config(format!("lock `{key}`: {mistake}")))
     }
 
     fn check_metadata(&self, key: &str) -> Result<(), Error> {

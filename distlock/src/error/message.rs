@@ -1,7 +1,7 @@
 //! The parts of the messages of errors.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::holder::Holder;
 use crate::error::kind::HoldKind;
@@ -75,6 +75,21 @@ impl fmt::Display for KeyPrefix<'_> {
             Some(key) => write!(f, "lock `{}`: ", Visible(key)),
             None => Ok(()),
         }
+    }
+}
+
+/// A point in time, shown as date and time in UTC.
+pub(super) struct Timestamp(pub(super) SystemTime);
+
+/// The last second that has a date of four digits.
+const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The time is a server's, which may be any number.
+        let since_epoch = self.0.duration_since(SystemTime::UNIX_EPOCH);
+        let shown = SystemTime::UNIX_EPOCH + since_epoch.unwrap_or_default().min(LAST_SECOND);
+        write!(f, "{}", humantime::format_rfc3339_seconds(shown))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use crate::error::holder::Holder;
 pub use crate::error::kind::{HoldKind, LockKind};
-use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
+use crate::error::message::{Contention, Holders, KeyPrefix, Timestamp, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
 use crate::fencing::FencingToken;
@@ -23,7 +23,8 @@ mod outage;
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
 /// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)), a manager that was shut
-/// down ([`ShutDown`](Error::ShutDown)), a false condition of the call
+/// down ([`ShutDown`](Error::ShutDown)), work that has already succeeded
+/// ([`AlreadyRan`](Error::AlreadyRan)), a false condition of the call
 /// ([`RunIfFalse`](Error::RunIfFalse)) and misuse (all others). Each message names a remedy, and
 /// the key if the error has one.
 ///
@@ -216,6 +217,24 @@ pub enum Error {
         key: String,
     },
 
+    /// The work of a call with `once_per` or `once_for` has already succeeded. The body did not run.
+    #[error(
+        "the work of lock `{}` has already run: its last success acquired the lock at {}, and it may run again from \
+         {}; to run it again before, delete the record with `LockManager::delete_record` or `distlock forget`",
+        Visible(.key),
+        Timestamp(*.last_success),
+        Timestamp(*.next)
+    )]
+    #[non_exhaustive]
+    AlreadyRan {
+        /// The key as the caller wrote it.
+        key: String,
+        /// When the last successful run acquired the lock, by the store's clock.
+        last_success: SystemTime,
+        /// When a call with this call's `once_per` or `record_ttl` may run again, by the same clock.
+        next: SystemTime,
+    },
+
     /// The `run_if` of an annotated function was false, so the call was skipped: it acquired no
     /// lock and did not run its body. Only the function's `on_busy` gets this error.
     #[error(
@@ -363,6 +382,7 @@ impl Error {
             | Error::InvalidKey { key, .. }
             | Error::KeyConflict { key, .. }
             | Error::WrongKind { key, .. }
+            | Error::AlreadyRan { key, .. }
             | Error::UpgradeDeadlock { key } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,

@@ -376,10 +376,6 @@ impl LockGuard {
         // A guard that is dropped during its downgrade has no loss to report.
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         let held_for = held.age();
-        let keep_for = match held.options().min_hold {
-            Some(min_hold) if success && !is_lost => min_hold.saturating_sub(held_for),
-            _ => Duration::ZERO,
-        };
         if !is_lost {
             held.publish_end(if awaited {
                 HoldOutcome::Released
@@ -388,7 +384,7 @@ impl LockGuard {
             });
         }
         let started_release = if awaited {
-            Some(release::release(core, held, keep_for))
+            Some(release::release(core, held, success && !is_lost))
         } else {
             release::release_in_background(core, &held.entry);
             None

@@ -16,6 +16,7 @@ pub(crate) mod scope;
 pub(crate) mod semaphore;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -178,6 +179,94 @@ impl Lock {
     /// ```
     pub fn min_hold(mut self, shortest: Duration) -> Self {
         self.options.min_hold = Some(shortest);
+        self
+    }
+
+    /// Runs the body at most once per period, over all processes: a call within the period of the
+    /// last success is a skip of [`try_run`](Lock::try_run), and [`Error::AlreadyRan`] of
+    /// [`run`](Lock::run). 1 s to 366 days.
+    ///
+    /// A success is a body that returned `Ok` under a hold that was valid to its end. It is
+    /// recorded together with the release. If the body fails or panics, the lock is lost, or the
+    /// process dies before its release is applied, nothing is recorded, and the next call runs the
+    /// body. So the *work* may run twice, but a recorded success never does.
+    ///
+    /// The period counts from the acquisition of the successful run, by the server's clock. It is
+    /// shorter by a tenth, at most by a minute, so that a timer that fires a little early is not
+    /// skipped. Only memory, replication and persistence of the server protect the record:
+    /// a failover or an eviction that loses it lets the work run again.
+    ///
+    /// A guard cannot know whether its work succeeded, so [`acquire`](Lock::acquire) and
+    /// [`try_acquire`](Lock::try_acquire) are [`Error::Config`] with this option. So are
+    /// [`min_hold`](Lock::min_hold), a call inside a hold of the same key, and a quorum.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, RunOutcome};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let job = locks.lock("jobs:invoices").once_per(hour);
+    /// let first = job.try_run(async |_| Ok::<_, distlock::Error>(())).await?;
+    /// assert_eq!(first, RunOutcome::Completed(()));
+    ///
+    /// // Another replica starts the job a moment later.
+    /// let second = job.try_run(async |_| Ok::<_, distlock::Error>(())).await?;
+    /// assert!(matches!(second, RunOutcome::Skipped(_)));
+    ///
+    /// tokio::time::sleep(hour).await;
+    /// let next = job.try_run(async |_| Ok::<_, distlock::Error>(())).await?;
+    /// assert_eq!(next, RunOutcome::Completed(()));
+    /// # Ok(()) }
+    /// ```
+    pub fn once_per(mut self, period: Duration) -> Self {
+        self.options.once_per = Some(period);
+        self
+    }
+
+    /// Runs the body at most once for a value, such as a fire time, a date or the id of a webhook.
+    /// A call for a value that is done is a skip or an error, as with
+    /// [`once_per`](Lock::once_per), which says what a success is and what protects its record.
+    ///
+    /// The success is remembered for [`record_ttl`](Lock::record_ttl). Calls for other values of
+    /// the same key wait for each other, but all run. The value has 1 to 128 bytes.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let handle = async |event: &str| {
+    ///     let lock = locks.lock("webhooks:payments").once_for(event);
+    ///     lock.run(async |_| { /* book the payment */ Ok::<_, Error>(()) }).await
+    /// };
+    /// handle("evt_1").await?;
+    /// assert!(matches!(handle("evt_1").await, Err(Error::AlreadyRan { .. })));
+    /// handle("evt_2").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn once_for(mut self, value: impl fmt::Display) -> Self {
+        self.options.once_for = Some(value.to_string());
+        self
+    }
+
+    /// Sets for how long [`once_for`](Lock::once_for) remembers a success: 1 s to 366 days, default
+    /// 7 days. The server needs about 260 bytes for each remembered value.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::in_memory();
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let lock = locks.lock("webhooks:payments").once_for("evt_1").record_ttl(30 * day);
+    /// lock.run(async |_| Ok::<_, distlock::Error>(())).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn record_ttl(mut self, ttl: Duration) -> Self {
+        self.options.record_ttl = Some(ttl);
         self
     }
 
@@ -348,6 +437,7 @@ impl Lock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
+        self.check_guard()?;
         self.acquire_traced(self.options.wait).await
     }
 
@@ -377,6 +467,7 @@ impl Lock {
     ///
     /// The same as that of [`acquire`](Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
+        self.check_guard()?;
         match self.acquire_traced(Duration::ZERO).await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.is_busy() => Ok(None),
@@ -428,7 +519,8 @@ impl Lock {
         run::run_body(guards, span, body).await
     }
 
-    /// Runs `body` under the lock like [`run`](Lock::run), or skips it if the lock is busy.
+    /// Runs `body` under the lock like [`run`](Lock::run), or skips it if the lock is busy, or if
+    /// its work has already succeeded ([`once_per`](Lock::once_per)).
     ///
     /// Without an explicit [`wait`](Lock::wait), the call tries once. A skip is no failure: it is
     /// counted and logged as a skip. A busy lock that the body acquires is the body's own error.
@@ -449,7 +541,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Lock::run), except [`Error::Busy`] of this lock. A full queue
+    /// The errors of [`run`](Lock::run), except [`Error::Busy`] and [`Error::AlreadyRan`] of this lock. A full queue
     /// ([`Error::QueueFull`]) remains an error.
     ///
     /// # Panics
@@ -470,11 +562,31 @@ impl Lock {
             Err(Error::Busy { holders, .. }) => {
                 return Ok(RunOutcome::Skipped(SkipReason::Busy { holders }));
             }
+            Err(Error::AlreadyRan {
+                last_success, next, ..
+            }) => {
+                return Ok(RunOutcome::Skipped(SkipReason::AlreadyRan {
+                    last_success,
+                    next,
+                }));
+            }
             Err(error) => return Err(error.into()),
         };
         let body = body(guards.first().held());
         let output = run::run_body(guards, span, body).await?;
         Ok(RunOutcome::Completed(output))
+    }
+
+    /// Rejects options that need the result of the work.
+    fn check_guard(&self) -> Result<(), Error> {
+        if self.options.is_once() {
+            return Err(Error::config(format!(
+                "lock `{}`: once_per or once_for is set, but a guard does not know whether the work succeeded; use \
+                 `try_run` or `run`",
+                self.key
+            )));
+        }
+        Ok(())
     }
 
     /// Returns the description of another kind of lock with this key and these options.
@@ -522,6 +634,12 @@ impl Lock {
         let core = self.manager.core();
         let started = core.clock.now();
         if let Some(frame) = nesting::find_hold(&self.manager, &key, self.kind)? {
+            if options.is_once() && core.rules.once_outermost {
+                return Err(Error::config(format!(
+                    "lock `{key}`: this call tree already holds the lock, so once_per or once_for could not be checked; \
+                     make this the outermost call for the key, or use another key"
+                )));
+            }
             let request = Request::new(key, self.kind, options, started);
             return nesting::reenter(&self.manager, &frame, request).await;
         }

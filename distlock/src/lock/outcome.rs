@@ -1,5 +1,7 @@
 //! The outcome of a call that is skipped if its lock is busy.
 
+use std::time::SystemTime;
+
 use crate::error::Holder;
 
 /// The outcome of [`Lock::try_run`](crate::Lock::try_run).
@@ -40,5 +42,13 @@ pub enum SkipReason {
     Busy {
         /// The last known holders; empty if they are unknown.
         holders: Vec<Holder>,
+    },
+    /// The work of `once_per` or `once_for` has already succeeded.
+    #[non_exhaustive]
+    AlreadyRan {
+        /// When the last successful run acquired the lock, by the store's clock.
+        last_success: SystemTime,
+        /// When a call with this call's `once_per` or `record_ttl` may run again.
+        next: SystemTime,
     },
 }

@@ -176,6 +176,16 @@ pub enum Event {
         /// The result of the first attempt.
         outcome: ReleaseOutcome,
     },
+    /// A successful run of a call with `once_per` or `once_for` has released its lock.
+    #[non_exhaustive]
+    SuccessRecorded {
+        /// The name of the lock.
+        lock: Cow<'static, str>,
+        /// Its key.
+        key: Arc<str>,
+        /// Whether the success is recorded. If it is not, the work may run again.
+        outcome: RecordOutcome,
+    },
     /// A batch of renewals has ended.
     #[non_exhaustive]
     Renewed {
@@ -313,6 +323,8 @@ pub enum AcquireFailure {
     ShutDown,
     /// The outer hold, which the call was to re-enter, is lost.
     Lost,
+    /// The work of `once_per` or `once_for` has already succeeded. No failure of the lock.
+    AlreadyRan,
 }
 
 /// Why a call was skipped. [`SkipReason`](crate::SkipReason) has the details.
@@ -321,8 +333,8 @@ pub enum AcquireFailure {
 /// use distlock::observer::SkipKind;
 ///
 /// // Another replica is doing the work.
-/// let is_done_elsewhere = |skip| matches!(skip, SkipKind::Busy);
-/// assert!(is_done_elsewhere(SkipKind::Busy));
+/// let is_in_progress = |skip| matches!(skip, SkipKind::Busy);
+/// assert!(is_in_progress(SkipKind::Busy) && !is_in_progress(SkipKind::AlreadyRan));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -330,6 +342,8 @@ pub enum SkipKind {
     /// For all of the call's `wait`, other calls held the lock or were ahead in its queue, or
     /// `min_hold` kept its key.
     Busy,
+    /// The work of `once_per` or `once_for` has already succeeded.
+    AlreadyRan,
 }
 
 /// How a hold ended.
@@ -376,6 +390,26 @@ pub enum LossKind {
     Revoked,
     /// The manager was shut down.
     ShutDown,
+}
+
+/// Whether a success was recorded.
+///
+/// ```
+/// use distlock::observer::RecordOutcome;
+///
+/// // The work may run again within its period.
+/// let may_repeat = |outcome| !matches!(outcome, RecordOutcome::Recorded);
+/// assert!(may_repeat(RecordOutcome::Refused) && !may_repeat(RecordOutcome::Recorded));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RecordOutcome {
+    /// The store has the record.
+    Recorded,
+    /// The store could not write the record, or the hold was lost before its release.
+    Refused,
+    /// No release got a reply, so the success may be recorded or not.
+    Unknown,
 }
 
 /// The result of the first attempt to release a lock.
@@ -449,6 +483,8 @@ pub enum Operation {
     List,
     /// Revokes a lock.
     Revoke,
+    /// Deletes a success record.
+    DeleteRecord,
 }
 
 /// The result of a command to the store.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::observer::event::{
     AcquireFailure, AcquirePath, CommandOutcome, Connection, HoldOutcome, LossKind, Operation,
-    ReleaseOutcome, RenewalOutcome, SkipKind,
+    RecordOutcome, ReleaseOutcome, RenewalOutcome, SkipKind,
 };
 
 /// Upper limit of the names of locks of which metrics, and the log of skips, keep a record.
@@ -52,9 +52,16 @@ labels! {
         WrongKind = "wrong_kind",
         ShutDown = "shut_down",
         Lost = "lost",
+        AlreadyRan = "already_ran",
     }
     SkipKind {
         Busy = "busy",
+        AlreadyRan = "already_ran",
+    }
+    RecordOutcome {
+        Recorded = "recorded",
+        Refused = "refused",
+        Unknown = "unknown",
     }
     HoldOutcome {
         Released = "released",
@@ -89,6 +96,7 @@ labels! {
         Inspect = "inspect",
         List = "list",
         Revoke = "revoke",
+        DeleteRecord = "delete_record",
     }
     CommandOutcome {
         Ok = "ok",

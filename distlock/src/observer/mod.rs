@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub use crate::observer::event::{
     AcquireFailure, AcquirePath, CommandOutcome, Connection, Event, HoldOutcome, LossKind,
-    Operation, ReleaseOutcome, RenewalOutcome, SkipKind,
+    Operation, RecordOutcome, ReleaseOutcome, RenewalOutcome, SkipKind,
 };
 
 pub(crate) mod event;

@@ -7,6 +7,7 @@ use crate::error::{HoldKind, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
+use crate::protocol::once::{Once, Record};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
@@ -43,6 +44,8 @@ pub(crate) struct Acquire<'a> {
     pub(crate) wait: Duration,
     /// The text about the hold that other clients see; not empty.
     pub(crate) metadata: Option<&'a str>,
+    /// Set for a call that runs at most once.
+    pub(crate) once: Option<&'a Once>,
 }
 
 /// A hold, proven by a reply. It counts from the send of the command.
@@ -70,6 +73,8 @@ pub(crate) enum AcquireReply {
         existing: LockKind,
         holders: Vec<HolderView>,
     },
+    /// The work has already succeeded. Nothing was taken or queued.
+    AlreadyRan(Record),
     /// The server ran the command after its apply deadline, and changed nothing.
     Late,
     /// A key of the lock holds a value that distlock did not write.
@@ -84,6 +89,17 @@ impl AcquireReply {
             AcquireReply::Held(_) | AcquireReply::Queued(_) | AcquireReply::Unfinished
         )
     }
+}
+
+/// The reply to a confirmation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// The owner has the lock for the full lease.
+    Held(Proof),
+    /// The lock is not the owner's.
+    NotHeld,
+    /// The work had already succeeded when the lock was granted. Nothing was confirmed.
+    AlreadyRan(Record),
 }
 
 /// The holder of a lock, as the store reports it.
@@ -180,6 +196,8 @@ pub(crate) struct ReleaseReply {
     /// Set if an acquire of this owner may yet be applied, by a connection that is still open in
     /// the server. The owner must then be released again after this time (R2).
     pub(crate) repeat_after: Option<Duration>,
+    /// Set if the store has the record of the success that the release reported.
+    pub(crate) is_recorded: bool,
 }
 
 /// A queue check of one key, for all owners of one client that wait for it. A batch is either of
@@ -223,6 +241,8 @@ pub(crate) struct Inspection {
     /// The first of the waiters, in the order of the queue.
     pub(crate) waiters: Vec<QueuedWaiter>,
     pub(crate) last_token: Option<FencingToken>,
+    /// The success record of `once_per`.
+    pub(crate) record: Option<Record>,
     /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) key_conflict: Option<String>,
     /// The state on each individual server of a quorum.

@@ -4,6 +4,7 @@ pub(crate) mod acquisition;
 pub(crate) mod holder_name;
 pub(crate) mod kind;
 pub(crate) mod messages;
+pub(crate) mod once;
 pub(crate) mod outcome;
 pub(crate) mod request;
 pub(crate) mod rules;

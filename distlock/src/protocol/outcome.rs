@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::HolderView;
+use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 
 /// A command to send for an acquisition.
@@ -59,6 +60,8 @@ pub(crate) enum Failure {
         existing: LockKind,
         holders: Vec<HolderView>,
     },
+    /// The work of a call that runs at most once has already succeeded.
+    AlreadyRan(Record),
     ShutDown,
 }
 

@@ -10,6 +10,8 @@ use crate::key::LockKey;
 use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::kind::Kind;
+use crate::protocol::once::Once;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
@@ -27,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
+    /// Set for a call that runs at most once.
+    pub(crate) once: Option<Once>,
     pub(crate) options: Options,
     /// The start of the call.
     pub(crate) started: BootInstant,
@@ -44,6 +48,7 @@ impl Request {
             kind,
             timing: Timing::new(options.lease),
             durability: options.durability(),
+            once: options.once(Rules::in_force()),
             options,
             started,
             delivery: OnceLock::new(),

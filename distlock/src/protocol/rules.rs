@@ -105,6 +105,14 @@ rules! {
     locks_once = "equal-keys-count-twice",
     /// Several keys: the script that takes all locks takes none if one of them is not free.
     all_or_nothing = "takes-held-keys",
+    /// P3: a call that is handed the lock reads the success record before its body.
+    confirm_once = "once-on-push",
+    /// P7: a period is shorter by a slack, so that a timer that fires early is not skipped.
+    slack = "no-slack",
+    /// P9: a call that runs at most once does not re-enter a hold of its own call tree.
+    once_outermost = "once-reentered",
+    /// P10: only a success under a valid hold is recorded.
+    success_only = "failure-recorded",
 }
 
 #[allow(unreachable_pub)]

@@ -8,9 +8,10 @@ use crate::key::LockKey;
 use crate::observer::event::Operation;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Inspection, OwnerNumber, Proof,
-    ReleaseReply, RenewReply, Renewal, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
+    Proof, ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
+use crate::protocol::once::Once;
 use crate::protocol::timing::Timing;
 
 /// A command. It is idempotent for the same owner.
@@ -34,6 +35,7 @@ pub(crate) enum Command<'a> {
     List(List<'a>),
     /// Revokes holds: they can no longer be renewed, and their holders are notified.
     Revoke(Revoke<'a>),
+    DeleteRecord(DeleteRecord<'a>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Confirm<'a> {
     pub(crate) owner: OwnerNumber,
     pub(crate) timing: Timing,
     pub(crate) durability: Durability,
+    /// Set for a call that runs at most once.
+    pub(crate) once: Option<&'a Once>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,8 @@ pub(crate) struct Release<'a> {
     pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
+    /// What succeeded, under the hold with this token; `None` if nothing is recorded.
+    pub(crate) success: Option<(&'a Once, FencingToken)>,
 }
 
 /// A query for the state of a lock, with up to `max_listed` of its waiters.
@@ -89,11 +95,18 @@ pub(crate) struct Revoke<'a> {
     pub(crate) delete: bool,
 }
 
+/// Deletes a success record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeleteRecord<'a> {
+    pub(crate) key: &'a LockKey,
+    /// The escaped value of `once_for`; empty for `once_per`.
+    pub(crate) selector: &'a str,
+}
+
 #[derive(Debug)]
 pub(crate) enum CommandReply {
     Acquired(AcquireReply),
-    /// `None` if the lock is not the owner's.
-    Confirmed(Option<Proof>),
+    Confirmed(Confirmation),
     Renewed(RenewReply),
     /// `None` if the lock is not the owner's. The token of the proof is that of the read hold.
     Downgraded(Option<Proof>),
@@ -102,6 +115,8 @@ pub(crate) enum CommandReply {
     Inspected(Box<Inspection>),
     Listed(Vec<LockKey>),
     Revoked(RevokeReply),
+    /// True if there was a record.
+    RecordDeleted(bool),
 }
 
 /// A command with a reply of a type that the compiler knows.
@@ -137,7 +152,7 @@ macro_rules! store_commands {
 
 store_commands! {
     Acquire<'_>: Acquire -> Acquired(AcquireReply);
-    Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
+    Confirm<'_>: Confirm -> Confirmed(Confirmation);
     &[Renewal]: Renew -> Renewed(RenewReply);
     Downgrade<'_>: Downgrade -> Downgraded(Option<Proof>);
     Release<'_>: Release -> Released(ReleaseReply);
@@ -145,4 +160,5 @@ store_commands! {
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
     List<'_>: List -> Listed(Vec<LockKey>);
     Revoke<'_>: Revoke -> Revoked(RevokeReply);
+    DeleteRecord<'_>: DeleteRecord -> RecordDeleted(bool);
 }

@@ -27,7 +27,7 @@ use crate::protocol::messages::{
     RenewReply, Renewal, RenewalFailure,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Inspect, Revoke};
+use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, Revoke};
 use crate::store::memory::MemoryStore;
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, run};
 use crate::testing::loss::InjectedLoss;
@@ -349,7 +349,9 @@ impl LockStore for Arc<TestStore> {
                     self.check(Some(release.key), Some(release.owner))?;
                     lock(&self.state).holds.remove(&release.owner);
                 }
-                Command::Inspect(Inspect { key, .. }) | Command::Revoke(Revoke { key, .. }) => {
+                Command::Inspect(Inspect { key, .. })
+                | Command::Revoke(Revoke { key, .. })
+                | Command::DeleteRecord(DeleteRecord { key, .. }) => {
                     self.check(Some(key), None)?;
                 }
                 Command::List(_) => self.check(None, None)?,

@@ -10,6 +10,7 @@ use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::manager::admin::records::SuccessRecord;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
 use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection, system_time};
@@ -57,6 +58,8 @@ pub struct LockState {
     /// The last fencing token. The store keeps it for the
     /// [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its acquisition.
     pub last_fencing_token: Option<FencingToken>,
+    /// The last success of a call with [`once_per`](crate::Lock::once_per), while it is recorded.
+    pub last_success: Option<SuccessRecord>,
     /// The lock's state on each server of a quorum, in the order of the URL; empty without a
     /// quorum.
     pub servers: Vec<ServerState>,
@@ -250,6 +253,7 @@ pub(crate) async fn inspect(
         queue_length: inspection.queue_length,
         waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,
+        last_success: inspection.record.map(SuccessRecord::of),
         servers: inspection
             .servers
             .into_iter()

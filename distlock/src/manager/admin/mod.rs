@@ -3,4 +3,5 @@
 pub mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod records;
 pub(crate) mod revoke;

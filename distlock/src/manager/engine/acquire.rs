@@ -446,6 +446,11 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
             let current = core.store.unavailable().filter(|_| is_outdated);
             current.unwrap_or(error).into_error(Some(key), waited)
         }
+        Failure::AlreadyRan(record) => Error::AlreadyRan {
+            key,
+            last_success: record.last_success(),
+            next: record.next(request.once.as_ref().map_or(record.gap, |once| once.gap)),
+        },
         Failure::KeyConflict(detail) => Error::KeyConflict { key, detail },
         Failure::WrongKind { existing, holders } => Error::WrongKind {
             key,

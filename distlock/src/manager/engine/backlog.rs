@@ -70,6 +70,8 @@ pub(crate) struct Abandoned {
     pub(crate) releases: usize,
     pub(crate) key: LockKey,
     pub(crate) lock: Cow<'static, str>,
+    /// Those after a success that was to be recorded.
+    pub(crate) successes: Vec<Arc<Entry>>,
 }
 
 impl Backlog {
@@ -207,8 +209,12 @@ impl Queues {
             releases: 0,
             key: request.key.clone(),
             lock: request.name(),
+            successes: Vec::new(),
         });
         abandoned.releases += 1;
+        if request.once.is_some() {
+            abandoned.successes.push(release.entry.clone());
+        }
     }
 
     /// Abandons the oldest release if there are too many.

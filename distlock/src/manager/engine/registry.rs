@@ -134,6 +134,7 @@ impl Entry {
             durability: self.request.durability,
             wait,
             metadata: self.request.options.metadata(),
+            once: self.request.once.as_ref(),
         }
     }
 
@@ -144,6 +145,7 @@ impl Entry {
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
+            once: self.request.once.as_ref(),
         }
     }
 
@@ -165,6 +167,9 @@ impl Entry {
             kind: self.request.kind,
             owner: self.owner,
             keep_for,
+            success: lock(&self.acquisition)
+                .succeeded_under()
+                .and_then(|token| Some((self.request.once.as_ref()?, token))),
         }
     }
 

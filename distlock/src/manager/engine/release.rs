@@ -29,10 +29,10 @@ use crate::util::clock::BootInstant;
 const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Releases a hold, for a holder that waits for the result. Its key stays taken for `keep_for`.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, keep_for: Duration) -> StartedRelease {
+/// Releases a hold after its work, for a holder that waits for the result.
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> StartedRelease {
     hold.entry.mark_completed();
-    if !begin_release(core, &hold.entry, keep_for) {
+    if !begin_release(core, &hold.entry, succeeded) {
         return StartedRelease::NotNeeded;
     }
     let release = new_release(core, &hold.entry, None);
@@ -86,7 +86,7 @@ pub(crate) fn submit_pending_release(core: &Arc<Core>, entry: &Arc<Entry>) {
 /// Releases what the store may hold for an acquisition, after other releases, because no caller
 /// waits for it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if begin_release(core, entry, Duration::ZERO) {
+    if begin_release(core, entry, false) {
         submit(core, entry);
     } else {
         submit_pending_release(core, entry);
@@ -121,10 +121,10 @@ pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, keep_for: Duration) -> bool {
+fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, succeeded: bool) -> bool {
     let now = core.clock.now();
     core.registry
-        .update(entry, |acquisition| acquisition.release(keep_for, now))
+        .update(entry, |acquisition| acquisition.release(succeeded, now))
 }
 
 /// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key expires
@@ -199,7 +199,10 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
     match step {
         ReleaseStep::Done | ReleaseStep::NotHeld => core.releases.finish(),
         // After the shutdown, no connection is left for a retry.
-        ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => core.releases.finish(),
+        ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => {
+            hold_events::publish_record_unknown(core, &entry);
+            core.releases.finish()
+        }
         ReleaseStep::RepeatAt(_) if has_expired(core, &release) => {
             core.releases.abandon(&release, store_responds)
         }
@@ -220,6 +223,7 @@ fn handle_reply(
     let step = core.registry.update(entry, |acquisition| {
         acquisition.handle_release_reply(reply, now)
     });
+    hold_events::publish_record(core, entry);
     if step == ReleaseStep::NotHeld {
         report_loss(core, entry);
     }
@@ -258,6 +262,9 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
 /// Abandons releases, and logs all that were abandoned.
 pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&PendingRelease) -> bool) {
     if let Some(abandoned) = core.releases.sweep(has_expired) {
+        for entry in &abandoned.successes {
+            hold_events::publish_record_unknown(core, entry);
+        }
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {
             let (lock, key) = (&abandoned.lock, abandoned.key.as_str());

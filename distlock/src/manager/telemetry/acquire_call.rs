@@ -28,6 +28,7 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
         Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
         Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
         Error::WrongKind { .. } => Some(AcquireFailure::WrongKind),
+        Error::AlreadyRan { .. } => Some(AcquireFailure::AlreadyRan),
         Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
         Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
             Some(AcquireFailure::Lost)
@@ -91,13 +92,17 @@ impl<'a> AcquireCall<'a> {
             return;
         }
         self.failure = None;
+        let reason = match error {
+            Error::AlreadyRan { .. } => SkipKind::AlreadyRan,
+            _ => SkipKind::Busy,
+        };
         self.core
             .publish(&self.request, |lock, key| Event::Skipped {
                 lock,
                 key,
                 kind: self.request.kind.hold_kind(),
                 waited: self.core.clock.now().since(self.request.started),
-                reason: SkipKind::Busy,
+                reason,
                 holder: error.holders().first().cloned(),
             });
     }

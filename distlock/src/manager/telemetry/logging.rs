@@ -12,7 +12,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::renewal_monitor::RenewalProblems;
 use crate::manager::telemetry::hold_events;
-use crate::observer::event::{AcquirePath, Event, UNLABELED};
+use crate::observer::event::{AcquirePath, Event, RecordOutcome, UNLABELED};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::Note;
@@ -108,7 +108,9 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
         tracing::debug!(target: TARGET, lock, %error, "skipped");
     } else {
         let holder = error.holders().first();
-        let text = if holder.is_some_and(|holder| holder.kept_until.is_some()) {
+        let text = if let Error::AlreadyRan { .. } = error {
+            "call skipped: the work has already succeeded; see `detail`"
+        } else if holder.is_some_and(|holder| holder.kept_until.is_some()) {
             "call skipped: `min_hold` keeps the key of finished work, so that it is not repeated"
         } else {
             "call skipped: other calls hold the lock or wait for it, so the body did not run; allow a longer `wait` if it \
@@ -120,9 +122,33 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
             key = error.key().filter(|_| core.show_keys),
             store = core.address().unwrap_or("in this process"),
             holder = holder.map(tracing::field::display),
+            detail = matches!(error, Error::AlreadyRan { .. }).then(|| error.to_string()),
             "{text} (further skips of `lock` are logged at DEBUG)"
         );
     }
+}
+
+/// Logs a success that is not, or may not be, recorded.
+pub(crate) fn recorded(core: &Core, request: &Request, outcome: RecordOutcome) {
+    let text = match outcome {
+        RecordOutcome::Recorded => return,
+        RecordOutcome::Refused => {
+            "success not recorded: the work may run again within its period; check that it can be repeated, and the \
+             memory, the replicas and the permissions of the store"
+        }
+        RecordOutcome::Unknown => {
+            "success perhaps not recorded: no release got a reply, so the work may run again within its period; check \
+             that it can be repeated, and the store"
+        }
+    };
+    tracing::error!(
+        target: TARGET,
+        lock = &*request.name(),
+        key = %Visible(request.key.as_str()),
+        store = core.address().unwrap_or("in this process"),
+        outcome = outcome.as_str(),
+        "{text}"
+    );
 }
 
 /// Logs a lost hold. `current_holder` is the holder of the lock now, if known.

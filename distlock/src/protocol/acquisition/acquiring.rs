@@ -190,6 +190,10 @@ impl Acquiring {
                 let failure = Failure::WrongKind { existing, holders };
                 self.finish(Outcome::Failed(failure));
             }
+            AcquireReply::AlreadyRan(record) => {
+                self.note_rejection(Vec::new());
+                self.finish(Outcome::Failed(Failure::AlreadyRan(record)));
+            }
             // The server's time was not known well enough, so nothing was applied. Now it is known.
             AcquireReply::Late => {
                 let late = StoreError::timed_out(request.timing.command_timeout());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Grant, Proof, RenewalFailure};
+use crate::protocol::messages::{Confirmation, Grant, Proof, RenewalFailure};
 use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
@@ -66,14 +66,15 @@ impl Holding {
     }
 
     /// Returns the hold of a pushed grant, or `None` if the grant must be confirmed first. A lock
-    /// with `min_replicas` or `fsync` always must (R38).
+    /// with `min_replicas` or `fsync` always must (R38), and a call that runs at most once (P3).
     pub(super) fn granted(
         request: &Request,
         rules: Rules,
         grant: &Grant,
         now: BootInstant,
     ) -> Option<Self> {
-        if !request.durability.is_none() {
+        let is_checked_first = request.once.is_some() && rules.confirm_once;
+        if !request.durability.is_none() || is_checked_first {
             return None;
         }
         let safe_until = safe_deadline::granted_until(rules, grant, request.timing, now)?;
@@ -160,13 +161,13 @@ impl Holding {
         &mut self,
         request: &Request,
         rules: Rules,
-        reply: Result<Option<Proof>, StoreError>,
+        reply: Result<Confirmation, StoreError>,
         now: BootInstant,
     ) -> HoldStatus {
         match reply {
             // If the token differs, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
-            Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => {
+            Ok(Confirmation::Held(proof)) if rules.token_of_proof && proof.token != self.token => {
                 // A repeated confirmation of a write can cross its downgrade.
                 if self.is_confirmed && request.kind == Kind::Write {
                     HoldStatus::Held
@@ -174,12 +175,12 @@ impl Holding {
                     HoldStatus::Gone
                 }
             }
-            Ok(Some(proof)) => {
+            Ok(Confirmation::Held(proof)) => {
                 self.is_confirmed = true;
                 self.prove(request, rules, proof.sent_at, now);
                 HoldStatus::Held
             }
-            Ok(None) => HoldStatus::Gone,
+            Ok(Confirmation::NotHeld | Confirmation::AlreadyRan(_)) => HoldStatus::Gone,
             // The next attempt is already scheduled.
             Err(error) => {
                 self.failure = error.to_string();

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
-use crate::observer::event::AcquirePath;
+use crate::observer::event::{AcquirePath, RecordOutcome};
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
 use crate::protocol::acquisition::downgrading::Downgrading;
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, Grant, HolderView, Proof, ReleaseReply, RenewalFailure, RevocationNotice,
+    AcquireReply, Confirmation, Grant, HolderView, Proof, ReleaseReply, RenewalFailure,
+    RevocationNotice,
 };
 use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, WaitReason};
 use crate::protocol::request::Request;
@@ -50,6 +51,8 @@ pub(crate) struct Acquisition {
     is_release_due: bool,
     /// The outcome that the call had not yet received when the release began on its behalf.
     outcome: Option<Outcome>,
+    /// Whether a success is recorded, until this is published.
+    record_outcome: Option<RecordOutcome>,
 }
 
 #[derive(Debug)]
@@ -107,6 +110,7 @@ impl Acquisition {
             is_loss_pending: false,
             is_release_due: false,
             outcome: None,
+            record_outcome: None,
         }
     }
 
@@ -264,16 +268,19 @@ impl Acquisition {
 
     pub(crate) fn handle_confirmation(
         &mut self,
-        reply: Result<Option<Proof>, StoreError>,
+        reply: Result<Confirmation, StoreError>,
         now: BootInstant,
     ) {
         self.handle_time(now);
         match &mut self.stage {
             Stage::Acquiring(acquiring) if acquiring.outcome().is_some() => {}
             Stage::Acquiring(acquiring) => match reply {
-                Ok(Some(proof)) => {
+                Ok(Confirmation::Held(proof)) => {
                     let origin = acquiring.origin();
                     self.prove(proof, origin, now);
+                }
+                Ok(Confirmation::AlreadyRan(record)) => {
+                    acquiring.finish(Outcome::Failed(Failure::AlreadyRan(record)));
                 }
                 // Most likely only the replicas are missing: acquires again, and keeps what it has.
                 // The store has the grant, even if this confirmation was not sent.
@@ -281,7 +288,7 @@ impl Acquisition {
                     acquiring.handle_failure(&self.request, error.mark_sent(), now);
                 }
                 // This is not a loss, because no body ran under the grant.
-                Ok(None) | Err(_) => acquiring.restart(),
+                Ok(Confirmation::NotHeld) | Err(_) => acquiring.restart(),
             },
             Stage::Held(held) => {
                 let status = held.handle_confirmation(&self.request, self.rules, reply, now);
@@ -444,9 +451,9 @@ impl Acquisition {
         }
     }
 
-    /// Begins the release for the call or holder. A lock that is still held stays taken for
-    /// `keep_for`. Returns true if a release must be sent.
-    pub(crate) fn release(&mut self, keep_for: Duration, now: BootInstant) -> bool {
+    /// Begins the release for the call or holder, after work that `succeeded` or did not. Returns
+    /// true if a release must be sent.
+    pub(crate) fn release(&mut self, succeeded: bool, now: BootInstant) -> bool {
         self.handle_time(now);
         let (end, safe_until) = match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
@@ -464,13 +471,14 @@ impl Acquisition {
         if let Stage::Acquiring(acquiring) = &self.stage {
             self.outcome = acquiring.outcome().cloned();
         }
-        let keep_for = if safe_until.is_some() {
-            keep_for
-        } else {
-            Duration::ZERO
+        // A success counts only under a hold that was valid to its end (P10).
+        let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
+        let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
+            Some(hold_info) => Releasing::new(now).after_success(&self.request, hold_info),
+            None => Releasing::new(now),
         };
         self.stage = Stage::Ended(end);
-        let releasing = Releasing::new(now).with_hold(keep_for, safe_until);
+        let releasing = releasing.with_valid_hold(safe_until);
         self.releasing = Some(if has_queue_entry {
             releasing.with_queue_entry(self.request.queue_entry_expires_at())
         } else {
@@ -488,6 +496,7 @@ impl Acquisition {
         let Some(releasing) = &mut self.releasing else {
             return ReleaseStep::Done;
         };
+        self.record_outcome = releasing.record_outcome(&reply).or(self.record_outcome);
         let step = releasing.handle_reply(reply, now);
         if step == ReleaseStep::NotHeld {
             self.stage = Stage::Ended(Some(HoldEnd::NotHeld));
@@ -562,6 +571,17 @@ impl Acquisition {
     pub(crate) fn keep_for(&self, now: BootInstant) -> Duration {
         let releasing = self.releasing.as_ref();
         releasing.map_or(Duration::ZERO, |releasing| releasing.keep_for(now))
+    }
+
+    /// Returns the token of the hold under which the work of a call that runs at most once
+    /// succeeded.
+    pub(crate) fn succeeded_under(&self) -> Option<FencingToken> {
+        self.releasing.as_ref()?.succeeded_under()
+    }
+
+    /// Returns, once, whether the success of a call that runs at most once is recorded.
+    pub(crate) fn poll_record_outcome(&mut self) -> Option<RecordOutcome> {
+        self.record_outcome.take()
     }
 
     /// Returns true once all state in the store has expired.

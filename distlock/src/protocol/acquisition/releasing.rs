@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use crate::fencing::FencingToken;
+use crate::observer::event::RecordOutcome;
+use crate::protocol::acquisition::HoldInfo;
 use crate::protocol::messages::ReleaseReply;
+use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
@@ -18,6 +22,8 @@ const MAX_REPEATS: u32 = 3;
 pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
     keep_for: Duration,
+    /// The token of the hold whose success is to be recorded. The same in every repeat (P10).
+    succeeded_under: Option<FencingToken>,
     began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
     safe_until: Option<BootInstant>,
@@ -45,6 +51,7 @@ impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
             keep_for: Duration::ZERO,
+            succeeded_under: None,
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
@@ -54,13 +61,21 @@ impl Releasing {
         }
     }
 
-    /// Sets how long the key stays taken, and the safe deadline of the hold that ends.
-    pub(super) fn with_hold(self, keep_for: Duration, safe_until: Option<BootInstant>) -> Self {
+    /// Keeps the key for the rest of `min_hold`, and has the success recorded if the call runs at
+    /// most once.
+    pub(super) fn after_success(self, request: &Request, hold_info: &HoldInfo) -> Self {
+        let held_for = self.began.since(hold_info.since);
+        let min_hold = request.options.min_hold.unwrap_or_default();
         Releasing {
-            keep_for,
-            safe_until,
+            keep_for: min_hold.saturating_sub(held_for),
+            succeeded_under: request.once.as_ref().map(|_| hold_info.token),
             ..self
         }
+    }
+
+    /// Sets the safe deadline of the hold that ends, if it was still valid.
+    pub(super) fn with_valid_hold(self, safe_until: Option<BootInstant>) -> Self {
+        Releasing { safe_until, ..self }
     }
 
     /// Sets the time until which the store may keep a queue entry.
@@ -75,6 +90,23 @@ impl Releasing {
     /// than the first would have.
     pub(super) fn keep_for(&self, now: BootInstant) -> Duration {
         self.keep_for.saturating_sub(now.since(self.began))
+    }
+
+    pub(super) fn succeeded_under(&self) -> Option<FencingToken> {
+        self.succeeded_under
+    }
+
+    /// Returns whether the success is recorded, if the reply says so.
+    pub(super) fn record_outcome(
+        &self,
+        reply: &Result<ReleaseReply, StoreError>,
+    ) -> Option<RecordOutcome> {
+        self.succeeded_under?;
+        Some(match reply {
+            Ok(released) if released.is_recorded => RecordOutcome::Recorded,
+            Ok(_) => RecordOutcome::Refused,
+            Err(_) => return None,
+        })
     }
 
     /// Returns true once all state in the store has expired.

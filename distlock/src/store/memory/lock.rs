@@ -7,16 +7,17 @@ use std::time::Duration;
 use super::context::{CommandContext, MAX_WORK};
 use super::hold::{Fence, Hold, HoldState};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use super::records::Records;
 use super::shares::Shares;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Grant, HolderView, Inspection, OwnerNumber, Proof,
-    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
+    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, HolderView, Inspection,
+    OwnerNumber, Proof, QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
-use crate::store::command::Revoke;
+use crate::store::command::{Confirm, Revoke};
 use crate::util::clock::BootInstant;
 
 /// Work that every lock of a queue check may do at least (see [`CommandContext::work`]). No lock
@@ -36,6 +37,7 @@ pub(super) struct MemoryLock {
     pub(super) shares: Shares,
     pub(super) queue: Queue,
     pub(super) fence: Option<Fence>,
+    pub(super) records: Records,
 }
 
 /// The result of granting to the next waiters.
@@ -59,10 +61,12 @@ impl MemoryLock {
         self.fence.take_if(|fence| fence.expires_at <= now);
         self.queue.remove_expired(now);
         self.shares.remove_expired(now, !self.queue.is_empty());
+        self.records.remove_expired(now);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.is_taken() && self.fence.is_none() && self.queue.is_empty()
+        let is_free = !self.is_taken() && self.queue.is_empty();
+        is_free && self.fence.is_none() && self.records.is_empty()
     }
 
     /// Returns true if the lock is free, has no waiters, and its last token is in the past.
@@ -77,6 +81,9 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
+        if let Some(record) = self.rejecting_record(context, request) {
+            return AcquireReply::AlreadyRan(record);
+        }
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
             return wrong_kind;
         }
@@ -152,16 +159,24 @@ impl MemoryLock {
     pub(super) fn confirm(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: OwnerNumber,
-        timing: Timing,
-    ) -> Option<Proof> {
+        confirm: &Confirm<'_>,
+    ) -> Confirmation {
+        let Confirm { owner, timing, .. } = *confirm;
+        let once = confirm.once;
+        let record = once.and_then(|once| self.record_before_hold(context, owner, once));
+        if let Some(record) = record {
+            return Confirmation::AlreadyRan(record);
+        }
         let owner_id = context.owner_id(owner);
         // A kept lock was released, and a revoked one must end, so a late confirmation changes
         // nothing.
-        self.hold_of(&owner_id)
-            .filter(|hold| hold.state == HoldState::Held)?;
+        let hold = self.hold_of(&owner_id);
+        if hold.is_none_or(|hold| hold.state != HoldState::Held) {
+            return Confirmation::NotHeld;
+        }
         self.shares.note_caller(context);
-        self.extend(context, &owner_id, timing)
+        let extended = self.extend(context, &owner_id, timing);
+        extended.map_or(Confirmation::NotHeld, Confirmation::Held)
     }
 
     /// Extends the hold if it is still that of the renewal.
@@ -318,6 +333,7 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
+            record: self.records.get(""),
             ..Inspection::default()
         }
     }

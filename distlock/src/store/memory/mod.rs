@@ -16,7 +16,7 @@ use crate::protocol::messages::{
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, CommandReply, Inspect, List, Release, Revoke};
+use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release, Revoke};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
 mod context;
@@ -28,6 +28,7 @@ mod hold;
 pub(crate) mod hooks;
 mod lock;
 mod queue;
+mod records;
 pub(crate) mod server;
 mod shares;
 #[cfg(test)]
@@ -140,7 +141,7 @@ fn run(
         Command::Confirm(confirm) => {
             let is_counted = confirm.kind.is_counted();
             CommandReply::Confirmed(locks.with_kind(confirm.key, is_counted, now, |lock| {
-                lock.confirm(context, confirm.owner, confirm.timing)
+                lock.confirm(context, &confirm)
             }))
         }
         Command::Renew(batch) => {
@@ -167,12 +168,16 @@ fn run(
             kind,
             owner,
             keep_for,
-        }) => CommandReply::Released(ReleaseReply {
-            was_held: locks.with_kind(key, kind.is_counted(), now, |lock| {
-                lock.release(context, owner, keep_for)
-            }),
-            repeat_after: None,
-        }),
+            success,
+        }) => CommandReply::Released(locks.with_kind(key, kind.is_counted(), now, |lock| {
+            let is_recorded = success
+                .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
+            ReleaseReply {
+                was_held: lock.release(context, owner, keep_for),
+                repeat_after: None,
+                is_recorded,
+            }
+        })),
         Command::CheckQueue(checks) => {
             let check = |check: &CheckQueue| {
                 locks.with_kind(&check.key, check.is_counted, now, |lock| {
@@ -200,6 +205,9 @@ fn run(
             CommandReply::Revoked(
                 locks.with_kind(key, is_counted, now, |lock| lock.revoke(context, &revoke)),
             )
+        }
+        Command::DeleteRecord(DeleteRecord { key, selector }) => {
+            CommandReply::RecordDeleted(locks.with(key, now, |lock| lock.records.delete(selector)))
         }
     }
 }

@@ -170,6 +170,10 @@ impl LockStore for RedisStore {
                     .run(None, &revoke, timeout)
                     .await
                     .map(CommandReply::Revoked),
+                Command::DeleteRecord(delete) => {
+                    let deleted = node.run(None, &delete, timeout).await;
+                    deleted.map(CommandReply::RecordDeleted)
+                }
             };
             reply.map_err(|error| error.at(node.address()))
         })

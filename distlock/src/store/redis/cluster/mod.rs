@@ -408,6 +408,10 @@ impl LockStore for ClusterStore {
                     let route = self.hand_off_route(revoke.key, timeout);
                     route.send(&revoke).await.map(CommandReply::Revoked)
                 }
+                Command::DeleteRecord(delete) => {
+                    let deleted = self.run_outside_queue(delete.key, &delete, timeout).await;
+                    deleted.map(CommandReply::RecordDeleted)
+                }
             }
         })
     }

@@ -4,7 +4,9 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof};
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Proof,
+};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::command::Confirm;
@@ -127,10 +129,12 @@ impl Node {
             owner: request.owner,
             timing: request.timing,
             durability: request.durability,
+            once: request.once,
         };
         match self.run(None, &confirm, timeout).await {
-            Ok(Some(proof)) => Ok(AcquireReply::Held(proof)),
-            Ok(None) => Err(StoreError::new(
+            Ok(Confirmation::Held(proof)) => Ok(AcquireReply::Held(proof)),
+            Ok(Confirmation::AlreadyRan(record)) => Ok(AcquireReply::AlreadyRan(record)),
+            Ok(Confirmation::NotHeld) => Err(StoreError::new(
                 Outage::Other,
                 "the lock was gone before its replicas acknowledged it",
             )),

@@ -29,7 +29,7 @@ impl Node {
         if !self.shared.rules.release_in_order {
             unanswered.runtime_connections.clear();
         }
-        let mut was_held = false;
+        let mut effect = ReleaseEffect::default();
         let mut may_be_applied = unanswered.generation.is_some_and(|generation| {
             generation != command_connection.session.generation
                 && command_connection.session.predecessor_may_be_alive
@@ -42,12 +42,12 @@ impl Node {
                     ..ChosenConnection::new(command_connection.session.clone())
                 };
                 match self.send_release(&chosen, release, timeout).await {
-                    Ok(held) => {
-                        was_held |= held;
+                    Ok(released) => {
+                        effect = effect.and(released);
                         is_released = true;
                     }
                     // It may have been applied, so a lock that is now missing proves nothing.
-                    Err(error) => was_held |= !error.unsent,
+                    Err(error) => effect.was_held |= !error.unsent,
                 }
             }
             if !is_released {
@@ -55,15 +55,15 @@ impl Node {
                 may_be_applied |= !self.kill(id, &command_connection.session, timeout).await?;
             }
         }
-        was_held |= self
-            .send_release(&command_connection, release, timeout)
-            .await?;
+        let released = self.send_release(&command_connection, release, timeout);
+        effect = effect.and(released.await?);
         self.unanswered.forget(owner);
         self.check_schedule.remove(owner);
         let repeat_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
         Ok(ReleaseReply {
-            was_held,
+            was_held: effect.was_held,
             repeat_after,
+            is_recorded: effect.is_recorded,
         })
     }
 
@@ -102,9 +102,10 @@ impl Node {
             return None;
         }
         let released = self.send_release(chosen, release, timeout).await;
-        Some(released.map(|was_held| ReleaseReply {
-            was_held,
+        Some(released.map(|effect| ReleaseReply {
+            was_held: effect.was_held,
             repeat_after: None,
+            is_recorded: effect.is_recorded,
         }))
     }
 
@@ -140,26 +141,26 @@ impl Node {
         }
     }
 
-    /// Sends a release, and returns true if the owner had the lock.
+    /// Sends a release until it has reached a live waiter.
     async fn send_release(
         &self,
         chosen: &ChosenConnection,
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<ReleaseEffect, StoreError> {
         let give_up_at = self.shared.clock.now() + timeout;
-        let mut was_held = false;
+        let mut effect = ReleaseEffect::default();
         loop {
             let removed = match self.run_on(chosen, release, timeout).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
-                Err(error) if was_held && errors::is_redirect(&error) => return Ok(true),
+                Err(error) if effect.was_held && errors::is_redirect(&error) => return Ok(effect),
                 removed => removed?,
             };
-            was_held |= removed.was_held;
+            effect = effect.and(removed);
             // More dead waiters than one call removes before it reaches a live one. After the
             // timeout they are left to the next client that checks the queue.
             if !removed.has_more_dead || self.shared.clock.now() >= give_up_at {
-                return Ok(was_held);
+                return Ok(effect);
             }
         }
     }

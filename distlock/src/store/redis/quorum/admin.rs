@@ -79,6 +79,7 @@ impl Quorum {
             ..holder
         });
         Ok(Inspection {
+            record: None,
             kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
             holders: Vec::from_iter(holder),
             expires_in,

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::config::limits::Limits;
 use crate::error::Error;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::{Confirmation, OwnerNumber, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
@@ -170,6 +170,7 @@ impl Quorum {
                 kind: Kind::Mutex,
                 owner: vote_push.owner,
                 keep_for: Duration::ZERO,
+                success: None,
             };
             let _ = server
                 .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
@@ -245,9 +246,12 @@ impl LockStore for Arc<Quorum> {
                 Command::Confirm(Confirm { owner, .. }) => match quorum.find_hold(owner) {
                     Some((request, token)) => {
                         let confirmed = quorum.confirm(request, token, timeout).await;
-                        confirmed.map(CommandReply::Confirmed)
+                        let confirmation = |proof: Option<Proof>| {
+                            proof.map_or(Confirmation::NotHeld, Confirmation::Held)
+                        };
+                        confirmed.map(confirmation).map(CommandReply::Confirmed)
                     }
-                    None => Ok(CommandReply::Confirmed(None)),
+                    None => Ok(CommandReply::Confirmed(Confirmation::NotHeld)),
                 },
                 Command::Renew(batch) => {
                     Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
@@ -271,6 +275,8 @@ impl LockStore for Arc<Quorum> {
                     inspected.map(Box::new).map(CommandReply::Inspected)
                 }
                 Command::List(list) => quorum.list(&list, timeout).await.map(CommandReply::Listed),
+                // A quorum has no success records.
+                Command::DeleteRecord(_) => Ok(CommandReply::RecordDeleted(false)),
                 // Never deletes the lock, because a client that is connected to one node may be
                 // disconnected from all others.
                 Command::Revoke(revoke) => {

@@ -141,7 +141,7 @@ impl ScriptCall for VoteCommand<'_> {
             }
             NodeCommand::Yield(token) => {
                 let mut cmd = context.script(ScriptId::Yield, script_ref);
-                (context.names).append_four_keys(&mut cmd, &request.key, false);
+                (context.names).append_four_keys(&mut cmd, &request.key, false, None);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
                 cmd.arg(context.owner(request.owner))
                     .arg(token)
@@ -215,6 +215,7 @@ impl ReleaseVote<'_> {
             kind: Kind::Mutex,
             owner: self.request.owner,
             keep_for: self.keep_for,
+            success: None,
         }
     }
 }

@@ -24,6 +24,7 @@ impl Quorum {
             return Ok(ReleaseReply {
                 was_held: false,
                 repeat_after: None,
+                is_recorded: false,
             });
         };
         self.release_acquisition(&acquisition, keep_for, timeout)
@@ -102,6 +103,7 @@ impl Quorum {
                 Ok(ReleaseReply {
                     was_held: not_held <= nodes - quorum_size,
                     repeat_after: None,
+                    is_recorded: false,
                 })
             }
         }

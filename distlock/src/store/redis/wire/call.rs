@@ -9,6 +9,7 @@ use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
 use crate::protocol::messages::OwnerNumber;
+use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -125,6 +126,20 @@ impl<'a> ScriptContext<'a> {
             self.scripts.counted(id).command(script_ref)
         } else {
             self.script(id, script_ref)
+        }
+    }
+
+    /// Starts a command of a call, which may run at most once.
+    pub(crate) fn script_for(
+        &self,
+        id: ScriptId,
+        is_counted: bool,
+        once: Option<&Once>,
+        script_ref: ScriptRef,
+    ) -> Cmd {
+        match once {
+            Some(_) => self.scripts.once(id).command(script_ref),
+            None => self.script_of_kind(id, is_counted, script_ref),
         }
     }
 

@@ -9,15 +9,16 @@ use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
-    RenewReply, Renewal, RenewalFailure, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
+    OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
+use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::client_id::parse_number;
-use crate::store::command::{Confirm, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
-use crate::store::redis::wire::decode::{decode_waiters, ends_at, held, kept_until};
+use crate::store::redis::wire::decode::{decode_record, decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::reply::{self, ReplyReader};
@@ -37,10 +38,10 @@ impl ScriptCall for Acquire<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
-        let mut cmd = context.script_of_kind(ScriptId::Acquire, is_counted, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, is_counted);
+        let once = self.once;
+        let mut cmd = context.script_for(ScriptId::Acquire, is_counted, once, script_ref);
+        let record = once.map(|once| &*once.selector);
+        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
         let settings = context.settings;
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()))
@@ -58,6 +59,13 @@ impl ScriptCall for Acquire<'_> {
             context.client.as_str(),
             context.names.channel_prefix(self.key),
         )));
+        if let Some(Once { gap, ttl, .. }) = once {
+            cmd.arg(DisplayArg(format_args!(
+                "{} {}",
+                millis(*gap),
+                millis(*ttl)
+            )));
+        }
         cmd
     }
 
@@ -83,6 +91,15 @@ impl ScriptCall for Acquire<'_> {
             4 => return Dated::at(at, AcquireReply::Late),
             5 => return Dated::at(at, conflict()),
             6 => AcquireReply::Full,
+            7 => {
+                return Dated::at(
+                    at,
+                    match decode_record(&reply.text()?) {
+                        Some(record) => AcquireReply::AlreadyRan(record),
+                        None => conflict(),
+                    },
+                );
+            }
             other => return Err(reply::unknown_status(other, "an acquire")),
         };
         let value = reply.text()?;
@@ -161,7 +178,7 @@ impl ScriptCall for AcquireAll<'_> {
 }
 
 impl ScriptCall for Confirm<'_> {
-    type Reply = Option<Proof>;
+    type Reply = Confirmation;
 
     fn durability(&self) -> Durability {
         self.durability
@@ -169,16 +186,20 @@ impl ScriptCall for Confirm<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
-        let mut cmd = context.script_of_kind(ScriptId::Confirm, is_counted, script_ref);
+        let mut cmd = context.script_for(ScriptId::Confirm, is_counted, self.once, script_ref);
         if is_counted {
             (context.names).append_lock_and_entries_of_counted(&mut cmd, self.key);
         } else {
-            context.names.append_keys_without_fence(&mut cmd, self.key);
+            let record = self.once.map(|once| &*once.selector);
+            (context.names).append_keys_without_fence(&mut cmd, self.key, record);
         }
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         if is_counted {
             cmd.arg(context.client.as_str());
+        }
+        if let Some(once) = self.once {
+            cmd.arg(millis(once.gap));
         }
         cmd
     }
@@ -188,14 +209,21 @@ impl ScriptCall for Confirm<'_> {
         _: &ScriptContext<'_>,
         sent_at: BootInstant,
         raw_reply: Value,
-    ) -> Decoded<Option<Proof>> {
+    ) -> Decoded<Confirmation> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
-        if status != 1 {
-            return Dated::at(at, None);
-        }
-        let token = reply.token()?;
-        Dated::at(at, Some(Proof { sent_at, token }))
+        let confirmation = match status {
+            1 => Confirmation::Held(Proof {
+                sent_at,
+                token: reply.token()?,
+            }),
+            2 => match decode_record(&reply.text()?) {
+                Some(record) => Confirmation::AlreadyRan(record),
+                None => return Err(reply::malformed("a success record")),
+            },
+            _ => Confirmation::NotHeld,
+        };
+        Dated::at(at, confirmation)
     }
 }
 
@@ -264,11 +292,24 @@ impl ScriptCall for [Renewal] {
 }
 
 /// The result of a release.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReleaseEffect {
     pub(crate) was_held: bool,
+    /// The store has the record of the success.
+    pub(crate) is_recorded: bool,
     /// There are more dead waiters than one call removes, or more grants than one call makes.
     pub(crate) has_more_dead: bool,
+}
+
+impl ReleaseEffect {
+    /// Returns the effect of this release and then another.
+    pub(crate) fn and(self, later: Self) -> Self {
+        ReleaseEffect {
+            was_held: self.was_held || later.was_held,
+            is_recorded: self.is_recorded || later.is_recorded,
+            has_more_dead: later.has_more_dead,
+        }
+    }
 }
 
 impl ScriptCall for Release<'_> {
@@ -280,13 +321,20 @@ impl ScriptCall for Release<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
-        let mut cmd = context.script_of_kind(ScriptId::Release, is_counted, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, is_counted);
+        let once = self.success.map(|(once, _)| once);
+        let mut cmd = context.script_for(ScriptId::Release, is_counted, once, script_ref);
+        let record = once.map(|once| &*once.selector);
+        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, self.key);
+        if let Some((Once { gap, ttl, .. }, token)) = self.success {
+            cmd.arg(DisplayArg(format_args!(
+                "{token} {} {}",
+                millis(*gap),
+                millis(*ttl)
+            )));
+        }
         cmd
     }
 
@@ -296,7 +344,9 @@ impl ScriptCall for Release<'_> {
         _: BootInstant,
         raw_reply: Value,
     ) -> Decoded<ReleaseEffect> {
-        let (was_held, has_more_dead) = match reply::text(raw_reply)?.as_str() {
+        let text = reply::text(raw_reply)?;
+        let recorded = (self.success).and_then(|_| text.strip_suffix(" recorded"));
+        let (was_held, has_more_dead) = match recorded.unwrap_or(&text) {
             "0" => (false, false),
             "1" => (true, false),
             "2" => (false, true),
@@ -305,6 +355,7 @@ impl ScriptCall for Release<'_> {
         };
         Dated::undated(ReleaseEffect {
             was_held,
+            is_recorded: recorded.is_some(),
             has_more_dead,
         })
     }
@@ -314,6 +365,7 @@ impl ScriptCall for Release<'_> {
         let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
         is_other_kind.then_some(ReleaseEffect {
             was_held: false,
+            is_recorded: false,
             has_more_dead: false,
         })
     }
@@ -417,7 +469,9 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        context.names.append_four_keys(&mut cmd, self.key, false);
+        context
+            .names
+            .append_four_keys(&mut cmd, self.key, false, Some(""));
         cmd.arg(self.max_listed);
         cmd
     }
@@ -435,6 +489,7 @@ impl ScriptCall for Inspect<'_> {
         let queue_length = reply.int()?;
         let last_token = reply.text()?;
         let exists = reply.int()? == 1;
+        let record = decode_record(&reply.text()?);
         let ends_at = ends_at(at, remaining);
         let votes = context.scripts.are_for_quorum();
         let known = if votes {
@@ -465,6 +520,7 @@ impl ScriptCall for Inspect<'_> {
             queue_length,
             waiters: decode_waiters(context.client, &mut reply, 3)?,
             last_token: last_token.parse().ok().map(FencingToken::new),
+            record,
             key_conflict,
             servers: Vec::new(),
         };
@@ -479,12 +535,30 @@ impl ScriptCall for Inspect<'_> {
     }
 }
 
+impl ScriptCall for DeleteRecord<'_> {
+    type Reply = bool;
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = (context.scripts)
+            .once(ScriptId::DeleteRecord)
+            .command(script_ref);
+        cmd.arg(1);
+        (context.names).append_record(&mut cmd, self.key, self.selector);
+        cmd
+    }
+
+    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, raw_reply: Value) -> Decoded<bool> {
+        let mut reply = ReplyReader::from_list(raw_reply)?;
+        Dated::undated(reply.int()? == 1)
+    }
+}
+
 impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_of_kind(ScriptId::Revoke, self.is_counted, script_ref);
-        (context.names).append_four_keys(&mut cmd, self.key, self.is_counted);
+        (context.names).append_four_keys(&mut cmd, self.key, self.is_counted, None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
         cmd.arg(tokens.join(" ")).arg(u8::from(self.delete));
         context.append_client(&mut cmd, self.key);

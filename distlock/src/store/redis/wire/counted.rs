@@ -164,7 +164,9 @@ impl ScriptCall for InspectCounted<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_of_kind(ScriptId::Inspect, true, script_ref);
-        context.names.append_four_keys(&mut cmd, self.0.key, true);
+        context
+            .names
+            .append_four_keys(&mut cmd, self.0.key, true, None);
         cmd.arg(self.0.max_listed);
         cmd
     }
@@ -182,6 +184,7 @@ impl ScriptCall for InspectCounted<'_> {
         let (queue_length, last_token, head) = (reply.int()?, reply.text()?, reply.text()?);
         let held_kind = state_kind(&state);
         let inspection = Inspection {
+            record: None,
             kind: if holders.is_empty() {
                 parse_kind(head.split(' ').skip(3))
             } else {
@@ -221,7 +224,9 @@ impl ScriptCall for Downgrade<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_of_kind(ScriptId::Downgrade, true, script_ref);
-        context.names.append_four_keys(&mut cmd, self.key, true);
+        context
+            .names
+            .append_four_keys(&mut cmd, self.key, true, None);
         cmd.arg(context.owner(self.owner))
             .arg(self.token.to_string())
             .arg(millis(self.timing.ttl()));

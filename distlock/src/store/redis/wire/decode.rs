@@ -9,6 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotice};
+use crate::protocol::once::Record;
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
@@ -181,6 +182,20 @@ pub(crate) fn decode_waiters(
         });
     }
     Ok(waiters)
+}
+
+/// Reads a success record. Returns `None` for an empty or conflicting value.
+pub(crate) fn decode_record(text: &str) -> Option<Record> {
+    let mut fields = text.strip_prefix("1 ")?.splitn(5, ' ');
+    let mut number = || parse_number(fields.next()?);
+    let (since, gap, token, finished) = (number()?, number()?, number()?, number()?);
+    Some(Record {
+        since,
+        gap: Duration::from_millis(gap),
+        token: FencingToken::new(token),
+        finished,
+        name: fields.next()?.to_owned(),
+    })
 }
 
 /// Reads `held token`, where the token is also the server's time, or `held token now`.

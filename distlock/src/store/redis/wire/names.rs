@@ -7,6 +7,7 @@ use redis::{Cmd, RedisWrite};
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
+use crate::store::redis::wire::encode::DisplayArg;
 use crate::store::redis::wire::slots::Slot;
 
 /// The names of keys and channels.
@@ -16,6 +17,7 @@ pub(crate) struct Names {
     queue_prefix: String,
     entry_prefix: String,
     fence_prefix: String,
+    record_prefix: String,
     /// The prefix of every client's channel.
     channel_prefix: String,
     /// The key of the probe, which never exists.
@@ -34,6 +36,7 @@ impl Names {
             queue_prefix: kind("queue"),
             entry_prefix: kind("entry"),
             fence_prefix: kind("fence"),
+            record_prefix: kind("done"),
             channel_prefix: kind("client"),
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
@@ -63,6 +66,13 @@ impl Names {
         .map(|prefix| format!("{prefix}{}", key.tagged()))
     }
 
+    /// Writes the name of a success record. The selector has no brace, so the first brace opens the
+    /// hash tag of the lock.
+    pub(crate) fn append_record(&self, cmd: &mut Cmd, key: &LockKey, selector: &str) {
+        let (prefix, key) = (&self.record_prefix, key.tagged());
+        cmd.arg(DisplayArg(format_args!("{prefix}{selector}:{key}")));
+    }
+
     pub(crate) fn append_keys(&self, cmd: &mut Cmd, key: &LockKey) {
         append_names(
             cmd,
@@ -76,13 +86,22 @@ impl Names {
         );
     }
 
-    /// Writes the keys of a script: the four keys of a mutex, or of a counted lock.
-    pub(crate) fn append_four_keys(&self, cmd: &mut Cmd, key: &LockKey, is_counted: bool) {
-        cmd.arg(4);
+    /// Writes the keys of a script: the four keys of a mutex, or of a counted lock, and `record`.
+    pub(crate) fn append_four_keys(
+        &self,
+        cmd: &mut Cmd,
+        key: &LockKey,
+        is_counted: bool,
+        record: Option<&str>,
+    ) {
+        cmd.arg(if record.is_some() { 5 } else { 4 });
         if is_counted {
             self.append_keys_of_counted(cmd, key);
         } else {
             self.append_keys(cmd, key);
+        }
+        if let Some(selector) = record {
+            self.append_record(cmd, key, selector);
         }
     }
 
@@ -122,13 +141,22 @@ impl Names {
         );
     }
 
-    pub(crate) fn append_keys_without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
-        cmd.arg(3);
+    /// Writes the keys of a confirmation: without the fence, and with `record`.
+    pub(crate) fn append_keys_without_fence(
+        &self,
+        cmd: &mut Cmd,
+        key: &LockKey,
+        record: Option<&str>,
+    ) {
+        cmd.arg(if record.is_some() { 4 } else { 3 });
         append_names(
             cmd,
             [&self.lock_prefix, &self.queue_prefix, &self.entry_prefix],
             key,
         );
+        if let Some(selector) = record {
+            self.append_record(cmd, key, selector);
+        }
     }
 
     /// Returns the prefix of the channels on which clients are notified of a key's grants.

@@ -7,12 +7,24 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use self::ScriptId::{
-    Acquire, AcquireAll, CheckQueue, Confirm, Downgrade, Inspect, Probe, Release, Renew, Repair,
-    Revoke, Yield,
+    Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
+    Renew, Repair, Revoke, Yield,
 };
 
 /// The lines that include a fragment, and the fragments. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 8] = [
+const FRAGMENTS: [(&str, &str); 11] = [
+    (
+        "--@include acquire\n",
+        include_str!("../../../../lua/acquire.lua"),
+    ),
+    (
+        "--@include confirm\n",
+        include_str!("../../../../lua/confirm.lua"),
+    ),
+    (
+        "--@include release\n",
+        include_str!("../../../../lua/release.lua"),
+    ),
     ("--@include next", include_str!("../../../../lua/next.lua")),
     (
         "--@include join\n",
@@ -78,6 +90,8 @@ pub(crate) enum ScriptId {
     Probe,
     /// Loaded at its first use, because few clients use it.
     AcquireAll,
+    /// Only for calls that run at most once.
+    DeleteRecord,
     /// Only for a node of a quorum, like the next one.
     Yield,
     Repair,
@@ -117,6 +131,14 @@ const COUNTED_SOURCES: [(ScriptId, (&str, &str)); 8] = [
     (Revoke, lua!("counted/revoke")),
 ];
 
+/// The scripts of calls that run at most once. They are loaded at their first use.
+const ONCE_SOURCES: [(ScriptId, (&str, &str)); 4] = [
+    (Acquire, lua!("once/acquire")),
+    (Confirm, lua!("once/confirm")),
+    (Release, lua!("once/release")),
+    (DeleteRecord, lua!("once/delete")),
+];
+
 /// The scripts that differ, or exist only, on a node of a quorum.
 const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
     (Acquire, lua!("quorum/acquire")),
@@ -132,6 +154,7 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 pub(crate) struct Scripts {
     by_id: BTreeMap<ScriptId, Arc<Script>>,
     counted: BTreeMap<ScriptId, Arc<Script>>,
+    once: BTreeMap<ScriptId, Arc<Script>>,
     /// Replace or extend `by_id` on a node of a quorum.
     quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
@@ -155,6 +178,7 @@ impl Scripts {
         Scripts {
             by_id: SOURCES.map(script).into(),
             counted: COUNTED_SOURCES.map(script).into(),
+            once: ONCE_SOURCES.map(script).into(),
             quorum: QUORUM_SOURCES.map(script).into(),
         }
     }
@@ -166,6 +190,7 @@ impl Scripts {
         Scripts {
             by_id,
             counted: BTreeMap::new(),
+            once: BTreeMap::new(),
             quorum,
         }
     }
@@ -180,6 +205,7 @@ impl Scripts {
         Scripts {
             by_id: self.by_id.iter().map(sharded).collect(),
             counted: self.counted.iter().map(sharded).collect(),
+            once: self.once.iter().map(sharded).collect(),
             quorum: BTreeMap::new(),
         }
     }
@@ -196,6 +222,11 @@ impl Scripts {
     /// Returns a script of counted locks, which a quorum does not have.
     pub(crate) fn counted(&self, id: ScriptId) -> &Script {
         &self.counted[&id]
+    }
+
+    /// Returns a script of calls that run at most once, which a quorum does not have.
+    pub(crate) fn once(&self, id: ScriptId) -> &Script {
+        &self.once[&id]
     }
 }
 

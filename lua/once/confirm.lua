@@ -1,0 +1,15 @@
+-- confirm of a call that runs at most once per period or value
+-- KEYS  those of confirm.lua, then the record
+-- ARGV  those of confirm.lua, then gap ms
+-- Reply that of confirm.lua, or {2, now, record} already ran: nothing was confirmed
+do
+  local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
+  local record = redis.call('GET', KEYS[4])
+  local since = record and string.match(record, '^1 (%d+) ')
+  -- Judged by the acquisition, with which a success will be recorded. The grant may be a second old.
+  if acquired and since and since + ARGV[3] * 1000 > tonumber(acquired) then
+    local time = redis.call('TIME')
+    return { 2, time[1] * 1000000 + time[2], record }
+  end
+end
+--@include confirm
