@@ -76,7 +76,9 @@ impl Reply {
             Reply::Acquire(AcquireReply::Busy(_)) => vec!["busy"],
             Reply::Acquire(AcquireReply::WrongKind { .. }) => vec!["wrong kind"],
             Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
-            Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
+            Reply::Acquire(
+                AcquireReply::Late | AcquireReply::KeyConflict(_) | AcquireReply::AlreadyRan(_),
+            ) => vec!["refused"],
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
             Reply::Downgrade(Some(_)) => vec!["downgraded"],
@@ -292,7 +294,10 @@ impl Observed {
             | AcquireReply::WrongKind { holders, .. } => {
                 self.holders(key, holders);
             }
-            AcquireReply::Unfinished | AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
+            AcquireReply::Unfinished
+            | AcquireReply::Late
+            | AcquireReply::AlreadyRan(_)
+            | AcquireReply::KeyConflict(_) => {}
         }
         Reply::Acquire(reply)
     }

@@ -179,6 +179,7 @@ impl Step {
                     durability: Durability::NONE,
                     wait,
                     metadata: None,
+                    once: None,
                 };
                 let reply = run(&*stores[client], acquire, LIMIT).await?;
                 return Ok(observed.acquire(client, key, owner, kind, reply));
@@ -194,9 +195,10 @@ impl Step {
                     owner,
                     timing: ENTRY,
                     durability: Durability::NONE,
+                    once: None,
                 };
                 let reply = run(&*stores[client], confirm, LIMIT).await?;
-                return Ok(observed.confirm(client, key, owner, reply));
+                return Ok(observed.confirm(client, key, owner, reply.proof()));
             }
             Step::Op(Op::DeleteAll { key }) => return Ok(observed.flushed(key)),
             Step::Op(Op::Ahead { key }) => return Ok(observed.behind(key)),
@@ -214,8 +216,10 @@ impl Step {
                             owner,
                             timing,
                             durability: Durability::NONE,
+                            once: None,
                         };
-                        observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
+                        let reply = run(store, confirm, LIMIT).await?;
+                        observed.confirm(client, key, owner, reply.proof())
                     }
                     Act::Downgrade { right, timing } => {
                         let received = observed.received_token(client, key, owner);
@@ -235,6 +239,7 @@ impl Step {
                             kind,
                             owner,
                             keep_for,
+                            success: None,
                         };
                         let released = run(store, release, LIMIT).await?;
                         Reply::Release(released.was_held)

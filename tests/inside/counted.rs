@@ -87,6 +87,7 @@ impl Client {
             durability: self.durability,
             wait,
             metadata: None,
+            once: None,
         };
         self.run(acquire).await
     }
@@ -98,8 +99,9 @@ impl Client {
             owner,
             timing: TIMING,
             durability: self.durability,
+            once: None,
         };
-        self.run(confirm).await
+        self.run(confirm).await.proof()
     }
 
     async fn renew(&self, owner: OwnerNumber, token: FencingToken) -> Option<RenewalFailure> {
@@ -121,6 +123,7 @@ impl Client {
             kind,
             owner,
             keep_for: Duration::ZERO,
+            success: None,
         };
         self.run(release).await.was_held
     }

@@ -102,6 +102,22 @@ pub(crate) enum Confirmation {
     AlreadyRan(Record),
 }
 
+#[cfg(test)]
+impl Confirmation {
+    pub(crate) fn proof(self) -> Option<Proof> {
+        match self {
+            Confirmation::Held(proof) => Some(proof),
+            Confirmation::NotHeld | Confirmation::AlreadyRan(_) => None,
+        }
+    }
+}
+
+impl From<Option<Proof>> for Confirmation {
+    fn from(proof: Option<Proof>) -> Self {
+        proof.map_or(Confirmation::NotHeld, Confirmation::Held)
+    }
+}
+
 /// The holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderView {

@@ -106,6 +106,7 @@ impl Client {
             durability: Durability::NONE,
             wait,
             metadata: None,
+            once: None,
         };
         self.run(request)
     }
@@ -138,6 +139,7 @@ impl Client {
             key: &key,
             owner,
             keep_for: Duration::ZERO,
+            success: None,
         };
         self.run(release).was_held
     }
@@ -149,8 +151,9 @@ impl Client {
             owner,
             timing: Timing::new(LEASE),
             durability: Durability::NONE,
+            once: None,
         };
-        self.run(confirm).map(|proof| proof.token.get())
+        self.run(confirm).proof().map(|proof| proof.token.get())
     }
 
     fn check_queue(

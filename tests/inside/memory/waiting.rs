@@ -148,8 +148,9 @@ fn a_grant_may_be_used_while_it_is_delivered() {
                 owner: grant.owner,
                 timing: Timing::new(LEASE),
                 durability: Durability::NONE,
+                once: None,
             };
-            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap();
+            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap().proof();
         }
     });
     let store = MemoryStore::new(
@@ -169,6 +170,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         durability: Durability::NONE,
         wait: LEASE,
         metadata: None,
+        once: None,
     };
     at_once(run(eager, request, WITHIN)).unwrap();
     holder.release("k", 1);

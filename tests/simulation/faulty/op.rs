@@ -115,6 +115,7 @@ impl Op {
                     durability: Durability::NONE,
                     wait: *wait,
                     metadata: None,
+                    once: None,
                 };
                 at_once(run(store, acquire, timeout)).map(Answer::Acquired)
             }
@@ -128,6 +129,7 @@ impl Op {
                     durability: Durability::NONE,
                     wait: Duration::ZERO,
                     metadata: None,
+                    once: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
@@ -139,8 +141,9 @@ impl Op {
                     owner: *owner,
                     timing: *timing,
                     durability: Durability::NONE,
+                    once: None,
                 };
-                at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
+                at_once(run(store, confirm, timeout)).map(|reply| Answer::Confirmed(reply.proof()))
             }
             Op::Renew(batch) => at_once(run(store, &**batch, timeout)).map(Answer::Renewed),
             Op::Release {
@@ -153,6 +156,7 @@ impl Op {
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
+                    success: None,
                 };
                 let released = at_once(run(store, release, timeout));
                 released.map(|reply| Answer::Released(reply.was_held))

@@ -5,6 +5,7 @@ pub(super) use crate::config::options::Options;
 pub(super) use crate::error::Outage;
 pub(super) use crate::key::LockKey;
 pub(super) use crate::protocol::kind::Kind;
+pub(super) use crate::protocol::once::Record;
 pub(super) use crate::protocol::timing::Timing;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);

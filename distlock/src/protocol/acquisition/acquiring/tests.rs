@@ -17,7 +17,7 @@ fn a_grant_of_unknown_age_is_proven_first() {
     acquisition.handle_grant(&grant(None, 7), at(2_000));
     let command = acquisition.poll_action(at(2_000));
     assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
-    acquisition.handle_confirmation(Ok(Some(proof(2_000, 8))), at(2_010));
+    acquisition.handle_confirmation(Ok(Some(proof(2_000, 8)).into()), at(2_010));
     assert_eq!(
         acquisition.hold_info().unwrap().token.get(),
         8,
@@ -62,7 +62,7 @@ fn a_rejection_proves_nothing_about_an_earlier_acquire() {
             acquisition.handle_retry();
             assert!(acquisition.poll_action(again).is_some());
             acquisition.handle_acquire_reply(failure.clone(), again);
-            let is_cancelled = acquisition.release(Duration::ZERO, again);
+            let is_cancelled = acquisition.release(false, again);
             assert_eq!(is_cancelled, may_be_there, "{failure:?}");
         }
     }
@@ -75,12 +75,12 @@ fn a_reply_after_a_shutdown_makes_no_hold() {
     acquisition.handle_acquire_reply(held(7), at(1_002));
     let failed = Outcome::Failed(Failure::ShutDown);
     assert_eq!(acquisition.poll_outcome(), Some(failed.clone()));
-    assert!(acquisition.release(Duration::ZERO, at(1_003)));
+    assert!(acquisition.release(false, at(1_003)));
     let mut confirming = replied(queued());
     confirming.handle_found();
     assert_confirms(&mut confirming, at(1_020));
     confirming.handle_shutdown(at(1_021));
-    confirming.handle_confirmation(Ok(Some(proof(1_020, 7))), at(1_022));
+    confirming.handle_confirmation(Ok(Some(proof(1_020, 7)).into()), at(1_022));
     assert_eq!(confirming.poll_outcome(), Some(failed));
 }
 
@@ -110,16 +110,13 @@ fn the_end_of_a_wait_reports_its_obstacle() {
         let mut acquisition = replied(queued());
         acquisition.handle_time(at(11_000));
         let early = runs.then(|| acquisition.poll_outcome()).flatten();
-        assert!(
-            acquisition.release(Duration::ZERO, at(11_000)),
-            "{runs}: it waits"
-        );
+        assert!(acquisition.release(false, at(11_000)), "{runs}: it waits");
         let outcome = early.or_else(|| acquisition.poll_outcome());
         assert!(
             matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
             "{runs}: {outcome:?}"
         );
-        let again = acquisition.release(Duration::ZERO, at(12_000));
+        let again = acquisition.release(false, at(12_000));
         assert!(!again, "{runs}: once is enough");
     }
 }
@@ -258,4 +255,42 @@ fn a_waiter_follows_the_queue_checks() {
     holders[0].name = "next".into();
     acquisition.handle_occupied(holders);
     assert_eq!(name(&acquisition), "next");
+}
+
+/// P3: a pushed grant is no proof that the work may run.
+#[test]
+fn a_call_that_runs_at_most_once_is_confirmed_before_its_body() {
+    let record = Record {
+        since: 1,
+        gap: SECOND * 3_540,
+        token: FencingToken::new(3),
+        finished: 2,
+        name: "another".into(),
+    };
+    let granted = || {
+        let mut acquisition = with_options(Options {
+            once_per: Some(SECOND * 3_600),
+            ..Options::default()
+        });
+        acquisition.poll_action(at(1_000));
+        acquisition.handle_acquire_reply(queued(), at(1_010));
+        acquisition.handle_grant(&grant(Some(2_000), 7), at(2_010));
+        assert_eq!(acquisition.poll_outcome(), None, "it is not confirmed");
+        assert_confirms(&mut acquisition, at(2_010));
+        acquisition
+    };
+    let mut open = granted();
+    open.handle_confirmation(Ok(Some(proof(2_010, 7)).into()), at(2_020));
+    assert_eq!(open.poll_outcome(), Some(Outcome::Held));
+
+    let mut closed = granted();
+    let already_ran = Confirmation::AlreadyRan(record.clone());
+    closed.handle_confirmation(Ok(already_ran), at(2_020));
+    let failure = Failure::AlreadyRan(record.clone());
+    assert_eq!(closed.poll_outcome(), Some(Outcome::Failed(failure)));
+    assert!(closed.release(false, at(2_030)), "the grant is released");
+
+    // Nothing was taken or queued, so there is nothing to release.
+    let mut rejected = replied(Ok(AcquireReply::AlreadyRan(record)));
+    assert!(!rejected.release(false, at(1_020)));
 }

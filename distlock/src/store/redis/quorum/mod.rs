@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::config::limits::Limits;
 use crate::error::Error;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Confirmation, OwnerNumber, Proof};
+use crate::protocol::messages::{Confirmation, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
@@ -246,10 +246,9 @@ impl LockStore for Arc<Quorum> {
                 Command::Confirm(Confirm { owner, .. }) => match quorum.find_hold(owner) {
                     Some((request, token)) => {
                         let confirmed = quorum.confirm(request, token, timeout).await;
-                        let confirmation = |proof: Option<Proof>| {
-                            proof.map_or(Confirmation::NotHeld, Confirmation::Held)
-                        };
-                        confirmed.map(confirmation).map(CommandReply::Confirmed)
+                        confirmed
+                            .map(Confirmation::from)
+                            .map(CommandReply::Confirmed)
                     }
                     None => Ok(CommandReply::Confirmed(Confirmation::NotHeld)),
                 },
