@@ -500,7 +500,8 @@ impl Lock {
     /// # Errors
     ///
     /// The error of the body. Also, converted with `E::from`: the errors of
-    /// [`acquire`](Lock::acquire), [`Error::Lost`] and [`Error::MaxHoldExceeded`].
+    /// [`acquire`](Lock::acquire), [`Error::Lost`], [`Error::MaxHoldExceeded`], and
+    /// [`Error::AlreadyRan`] with [`once_per`](Lock::once_per) or [`once_for`](Lock::once_for).
     ///
     /// # Panics
     ///

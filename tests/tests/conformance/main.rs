@@ -23,6 +23,7 @@ mod holding;
 mod kinds;
 mod loss;
 mod metadata;
+mod once;
 mod paused;
 mod reentry;
 mod runtimes;

@@ -115,6 +115,15 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     raw.cmd(&["DEL", &lock_key("k")]);
     let kept = first.lock("k").lease(lease).min_hold(ms(50));
     kept.acquire().await?.release().await?;
+    // Success records need nothing else.
+    let hourly = |manager: &LockManager| manager.lock("job").once_per(LONG * 60).wait(wait);
+    hourly(&first).run(async |_| Ok::<_, Error>(())).await?;
+    let refused = hourly(&second).run(async |_| Ok::<_, Error>(())).await;
+    assert!(
+        matches!(refused, Err(Error::AlreadyRan { .. })),
+        "{refused:?}"
+    );
+    assert!(first.delete_record("job", None).await?);
     first.shutdown().await;
     second.shutdown().await;
     Ok(())

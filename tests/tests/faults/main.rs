@@ -24,6 +24,7 @@ mod protocol;
 mod proxies;
 mod quorum;
 mod reconnect;
+mod records;
 mod refusing;
 mod replicas;
 mod rows;

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
@@ -169,5 +169,17 @@ impl<'a> ScriptContext<'a> {
     pub(crate) fn describe_conflict(&self, key: &LockKey, error_text: &str) -> String {
         let [lock, queue, entry, fence] = self.names.keys(key);
         format!("{error_text} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
+    }
+
+    /// The same for a call that may run at most once.
+    pub(crate) fn describe_conflict_of(&self, acquire: &Acquire<'_>, error_text: &str) -> String {
+        let detail = self.describe_conflict(acquire.key, error_text);
+        match acquire.once {
+            None => detail,
+            Some(once) => {
+                let record = self.names.record(acquire.key, &once.selector);
+                format!("{detail} or at its success record `{record}`")
+            }
+        }
     }
 }

@@ -84,7 +84,7 @@ impl ScriptCall for Acquire<'_> {
         if self.kind.is_counted() {
             return Dated::at(at, counted::decode_acquire(context, status, at, reply)?);
         }
-        let conflict = || AcquireReply::KeyConflict(context.describe_conflict(self.key, CONFLICT));
+        let conflict = || AcquireReply::KeyConflict(context.describe_conflict_of(self, CONFLICT));
         let occupied = match status {
             2 => AcquireReply::Queued,
             3 => AcquireReply::Busy,
@@ -118,7 +118,7 @@ impl ScriptCall for Acquire<'_> {
         error_text: &str,
     ) -> Option<AcquireReply> {
         Some(AcquireReply::KeyConflict(
-            context.describe_conflict(self.key, error_text),
+            context.describe_conflict_of(self, error_text),
         ))
     }
 }

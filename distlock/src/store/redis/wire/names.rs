@@ -7,7 +7,6 @@ use redis::{Cmd, RedisWrite};
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::DisplayArg;
 use crate::store::redis::wire::slots::Slot;
 
 /// The names of keys and channels.
@@ -69,8 +68,11 @@ impl Names {
     /// Writes the name of a success record. The selector has no brace, so the first brace opens the
     /// hash tag of the lock.
     pub(crate) fn append_record(&self, cmd: &mut Cmd, key: &LockKey, selector: &str) {
-        let (prefix, key) = (&self.record_prefix, key.tagged());
-        cmd.arg(DisplayArg(format_args!("{prefix}{selector}:{key}")));
+        cmd.arg(self.record(key, selector));
+    }
+
+    pub(crate) fn record(&self, key: &LockKey, selector: &str) -> String {
+        format!("{}{selector}:{}", self.record_prefix, key.tagged())
     }
 
     pub(crate) fn append_keys(&self, cmd: &mut Cmd, key: &LockKey) {

@@ -1,0 +1,169 @@
+//! Success records while clocks step, servers reject writes, and connections end.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use distlock::observer::{self, Event, RecordOutcome};
+use distlock::{Error, Lock, LockManager, RunOutcome, SkipReason};
+use distlock_tests::{After, RedisServer, Resp, eventually, within};
+
+use crate::support::{LONG, connect, ms, ok};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+const RECORD: &str = "distlock:done::{k}";
+
+fn hourly(manager: &LockManager) -> Lock {
+    manager.lock("k").once_per(HOUR).wait(LONG)
+}
+
+/// Returns when the work last succeeded, or `None` if it ran now.
+async fn last_success(lock: &Lock) -> Option<SystemTime> {
+    match lock.try_run(async |_| Ok::<_, Error>(())).await.unwrap() {
+        RunOutcome::Completed(()) => None,
+        RunOutcome::Skipped(SkipReason::AlreadyRan { last_success, .. }) => Some(last_success),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// P5: a record from the future would stop the job until then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_backward_step_the_job_is_stopped_for_one_period_only() {
+    let server = RedisServer::builder().own_clock().start();
+    let lock = hourly(&connect(&server.url()).await);
+    assert_eq!(last_success(&lock).await, None);
+    server.step_clock(false, YEAR);
+    let lowered = last_success(&lock).await.expect("the period is not over");
+    assert!(lowered < SystemTime::now() - YEAR + HOUR / 2, "{lowered:?}");
+    server.step_clock(false, YEAR - HOUR / 2);
+    assert_eq!(last_success(&lock).await, Some(lowered));
+    server.step_clock(false, YEAR - HOUR);
+    assert_eq!(last_success(&lock).await, None);
+}
+
+/// Documented: the period is that of the server's clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forward_step_opens_the_period() {
+    let server = RedisServer::builder().own_clock().start();
+    let lock = hourly(&connect(&server.url()).await);
+    assert_eq!(last_success(&lock).await, None);
+    // The period is shorter by a slack of a minute (P7).
+    server.step_clock(true, HOUR - ms(120_000));
+    assert!(last_success(&lock).await.is_some());
+    server.step_clock(true, HOUR - ms(59_000));
+    assert_eq!(last_success(&lock).await, None);
+    // Counted from that run, not from the first.
+    server.step_clock(true, HOUR + ms(120_000));
+    assert!(last_success(&lock).await.is_some());
+}
+
+/// Returns a manager, and the outcomes of its successes.
+async fn observed(url: &str) -> (LockManager, Arc<std::sync::Mutex<Vec<RecordOutcome>>>) {
+    let outcomes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = outcomes.clone();
+    let observer = observer::from_fn(move |event: &Event| {
+        if let Event::SuccessRecorded { outcome, .. } = event {
+            seen.lock().unwrap().push(*outcome);
+        }
+    });
+    let builder = LockManager::builder().add_observer(observer);
+    (within(LONG, builder.connect(url)).await.unwrap(), outcomes)
+}
+
+/// Runs the work while something happens to the server, and returns the outcome of its record.
+async fn recorded_under(during: impl FnOnce(&RedisServer, &mut Resp)) -> RecordOutcome {
+    let server = RedisServer::start();
+    let (manager, outcomes) = observed(&server.url()).await;
+    let lock = hourly(&manager).lease(ms(1_000));
+    let result = lock.run(async |held| {
+        during(&server, &mut server.client());
+        held.check()
+    });
+    result.await.unwrap();
+    eventually(LONG, || !outcomes.lock().unwrap().is_empty());
+    let outcomes = outcomes.lock().unwrap();
+    assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+    outcomes[0]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_success_is_reported_as_recorded_or_not() {
+    let outcome = recorded_under(|_, _| {}).await;
+    assert_eq!(outcome, RecordOutcome::Recorded);
+    let out_of_memory = |_: &RedisServer, raw: &mut Resp| {
+        ok(raw, &["CONFIG", "SET", "maxmemory", "1"]);
+    };
+    let outcome = recorded_under(out_of_memory).await;
+    assert_eq!(
+        outcome,
+        RecordOutcome::Recorded,
+        "a release works then, too"
+    );
+    let foreign = |_: &RedisServer, raw: &mut Resp| ok(raw, &["SET", RECORD, "foreign"]);
+    let outcome = recorded_under(foreign).await;
+    assert_eq!(outcome, RecordOutcome::Refused);
+    let outcome = recorded_under(|server, _| server.kill()).await;
+    assert_eq!(outcome, RecordOutcome::Unknown);
+}
+
+/// A value that distlock did not write is not overwritten, and stops the job with its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_value_at_the_record_is_a_conflict() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let lock = hourly(&connect(&server.url()).await);
+    for words in [["SET", RECORD, "foreign"], ["SADD", RECORD, "foreign"]] {
+        raw.cmd(&["DEL", RECORD]);
+        raw.cmd(&words);
+        let result = lock.run(async |_| -> Result<(), Error> { panic!("it ran") });
+        let error = result.await.unwrap_err();
+        assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
+        assert!(error.to_string().contains(RECORD), "{error}");
+        assert_eq!(raw.cmd(&["EXISTS", RECORD]).int(), 1);
+    }
+}
+
+/// The reply to the release is lost, and its repeat finds the record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_release_does_not_record_again() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let (manager, outcomes) = observed(&url).await;
+    let mut raw = server.client();
+    // The server knows the scripts from the first run.
+    let other = manager.lock("other").once_per(HOUR);
+    other.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    let lock = hourly(&manager).lease(ms(9_000));
+    let result = lock.run(async |_| {
+        proxy.swallow_reply_to(RECORD, After::Reset);
+        Ok::<_, Error>(())
+    });
+    result.await.unwrap();
+    let written = raw.get(RECORD);
+    assert!(written.is_some());
+    eventually(LONG, || outcomes.lock().unwrap().len() == 2);
+    assert_eq!(*outcomes.lock().unwrap(), [RecordOutcome::Recorded; 2]);
+    assert_eq!(raw.get(RECORD), written);
+}
+
+/// P1 and P10: a hold that ended before its work records nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_hold_records_nothing() {
+    let server = RedisServer::start();
+    let (manager, outcomes) = observed(&server.url()).await;
+    let mut raw = server.client();
+    let lock = hourly(&manager).lease(ms(9_000));
+    let result = lock.run(async |_| {
+        raw.cmd(&["DEL", "distlock:lock:{k}"]);
+        Ok::<_, Error>(())
+    });
+    assert!(result.await.unwrap_err().is_lost());
+    let lost = hourly(&manager).max_hold(ms(20));
+    let result = lost.run(async |_| pending::<Result<(), Error>>().await);
+    assert!(result.await.unwrap_err().is_lost());
+    assert_eq!(raw.cmd(&["EXISTS", RECORD]).int(), 0);
+    manager.shutdown().await;
+    assert_eq!(*outcomes.lock().unwrap(), [RecordOutcome::Refused]);
+}
