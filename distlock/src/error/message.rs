@@ -79,7 +79,7 @@ impl fmt::Display for KeyPrefix<'_> {
 }
 
 /// A point in time, shown as date and time in UTC.
-pub(super) struct Timestamp(pub(super) SystemTime);
+pub(crate) struct Timestamp(pub(crate) SystemTime);
 
 /// The last second that has a date of four digits.
 const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);

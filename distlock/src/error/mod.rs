@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 pub use crate::error::holder::Holder;
 pub use crate::error::kind::{HoldKind, LockKind};
-use crate::error::message::{Contention, Holders, KeyPrefix, Timestamp, TokenSuffix, WaitedOrOnce};
+pub(crate) use crate::error::message::Timestamp;
+use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
 use crate::fencing::FencingToken;

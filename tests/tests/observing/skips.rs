@@ -1,5 +1,7 @@
 //! A skipped call is no failure in events, metrics, spans and log lines.
 
+use std::time::Duration;
+
 use distlock::observer::{Event, SkipKind};
 use distlock::{Error, Lock, RunOutcome};
 use distlock_tests::eventually_async;
@@ -50,6 +52,59 @@ async fn events_of_a_skipped_call() {
         ];
         notes.until("k:1", &expected).await;
     }
+}
+
+/// In events, metrics and log lines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_work_has_already_run() {
+    captured();
+    let recorded = recorded();
+    let store = Store::memory("already-ran");
+    let (manager, notes) = store.observed().await;
+    let job = || {
+        let lock = manager.lock("job:1").label("already-ran:<n>");
+        lock.once_per(Duration::from_secs(3_600))
+    };
+    job().run(async |_| Ok::<_, Error>(())).await.unwrap();
+    skip(job()).await;
+    job().run(async |_| Ok::<_, Error>(())).await.unwrap_err();
+    let expected = [
+        "acquiring",
+        "acquired free",
+        "ended released",
+        "success recorded",
+        "released released",
+        "acquiring",
+        "skipped already_ran",
+        "acquiring",
+        "not acquired already_ran",
+    ];
+    notes.until("job:1", &expected).await;
+    for (counter, count) in [
+        (
+            "distlock.success_records{lock=already-ran:<n>,outcome=recorded}",
+            1,
+        ),
+        (
+            "distlock.skipped{lock=already-ran:<n>,reason=already_ran}",
+            1,
+        ),
+    ] {
+        eventually_async(LONG, async || recorded.counter(counter) == count).await;
+    }
+    let lines = lines("already-ran:<n>", Level::INFO, 1).await;
+    assert!(
+        lines[0].contains("its work has already succeeded"),
+        "{lines:?}"
+    );
+    for field in ["last_success", "next"] {
+        let time = &lines[0].fields[field];
+        assert!(
+            time.len() == "2026-11-30T00:00:00Z".len() && time.ends_with('Z'),
+            "{time}"
+        );
+    }
+    assert!(!lines[0].fields.contains_key("key"), "{lines:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

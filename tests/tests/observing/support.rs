@@ -96,6 +96,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
         Event::HoldEnded { key, outcome, .. } => (key, format!("ended {outcome}")),
         Event::Lost { key, reason, .. } => (key, format!("lost {reason}")),
         Event::Released { key, outcome, .. } => (key, format!("released {}", outcome.as_str())),
+        Event::SuccessRecorded { key, outcome, .. } => (key, format!("success {outcome}")),
         _ => return None,
     };
     (&**key == wanted).then_some(words)

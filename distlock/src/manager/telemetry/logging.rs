@@ -1,11 +1,12 @@
 //! Log lines, emitted through `tracing` and labeled with the key's template. The key appears at
-//! debug level, on losses and given-up releases, and where the manager shows keys.
+//! debug level, on losses, given-up releases and unrecorded successes, and where the manager shows
+//! keys.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
-use crate::error::{BodyState, Error, Holder};
+use crate::error::{BodyState, Error, Holder, Timestamp};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
@@ -108,8 +109,14 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
         tracing::debug!(target: TARGET, lock, %error, "skipped");
     } else {
         let holder = error.holders().first();
+        let (last_success, next) = match error {
+            Error::AlreadyRan {
+                last_success, next, ..
+            } => (Some(Timestamp(*last_success)), Some(Timestamp(*next))),
+            _ => (None, None),
+        };
         let text = if let Error::AlreadyRan { .. } = error {
-            "call skipped: the work has already succeeded; see `detail`"
+            "call skipped: its work has already succeeded, and may run again from `next`"
         } else if holder.is_some_and(|holder| holder.kept_until.is_some()) {
             "call skipped: `min_hold` keeps the key of finished work, so that it is not repeated"
         } else {
@@ -122,7 +129,8 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
             key = error.key().filter(|_| core.show_keys),
             store = core.address().unwrap_or("in this process"),
             holder = holder.map(tracing::field::display),
-            detail = matches!(error, Error::AlreadyRan { .. }).then(|| error.to_string()),
+            last_success = last_success.as_ref().map(tracing::field::display),
+            next = next.as_ref().map(tracing::field::display),
             "{text} (further skips of `lock` are logged at DEBUG)"
         );
     }
