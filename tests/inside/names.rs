@@ -33,7 +33,8 @@ fn keys() -> impl Strategy<Value = LockKey> {
 
 fn namespaces() -> impl Strategy<Value = String> {
     let component = select(vec![
-        "distlock", "a", "lock", "queue", "entry", "fence", "client", "b.c", "x-lock", "Lock", "",
+        "distlock", "a", "lock", "queue", "entry", "fence", "done", "client", "b.c", "x-lock",
+        "Lock", "",
     ]);
     prop::collection::vec(component, 1..4)
         .prop_map(|components| components.join(":"))
@@ -45,8 +46,9 @@ proptest! {
 
     #[test]
     fn the_names_of_a_lock_have_one_tag_and_one_slot(key in keys(), namespace in namespaces()) {
-        let names = Names::new(&namespace).keys(&key);
-        for name in &names {
+        let names = Names::new(&namespace);
+        let record = names.record(&key, &crate::escape("a:b {c}"));
+        for name in names.keys(&key).iter().chain([&record]) {
             prop_assert_eq!(name.matches('{').count(), 1, "{}", name);
             prop_assert_eq!(name.matches('}').count(), 1, "{}", name);
             prop_assert!(!name.contains("{}"), "{}", name);
@@ -60,6 +62,7 @@ proptest! {
 fn short_locks_share_no_name() {
     let words = [
         "a", "b", "lock", "queue", "entry", "fence", "a:lock", "{a}", "b:{a}", "{b:a}", "{lock:a}",
+        ":a", "done",
     ];
     let pairs = words.map(|first| words.map(|second| format!("{first}:{second}")));
     let keys = pairs.into_iter().flatten().chain(words.map(str::to_owned));
@@ -75,12 +78,16 @@ fn short_locks_share_no_name() {
         "a:lock:",
         "lock:a",
         "b:fence:c",
+        "a:done",
+        "done",
     ];
     let mut seen: HashMap<String, (&str, String)> = HashMap::new();
     for namespace in namespaces.into_iter().filter(|name| is_namespace(name)) {
         for key in &keys {
-            let names = Names::new(namespace).keys(key);
-            assert_eq!(names.iter().collect::<HashSet<_>>().len(), 4, "{names:?}");
+            let names = Names::new(namespace);
+            let records = ["", "a", "done"].map(|selector| names.record(key, selector));
+            let names: Vec<_> = names.keys(key).into_iter().chain(records).collect();
+            assert_eq!(names.iter().collect::<HashSet<_>>().len(), 7, "{names:?}");
             for name in names {
                 let lock = (namespace, key.tagged().to_string());
                 let other = seen.entry(name.clone()).or_insert(lock.clone());

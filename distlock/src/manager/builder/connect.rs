@@ -244,7 +244,7 @@ impl LockManagerBuilder {
         if !is_namespace(&self.namespace) {
             return refuse(
                 "the namespace must be 1 to 64 bytes long, without white space, braces or control characters; no part \
-                 after a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
+                 after a `:` may be `lock`, `queue`, `entry`, `fence`, `done` or `client`",
             );
         }
         if let Some(name) = &self.client_name
@@ -427,7 +427,7 @@ pub(crate) enum Store {
 /// that contains a kind is rejected: `b` in the namespace `shop:lock:a` would have the same key as
 /// `a:lock:b` in `shop`.
 pub(crate) fn is_namespace(name: &str) -> bool {
-    const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
+    const KINDS: [&str; 6] = ["lock", "queue", "entry", "fence", "done", "client"];
     let is_illegal = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
     !name.is_empty()
         && name.len() <= 64

@@ -266,7 +266,7 @@ impl LockManagerBuilder {
     ///
     /// A namespace must be 1 to 64 bytes long, without white space, braces or control characters.
     /// It may have several parts, such as `shop:eu`. No part after a `:` may be a kind of
-    /// distlock's keys (`lock`, `queue`, `entry`, `fence`, `client`).
+    /// distlock's keys (`lock`, `queue`, `entry`, `fence`, `done`, `client`).
     ///
     /// ```
     /// # use distlock::LockManager;
