@@ -46,7 +46,7 @@ mod value;
 /// | argument | values | consequences |
 /// |---|---|---|
 /// | `key` | a string in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
-/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
+/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `once_per`, `once_for`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
 /// | `lease` | a duration, 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
 /// | `wait` | a duration, 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
 /// | `max_hold` | a duration, more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
