@@ -15,6 +15,7 @@ use crate::duration::Time;
 use crate::errors::Errors;
 use crate::kind::Kind;
 use crate::names::{ARGUMENTS, RENAMED, argument_list, example, unknown};
+use crate::once::Once;
 use crate::policy::Policy;
 use crate::value::{self, string_literal, without_groups};
 
@@ -28,6 +29,7 @@ pub(crate) struct Args {
     pub(crate) wait: Option<Time>,
     pub(crate) max_hold: Option<Time>,
     pub(crate) min_hold: Option<Time>,
+    pub(crate) once: Once,
     pub(crate) policy: Policy,
     pub(crate) min_replicas: Option<u32>,
     pub(crate) kind: Kind,
@@ -51,6 +53,7 @@ impl Args {
             wait: None,
             max_hold: None,
             min_hold: None,
+            once: Once::default(),
             policy: Policy::default(),
             min_replicas: None,
             kind: Kind::default(),
@@ -100,6 +103,7 @@ impl Args {
                 "wait" => Time::read(&text, value).map(|time| args.wait = Some(time)),
                 "max_hold" => Time::read(&text, value).map(|time| args.max_hold = Some(time)),
                 "min_hold" => Time::read(&text, value).map(|time| args.min_hold = Some(time)),
+                "once_per" | "once_for" | "record_ttl" => args.once.read(&text, value),
                 "on_busy" | "run_if" | "lock_if" => args.policy.read(&text, value),
                 "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
                 "permits" | "weight" | "mode" => args.kind.read(&text, value),
@@ -124,6 +128,7 @@ impl Args {
         args.check_durations(min_hold_at, wait_at, errors);
         args.kind.check(args.several_keys, errors);
         args.policy.check(errors);
+        args.once.check(&given_names, errors);
         if let Some(name) = args.key_fn.as_ref().filter(|_| args.several_keys) {
             errors.push_at(
                 name.span(),
@@ -177,6 +182,7 @@ impl Args {
     pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
         let times = [&self.lease, &self.wait, &self.max_hold, &self.min_hold];
         let mut exprs = (times.into_iter().flatten().filter_map(Time::expr))
+            .chain(self.once.exprs())
             .chain(self.policy.conditions())
             .chain(&self.metadata)
             .chain(&self.manager);

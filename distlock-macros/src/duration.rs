@@ -30,6 +30,11 @@ const MAX_HOLD: Range = Range {
     max: u64::MAX,
 };
 const MIN_HOLD: Range = Range { min: 1, max: DAY };
+/// Of `once_per` and `record_ttl`.
+const RECORD: Range = Range {
+    min: 1_000,
+    max: 366 * DAY,
+};
 
 /// The duration of an argument.
 pub(crate) enum Time {
@@ -46,6 +51,7 @@ impl Time {
                 "lease" => LEASE,
                 "wait" => WAIT,
                 "max_hold" => MAX_HOLD,
+                "once_per" | "record_ttl" => RECORD,
                 _ => MIN_HOLD,
             };
             return parse(argument, &text.value(), range)
@@ -102,6 +108,9 @@ fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
             ("max_hold", _) => "`max_hold` of zero leaves the body no time: leave the argument \
                                 out to have no limit"
                 .into(),
+            ("once_per" | "record_ttl", _) => {
+                format!("`{argument}` of {text:?} is too short: write at least \"1s\"")
+            }
             _ => format!("`{argument}` of zero does nothing: leave the argument out"),
         });
     }
@@ -111,6 +120,9 @@ fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
                 "a `lease` of {text:?} is too long: a crashed holder would block the key for that \
                  long; write at most \"24h\" (the lease is renewed for as long as the body runs)"
             ),
+            "once_per" | "record_ttl" => {
+                format!("`{argument}` is at most 366 days: write \"366d\" or less")
+            }
             _ => format!("`{argument}` is at most one day: write \"24h\" or less"),
         });
     }

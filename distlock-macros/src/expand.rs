@@ -39,6 +39,7 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         for (argument, value) in [("on_error", args.on_error.as_ref()), ("on_busy", on_busy)] {
             check_captures(argument, value, &function, &mut errors);
         }
+        args.once.check_literal(&function.parameters(), &mut errors);
         if let Some(name) = &args.key_fn {
             key_fn::check(name, &function, &mut errors);
         }
@@ -67,7 +68,7 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         output: Output::new(&function),
         on_error: args.on_error.as_ref(),
         policy: &args.policy,
-        probes_success: args.min_hold.is_some(),
+        probes_success: args.min_hold.is_some() || args.once.is_given(),
     };
     let mut output = expand(&function, &lock);
     if let (Some(name), [key], [template]) = (&args.key_fn, &*args.keys, &*templates) {
@@ -359,7 +360,7 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns the check for the body's success, on which `min_hold` depends. `Probe` distinguishes
+    /// Returns the check for the body's success, on which `min_hold` and success records depend. `Probe` distinguishes
     /// a `Result` from other types by autoref specialization, even through an alias.
     fn succeeded(&self) -> TokenStream {
         let krate = self.krate;

@@ -10,6 +10,7 @@ mod function;
 mod key_fn;
 mod kind;
 mod names;
+mod once;
 mod path;
 mod policy;
 mod request;
@@ -45,12 +46,15 @@ mod value;
 /// | argument | values | consequences |
 /// |---|---|---|
 /// | `key` | a string in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
-/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
+/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `once_per`, `once_for`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
 /// | `lease` | a duration, 50ms to 24h | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
 /// | `wait` | a duration, 0s to 24h; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
 /// | `max_hold` | a duration, more than 0s | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
 /// | `min_hold` | a duration, more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that two instances of a service start a moment apart runs once, if `min_hold` covers the difference. `min_hold` applies only if the body succeeds: with `Ok`, or with any value that is not a `Result` |
-/// | `on_busy` | `"skip"`, or a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | the result of a call that is skipped because the lock is busy. `"skip"` is for the return types `()`, `Option<T>`, `Result<(), E>` and `Result<Option<T>, E>`: the call returns `()`, `None`, `Ok(())` or `Ok(None)`, and an unset `wait` is `"0s"`. Only `Error::Busy` of this call's own lock is a skip. Every other error is returned as without `on_busy`, so a function that returns `()` or an `Option` also needs `on_error` |
+/// | `once_per` | a duration, 1s to 366d; not with `once_for`, `min_hold`, `lock_if`, `keys`, `permits` or `mode` | in each period, at most one successful run of the key is recorded, over all processes: a later call fails with `Error::AlreadyRan`, or returns what `on_busy` says. `Lock::once_per` describes what counts as a success, when the period starts, and what can lose the record |
+/// | `once_for` | an expression of any type that implements `Display`, with a text of 1 to 128 bytes; not with `once_per` and its exclusions | the same for each value instead of each period, such as the id of an event or the date of a report. Calls for different values of a key wait for each other, and all run |
+/// | `record_ttl` | a duration, 1s to 366d, default 7d; needs `once_for` | how long the success of a value is remembered |
+/// | `on_busy` | `"skip"`, or a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | the result of a call that is skipped because the lock is busy, or because its work has already run (`once_per`, `once_for`). `"skip"` is for the return types `()`, `Option<T>`, `Result<(), E>` and `Result<Option<T>, E>`: the call returns `()`, `None`, `Ok(())` or `Ok(None)`, and an unset `wait` is `"0s"`. Only `Error::Busy` and `Error::AlreadyRan` of this call's own lock are skips. Every other error is returned as without `on_busy`, so a function that returns `()` or an `Option` also needs `on_error` |
 /// | `run_if` | an expression of type `bool`; needs `on_busy` | if it is false, the call is skipped: it acquires nothing, the body does not run, and `on_busy` says what it returns. A function of `on_busy` gets `Error::RunIfFalse` |
 /// | `lock_if` | an expression of type `bool` | if it is false, the body runs without the lock, as in a function without the attribute: `distlock::try_current()` returns only a lock of the caller, and no manager is needed |
 /// | `min_replicas` | a number | if the primary dies right after it granted the lock, the lock is lost only if none of these replicas is promoted. With too few replicas, the call fails with `Error::Unavailable` |

@@ -6,13 +6,16 @@ use syn::ext::IdentExt as _;
 use crate::errors::{list, nearest};
 
 /// Every argument, with an example that can be pasted.
-pub(crate) const ARGUMENTS: [(&str, &str); 20] = [
+pub(crate) const ARGUMENTS: [(&str, &str); 23] = [
     ("key", "key = \"inventory:<item_id>\""),
     ("keys", "keys = [\"account:<from>\", \"account:<to>\"]"),
     ("lease", "lease = \"30s\""),
     ("wait", "wait = \"10s\""),
     ("max_hold", "max_hold = \"5m\""),
     ("min_hold", "min_hold = \"10s\""),
+    ("once_per", "once_per = \"1h\""),
+    ("once_for", "once_for = event.id"),
+    ("record_ttl", "record_ttl = \"30d\""),
     ("on_busy", "on_busy = \"skip\""),
     ("run_if", "run_if = self.is_enabled"),
     ("lock_if", "lock_if = self.is_shared"),
@@ -30,7 +33,7 @@ pub(crate) const ARGUMENTS: [(&str, &str); 20] = [
 ];
 
 /// The names of these arguments in other lock libraries.
-const FOREIGN_NAMES: [(&str, &str); 18] = [
+const FOREIGN_NAMES: [(&str, &str); 24] = [
     ("name", "key"),
     ("resource", "key"),
     ("ttl", "lease"),
@@ -41,6 +44,12 @@ const FOREIGN_NAMES: [(&str, &str); 18] = [
     ("acquire_timeout", "wait"),
     ("lock_at_most_for", "max_hold"),
     ("lock_at_least_for", "min_hold"),
+    ("period", "once_per"),
+    ("every", "once_per"),
+    ("interval", "once_per"),
+    ("unique_for", "once_per"),
+    ("idempotency_key", "once_for"),
+    ("retention", "record_ttl"),
     ("replicas", "min_replicas"),
     ("wait_replicas", "min_replicas"),
     ("limit", "permits"),

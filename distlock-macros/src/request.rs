@@ -44,6 +44,8 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         ("wait", &args.wait),
         ("max_hold", &args.max_hold),
         ("min_hold", &args.min_hold),
+        ("once_per", &args.once.per),
+        ("record_ttl", &args.once.record_ttl),
     ];
     let options = options.iter().filter_map(|(name, time)| {
         let duration = quote_spanned!(site=> ::core::time::Duration);
@@ -57,6 +59,7 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         let name = Ident::new(name, site);
         Some(quote_spanned!(site=> .#name(#time)))
     });
+    let once_for = args.once.value_call(krate, is_generic);
     let on_busy = args.policy.on_busy.iter().map(|on_busy| match on_busy {
         OnBusy::Skip => quote_spanned!(site=> .skip_busy()),
         OnBusy::Function(_) => quote_spanned!(site=> .replace_busy()),
@@ -79,7 +82,7 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
     });
     quote_spanned! {site=>
         #krate::__private::Request::new(#first) #(#more)*
-        #(#options)* #(#on_busy)* #(#min_replicas)* #kind #finish #(#manager)* #(#label)* #(#metadata)*
+        #(#options)* #once_for #(#on_busy)* #(#min_replicas)* #kind #finish #(#manager)* #(#label)* #(#metadata)*
     }
 }
 

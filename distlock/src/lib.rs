@@ -154,7 +154,9 @@ pub mod __private {
 }
 
 #[doc(hidden)]
-pub use attribute::{FromLockErrorBehindImpl, KeyFnOwner, KeyValue, MetadataText, SkipValue};
+pub use attribute::{
+    FromLockErrorBehindImpl, KeyFnOwner, KeyValue, MetadataText, OnceForValue, SkipValue,
+};
 
 #[doc(hidden)]
 pub use manager::admin::doctor as __doctor;

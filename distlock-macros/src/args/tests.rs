@@ -1,5 +1,5 @@
 use super::*;
-use quote::quote;
+use quote::{format_ident, quote};
 
 fn errors(tokens: TokenStream) -> Vec<String> {
     let mut errors = Errors::default();
@@ -108,6 +108,37 @@ fn each_error_has_its_own_message() {
             quote!(keys = ["k"], min_hold = N),
             "cannot be used with `keys`",
         ),
+        (
+            quote!(key = "k", once_per = "999ms"),
+            "write at least \"1s\"",
+        ),
+        (quote!(key = "k", once_per = "367d"), "at most 366 days"),
+        (quote!(key = "k", once_for = ""), "`once_for` is empty"),
+        (
+            quote!(key = "k", once_for = "<event.id>"),
+            "without quotes, `once_for = event.id`",
+        ),
+        (
+            quote!(key = "k", once_per = P, once_for = day),
+            "are both given",
+        ),
+        (
+            quote!(key = "k", once_per = P, record_ttl = TTL),
+            "there is no `once_for`",
+        ),
+        (
+            quote!(key = "k", once_for = "", record_ttl = TTL),
+            "`once_for` is empty",
+        ),
+        (
+            quote!(keys = ["k"], once_per = P),
+            "cannot be used with `keys`",
+        ),
+        (quote!(key = "k", every = "1h"), "did you mean `once_per`?"),
+        (
+            quote!(key = "k", idempotency_key = id),
+            "did you mean `once_for`?",
+        ),
         (quote!(key = "k", crate = "::x"), "without quotes"),
         (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
         (quote!(key = "k", crate = super::x), "from the crate's root"),
@@ -122,11 +153,18 @@ fn each_error_has_its_own_message() {
 }
 
 #[test]
-fn metadata_is_at_most_256_bytes() {
-    for (length, is_legal) in [(0, true), (256, true), (257, false)] {
-        let text = "x".repeat(length);
-        let found = errors(quote!(key = "k", metadata = #text));
-        assert_eq!(found.is_empty(), is_legal, "{length}: {found:?}");
+fn texts_have_a_limit() {
+    for (argument, length, is_legal) in [
+        ("metadata", 0, true),
+        ("metadata", 256, true),
+        ("metadata", 257, false),
+        ("once_for", 0, false),
+        ("once_for", 128, true),
+        ("once_for", 129, false),
+    ] {
+        let (name, text) = (format_ident!("{argument}"), "x".repeat(length));
+        let found = errors(quote!(key = "k", #name = #text));
+        assert_eq!(found.is_empty(), is_legal, "{argument} {length}: {found:?}");
     }
 }
 
@@ -145,6 +183,14 @@ fn literals_and_expressions_are_accepted() {
             run_if = !paused,
             lock_if = a && b
         ),
+        quote!(
+            key = "k",
+            once_for = self.fire_time(),
+            record_ttl = "366d",
+            run_if = ok,
+            on_busy = "skip"
+        ),
+        quote!(key = "k", once_per = "1s", max_hold = "1m"),
         quote!(
             key = "k",
             label = "a b",

@@ -134,6 +134,23 @@ impl<T: Into<String>> MetadataText for T {
     }
 }
 
+/// A value of `once_for`.
+#[diagnostic::on_unimplemented(
+    message = "`once_for` cannot be a `{Self}`",
+    label = "expected a value that implements `Display`",
+    note = "name a field or a method whose value implements `Display`, such as `once_for = event.id`"
+)]
+pub trait OnceForValue {
+    fn display(&self) -> &dyn fmt::Display;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display> OnceForValue for T {
+    fn display(&self) -> &dyn fmt::Display {
+        self
+    }
+}
+
 /// The type of a method with a function for its key. The `Self` of a trait is none, because it may
 /// be unsized, so a function is not added to a trait unnoticed.
 #[diagnostic::on_unimplemented(
@@ -448,7 +465,7 @@ fn is_skip(error: &Error) -> bool {
     )
 }
 
-/// The `succeeded` function without `min_hold`, where the result is not used.
+/// The `succeeded` function without `min_hold` and success records, where the result is not used.
 pub fn always<T>(_: &T) -> bool {
     true
 }

@@ -42,6 +42,18 @@ impl Shop {
     }
 
     #[distributed_lock(
+        key = "renamed:once",
+        once_for = self.name,
+        record_ttl = "1h",
+        on_busy = "skip",
+        manager = self.locks,
+        crate = ::distlock_renamed
+    )]
+    async fn once(&self) -> Result<Option<u8>, Error> {
+        Ok(Some(1))
+    }
+
+    #[distributed_lock(
         key = "renamed:<self.name>:on-error",
         manager = self.locks,
         on_error = |error: Error| error.is_retryable(),
@@ -65,6 +77,8 @@ async fn the_crate_is_found_at_the_path_in_the_attribute() -> Result<(), Error> 
     assert!(again.is_err_and(|error| error.is_busy()), "not held");
     assert!(shop.with_little().await?, "another client got the lock");
     assert!(shop.with_on_error().await);
+    assert_eq!(shop.once().await?, Some(1));
+    assert_eq!(shop.once().await?, None);
     shop.locks.shutdown().await;
     assert!(!shop.with_on_error().await);
     Ok(())

@@ -17,6 +17,7 @@ mod lifetimes;
 mod macro_written;
 mod native_traits;
 mod nesting;
+mod once;
 mod options;
 mod other_attributes;
 mod outputs;

@@ -232,6 +232,29 @@ async fn conditional(log: &Log, enabled: bool, shared: bool) -> Result<Option<St
     Ok(try_current().map(|held| held.key().to_owned()))
 }
 
+/// The value of a run. Reading it is a step, before which no lock is held.
+struct Value<'a>(&'a Log);
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.note("once_for", true);
+        assert!(try_current().is_none());
+        f.write_str("x")
+    }
+}
+
+#[distributed_lock(
+    key = "policies:once:<log>",
+    once_for = Value(log),
+    record_ttl = Duration::from_secs(log.note("record_ttl", true).into()),
+    run_if = log.note("run_if", enabled),
+    on_busy = |error| Err(error)
+)]
+async fn once(log: &Log, enabled: bool) -> Job {
+    log.note("body", true);
+    Ok(())
+}
+
 #[distributed_lock(key = "policies:around")]
 async fn around(log: &Log) -> Result<Option<String>, Error> {
     conditional(log, true, false).await
@@ -255,6 +278,22 @@ async fn conditions_are_evaluated_once_before_the_key_is_built() {
     assert_eq!(log.take(), ["run_if"]);
     assert!(call(true, true).await.expect_err("a busy lock").is_busy());
     assert_eq!(locks.acquire_count("policies:x"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_once_is_evaluated_once_before_anything_is_acquired() {
+    let (log, locks) = (Log::default(), TestLocks::new());
+    let call = |enabled| with_manager(locks.manager(), once(&log, enabled));
+    call(true).await.expect("the first run");
+    let before_acquire = ["run_if", "key", "record_ttl", "once_for"];
+    assert_eq!(log.take(), [&before_acquire[..], &["body"]].concat());
+    let error = call(true).await.expect_err("a second run");
+    assert!(matches!(error, Error::AlreadyRan { .. }), "{error:?}");
+    assert_eq!(log.take(), before_acquire);
+    let error = call(false).await.expect_err("a skip");
+    assert!(matches!(error, Error::RunIfFalse { .. }), "{error:?}");
+    assert_eq!(log.take(), ["run_if"]);
+    assert_eq!(locks.acquire_count("policies:once:x"), 1);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-// mistakes: 7
+// mistakes: 11
 use std::time::Duration;
 
 use distlock::{Error, distributed_lock};
@@ -39,6 +39,22 @@ async fn monthly() -> Result<(), Error> {
 
 #[distributed_lock(key = "nightly", metadata = job)]
 async fn yearly(job: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", once_per = hours)]
+async fn hourly(hours: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "webhooks", once_for = event, record_ttl = Some(Duration::from_secs(15)))]
+async fn webhook(event: Option<u64>) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "webhooks", once_for = event)]
+async fn any_webhook<T>(event: T) -> Result<(), Error> {
+    let _ = event;
     Ok(())
 }
 
