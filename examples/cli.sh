@@ -19,7 +19,8 @@
 # time.
 #
 # If a machine dies during the job, no other machine repeats it before the next scheduled start. For
-# an example that does, see examples/src/nightly.
+# a job that another machine repeats after a failure, start `distlock run --once-per 23h` more often,
+# which records a success (docs/recipes/jobs.md).
 set -u
 
 if [ $# -lt 2 ]; then

@@ -114,13 +114,15 @@ pub(crate) enum Command {
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Shows one lock: its holders, and its waiters in order
+    /// Shows one lock: its holders, its waiters in order, and its last success
     Inspect {
         /// The key of the lock
         key: String,
     },
     /// Revokes a lock from its holder, and waits until it is free
     Unlock(Unlock),
+    /// Deletes the record of the last success of `run --once-per` or `--once-for`
+    Forget(Forget),
     /// Shows holders, queues and rates while they change
     Watch(Watch),
     /// Checks whether a store is configured for locks
@@ -180,6 +182,22 @@ pub(crate) struct Run {
     /// Runs the command alone, without readers or other writers of the key
     #[arg(long)]
     pub(crate) write: bool,
+    /// Runs the command at most once per period on all machines: if it has succeeded (exit code 0)
+    /// within the period, it does not run, and the exit code is 0
+    #[arg(
+        long,
+        value_parser = duration,
+        conflicts_with_all = ["permits", "read", "write", "once_for", "record_ttl"],
+        value_name = "TIME"
+    )]
+    pub(crate) once_per: Option<Duration>,
+    /// Runs the command at most once for this value, such as a date: if it has succeeded for the
+    /// value, it does not run, and the exit code is 0
+    #[arg(long, conflicts_with_all = ["permits", "read", "write"], value_name = "VALUE")]
+    pub(crate) once_for: Option<String>,
+    /// How long a success of `--once-for` is remembered [default: 7d]
+    #[arg(long, requires = "once_for", value_parser = duration, value_name = "TIME")]
+    pub(crate) record_ttl: Option<Duration>,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) key: String,
@@ -217,6 +235,17 @@ pub(crate) struct Unlock {
     /// still sees a connection of its client
     #[arg(long, requires = "wait_until_free")]
     pub(crate) assume_holder_dead: bool,
+}
+
+/// The options of `forget`.
+#[derive(Debug, Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Forget {
+    /// The key of the lock
+    pub(crate) key: String,
+    /// The value of `--once-for`, without which the record is that of `--once-per`
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) once_for: Option<String>,
 }
 
 /// The options of `watch`.

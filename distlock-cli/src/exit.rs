@@ -30,7 +30,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// The exit codes, for `--help`.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0    success
+  0    success; run: also if the command has already succeeded (--once-per)
   1    doctor: a check has found an error; others: the operating system refuses
   2    invalid command line
   116  busy: another process has the lock, or its queue is full

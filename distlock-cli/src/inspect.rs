@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use distlock::{Holder, LockState, ServerState, Waiter};
+use distlock::{Holder, LockState, ServerState, SuccessRecord, Waiter};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -14,7 +15,7 @@ use crate::output::time::{ago, kept, millis, rfc3339, short};
 use crate::output::{self, lock};
 
 /// The column at which the values begin.
-const INDENT: usize = 10;
+const INDENT: usize = 14;
 
 const WAITING: &[Column] = &[
     Column::Number("#"),
@@ -59,7 +60,25 @@ fn as_json(state: &LockState) -> Value {
     let mut object = lock::as_json(state);
     object["waiters"] = waiters.collect();
     object["servers"] = servers.collect();
+    object["last_success"] = state.last_success.as_ref().map(success).into();
     object
+}
+
+fn success(success: &SuccessRecord) -> Value {
+    json!({
+        "client": success.client,
+        "metadata": success.metadata,
+        "fencing_token": success.fencing_token.get(),
+        "started": rfc3339(success.started),
+        "finished": rfc3339(success.finished),
+        "next": rfc3339(success.next),
+    })
+}
+
+/// Returns how long a run took. The server's clock may have stepped back meanwhile.
+fn took(success: &SuccessRecord) -> Duration {
+    let took = success.finished.duration_since(success.started);
+    took.unwrap_or_default()
 }
 
 fn as_text(state: &LockState) -> String {
@@ -99,6 +118,15 @@ fn as_text(state: &LockState) -> String {
             ", unless it is renewed or released"
         };
         add_line("free in", &format!("{}{unless}", short(remaining)));
+    }
+    if let Some(success) = &state.last_success {
+        let (started, took) = (rfc3339(success.started), short(took(success)));
+        let client = lock::with_metadata(&success.client, success.metadata.as_deref());
+        add_line(
+            "last success",
+            &format!("{started} (took {took}) by {client}"),
+        );
+        add_line("next run", &format!("from {} on", rfc3339(success.next)));
     }
     add_line("waiting", &state.queue_length.to_string());
     let waiting = state.waiters.iter().enumerate();

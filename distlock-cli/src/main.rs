@@ -6,6 +6,7 @@ mod completions;
 mod connect;
 mod doctor;
 mod exit;
+mod forget;
 mod inspect;
 mod list;
 mod output;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::List { prefix } => on_runtime(list::main(global, prefix)),
         Command::Inspect { key } => on_runtime(inspect::main(global, key)),
         Command::Unlock(options) => on_runtime(unlock::main(global, options)),
+        Command::Forget(options) => on_runtime(forget::main(global, options)),
         Command::Watch(options) => on_runtime(watch::main(global, options)),
     };
     ended.unwrap_or_else(|failure| {

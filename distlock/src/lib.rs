@@ -104,7 +104,7 @@
 //! have a section of their own.
 //!
 //! [cancellation]: https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md
-//! [cron recipe]: https://github.com/distlock/distlock/blob/main/docs/recipes/cron.md
+//! [cron recipe]: https://github.com/distlock/distlock/blob/main/docs/recipes/jobs.md
 //! [options]: https://github.com/distlock/distlock/blob/main/docs/guide/options.md
 //! [command line]: https://github.com/distlock/distlock/blob/main/docs/operations/command-line.md
 //! [Safety]: https://github.com/distlock/distlock/blob/main/docs/safety.md

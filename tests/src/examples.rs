@@ -23,7 +23,7 @@ document!(readers_writers, "guide/readers-writers.md");
 document!(semaphores, "guide/semaphores.md");
 document!(testing, "guide/testing.md");
 document!(frameworks, "guide/frameworks.md");
-document!(recipe_cron, "recipes/cron.md");
+document!(recipe_jobs, "recipes/jobs.md");
 document!(recipe_leader, "recipes/leader.md");
 document!(recipe_outbox, "recipes/outbox.md");
 document!(recipe_payment, "recipes/payment.md");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 use distlock_tests::documents::{blocks, document};
 use distlock_tests::{RedisServer, eventually_async};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -60,6 +60,13 @@ async fn the_documented_exporter_has_the_metrics_of_the_alerts() {
     guard.release().await.expect("a release");
     let released = async || exporter.render().contains("distlock_release_duration");
     eventually_async(LONG, released).await;
+
+    // This series begins with the first success that is recorded.
+    let job = locks.lock("job").once_per(LONG);
+    let ran = job.run(async |_| Ok::<_, Error>(())).await;
+    ran.expect("a free lock");
+    let recorded = async || exporter.render().contains("distlock_success_records");
+    eventually_async(LONG, recorded).await;
 
     let text = exporter.render();
     let series: Vec<_> = text

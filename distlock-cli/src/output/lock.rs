@@ -48,15 +48,19 @@ fn kind(kind: LockKind) -> &'static str {
 /// Returns a holder as text: its client, with its metadata, and its mode or its permits, such as
 /// `web-1:812 [order 42] (read)` or `web-1:812 (2 of 3)`.
 pub(crate) fn client(lock: &LockState, holder: &Holder) -> String {
-    let client = match &holder.metadata {
-        Some(metadata) => format!("{} [{metadata}]", holder.client),
-        None => holder.client.clone(),
-    };
+    let client = with_metadata(&holder.client, holder.metadata.as_deref());
     match (lock.kind, holder.kind) {
         (Some(LockKind::Semaphore { permits }), _) => {
             format!("{client} ({} of {permits})", holder.weight)
         }
         (_, HoldKind::Mutex) => client,
         (_, mode) => format!("{client} ({mode})"),
+    }
+}
+
+pub(crate) fn with_metadata(client: &str, metadata: Option<&str>) -> String {
+    match metadata {
+        Some(metadata) => format!("{client} [{metadata}]"),
+        None => client.to_owned(),
     }
 }

@@ -42,8 +42,17 @@ impl Guard {
         if options.write {
             return Ok(Guard::Write(lock.write().await?));
         }
-        let lock = manager.lock(key).lease(lease).wait(wait);
-        Ok(Guard::Mutex(lock.acquire().await?))
+        let mut lock = manager.lock(key).lease(lease).wait(wait);
+        if let Some(period) = options.once_per {
+            lock = lock.once_per(period);
+        }
+        if let Some(value) = &options.once_for {
+            lock = lock.once_for(value);
+        }
+        if let Some(ttl) = options.record_ttl {
+            lock = lock.record_ttl(ttl);
+        }
+        Ok(Guard::Mutex(lock.__acquire().await?))
     }
 
     pub(super) fn key(&self) -> &str {
@@ -76,7 +85,13 @@ impl Guard {
         of_any_kind!(self, guard => guard.lost().await)
     }
 
-    pub(super) async fn release(self) -> Result<(), Error> {
-        of_any_kind!(self, guard => guard.release().await)
+    /// Releases the lock after a command that succeeded or not.
+    pub(super) async fn release(self, succeeded: bool) -> Result<(), Error> {
+        match self {
+            Guard::Mutex(guard) => guard.__release(succeeded).await,
+            Guard::Read(guard) => guard.release().await,
+            Guard::Write(guard) => guard.release().await,
+            Guard::Permits(guard) => guard.release().await,
+        }
     }
 }

@@ -7,13 +7,16 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use distlock::FencingToken;
-use serde_json::json;
+use distlock::{Error, FencingToken};
+use serde_json::{Value, json};
 
 use crate::cli::{Global, OnLost, Run};
-use crate::connect::connect;
+use crate::connect;
 use crate::exit::{CommandResult, Failure, USAGE};
+use crate::output::table::printable;
+use crate::output::time::rfc3339;
 use crate::run::guard::Guard;
+use crate::run::record::RecordWatcher;
 use crate::run::signals::Signals;
 use crate::run::supervisor::Supervisor;
 
@@ -21,6 +24,7 @@ mod group;
 mod guard;
 pub(crate) mod keeper;
 pub(crate) mod program;
+mod record;
 mod signals;
 mod supervisor;
 mod terminal;
@@ -30,16 +34,22 @@ pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
     // From now on, a signal is an event, and never ends this process by itself.
     let mut signals = Signals::listen()?;
     let started = Instant::now();
+    let (builder, url) = connect::builder(&global)?;
+    let records = RecordWatcher::default();
     let manager = tokio::select! {
-        manager = connect(&global) => manager?,
+        manager = builder.add_observer(records.clone()).connect(&url) => manager?,
         exit = signals.ending() => return Ok(ExitCode::from(exit.code())),
     };
     let acquire = async {
-        let guard = Guard::acquire(&manager, &options).await?;
+        let guard = match Guard::acquire(&manager, &options).await {
+            Ok(guard) => guard,
+            Err(error @ Error::AlreadyRan { .. }) => return Ok(Err(error)),
+            Err(error) => return Err(error.into()),
+        };
         // A lock that was handed over is granted for at most a second, which may be less than the
         // grace.
         match guard.confirmed().await {
-            Ok(()) => Ok(guard),
+            Ok(()) => Ok(Ok(guard)),
             Err(error) => Err(supervisor::not_started(&options.key, &error)),
         }
     };
@@ -51,14 +61,19 @@ pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
             return Ok(ExitCode::from(exit.code()));
         }
     };
+    let waited = started.elapsed();
     let guard = match acquired {
-        Ok(guard) => guard,
+        Ok(Ok(guard)) => guard,
+        Ok(Err(already_ran)) => {
+            manager.shutdown().await;
+            report_skip(&global, &options.key, waited, &already_ran);
+            return Ok(ExitCode::SUCCESS);
+        }
         Err(failure) => {
             manager.shutdown().await;
             return Err(failure);
         }
     };
-    let waited = started.elapsed();
     let token = guard.fencing_token();
     let supervisor = Supervisor {
         guard,
@@ -68,27 +83,60 @@ pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
     };
     let started = Instant::now();
     let finished = supervisor.run(&options.command).await;
+    // Afterwards, all events have been delivered.
     manager.shutdown().await;
+    if let Some(warning) = records.warning(&options.key) {
+        eprintln!("distlock: {warning}");
+    }
     if global.json {
         let (code, lost) = match &finished {
             Ok(exit) => (exit.code(), None),
             Err(failure) => (failure.code, Some(failure.kind())),
         };
-        eprintln!(
-            "{}",
-            json!({
-                "run": {
-                    "key": options.key,
-                    "fencing_token": token.map(FencingToken::get),
-                    "waited_ms": millis(waited),
-                    "held_ms": millis(started.elapsed()),
-                    "error": lost,
-                    "code": code,
-                }
-            })
-        );
+        report(json!({
+            "key": options.key,
+            "fencing_token": token.map(FencingToken::get),
+            "waited_ms": millis(waited),
+            "held_ms": millis(started.elapsed()),
+            "error": lost,
+            "code": code,
+            "skipped": null,
+        }));
     }
     Ok(ExitCode::from(finished?.code()))
+}
+
+/// Writes the end of the run as JSON.
+fn report(run: Value) {
+    eprintln!("{}", json!({ "run": run }));
+}
+
+/// Reports that the command did not run, because it has already succeeded.
+fn report_skip(global: &Global, key: &str, waited: Duration, error: &Error) {
+    let Error::AlreadyRan {
+        last_success, next, ..
+    } = error
+    else {
+        return;
+    };
+    let (last_success, next) = (rfc3339(*last_success), rfc3339(*next));
+    if global.json {
+        report(json!({
+            "key": key,
+            "fencing_token": null,
+            "waited_ms": millis(waited),
+            "held_ms": 0,
+            "error": null,
+            "code": 0,
+            "skipped": { "reason": "already_ran", "last_success": last_success, "next": next },
+        }));
+    } else {
+        let text = format!(
+            "skipped: the command of lock `{key}` has already succeeded; last success {last_success}, next run from {next} on; \
+             to run it before, use `distlock forget`"
+        );
+        eprintln!("distlock: {}", printable(&text));
+    }
 }
 
 /// Returns how long before the loss the command gets SIGTERM.

@@ -86,7 +86,7 @@ impl Supervisor {
         let running = match self.start(command, &key) {
             Ok(running) => running,
             Err(failure) => {
-                let _ = self.guard.release().await;
+                let _ = self.guard.release(false).await;
                 return Err(failure.with_key(key));
             }
         };
@@ -96,7 +96,8 @@ impl Supervisor {
             is_late,
         } = self.follow(running).await;
         let token = self.guard.fencing_token();
-        let ended = self.guard.release().await.err();
+        let succeeded = stop_reason.is_none() && exit.code() == 0;
+        let ended = self.guard.release(succeeded).await.err();
         let lost = |text: String| {
             let token = token.map(|token| format!(" (fencing token {token})"));
             let text = format!("lock `{key}` {text}{}", token.unwrap_or_default());

@@ -6,6 +6,7 @@ mod documented;
 mod first_lock;
 mod kinds;
 mod losing;
+mod once;
 mod running;
 mod seeing;
 mod support;

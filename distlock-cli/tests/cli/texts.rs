@@ -109,6 +109,7 @@ fn the_manual_names_every_command_and_option() {
         "list",
         "inspect",
         "unlock",
+        "forget",
         "watch",
         "doctor",
         "completions",

@@ -282,8 +282,14 @@ impl LockGuard {
     ///
     /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
+        self.__release(true).await
+    }
+
+    /// Releases the lock like [`release`](LockGuard::release), after work that succeeded or not.
+    #[doc(hidden)]
+    pub async fn __release(self, succeeded: bool) -> Result<(), Error> {
         let end_error = self.held.error();
-        let loss = self.finish(end_error.is_none()).await;
+        let loss = self.finish(succeeded && end_error.is_none()).await;
         match end_error
             .map(|error| error.with_body(BodyState::Completed))
             .or(loss)

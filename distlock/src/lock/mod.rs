@@ -441,6 +441,13 @@ impl Lock {
         self.acquire_traced(self.options.wait).await
     }
 
+    /// Acquires the lock like [`acquire`](Lock::acquire), also with `once_per` or `once_for`. For the
+    /// command line, which releases a lost lock only after its command has ended.
+    #[doc(hidden)]
+    pub async fn __acquire(&self) -> Result<LockGuard, Error> {
+        self.acquire_traced(self.options.wait).await
+    }
+
     /// Acquires the lock if it is free and no other call waits for it. The call never waits for
     /// another holder and never overtakes the queue; it takes the time of one command.
     ///

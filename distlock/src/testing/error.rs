@@ -21,7 +21,7 @@
 //! }
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{BodyState, Error, Holder, LockKind, Outage};
 use crate::fencing::FencingToken;
@@ -216,6 +216,25 @@ pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
     Error::UpgradeDeadlock { key: key.into() }
 }
 
+/// Returns [`Error::AlreadyRan`]: the work of `once_per` or `once_for` has succeeded, and may run
+/// again from `next` on.
+///
+/// ```
+/// # use distlock::testing::error;
+/// # use std::time::{Duration, SystemTime};
+/// let last_success = SystemTime::now();
+/// let error = error::already_ran("jobs:report", last_success, last_success + Duration::from_secs(3_540));
+/// assert!(!error.is_busy() && !error.is_retryable());
+/// ```
+#[must_use]
+pub fn already_ran(key: impl Into<String>, last_success: SystemTime, next: SystemTime) -> Error {
+    Error::AlreadyRan {
+        key: key.into(),
+        last_success,
+        next,
+    }
+}
+
 /// Returns [`Error::RunIfFalse`]: the `run_if` of an annotated function was false.
 ///
 /// ```
@@ -308,6 +327,7 @@ pub fn all(key: &str) -> Vec<Error> {
             [holder("worker-2")],
         ),
         upgrade_deadlock(key),
+        already_ran(key, UNIX_EPOCH, UNIX_EPOCH + waited),
         run_if_false(key),
         config("an option is wrong"),
         not_installed(),

@@ -153,6 +153,27 @@ impl Outcomes<'_> {
         self.set(Outcome::Busy(holder));
     }
 
+    /// Makes the work of the call done. The call fails at once with
+    /// [`Error::AlreadyRan`](crate::Error::AlreadyRan), or is skipped, with this last success. Its
+    /// `next` follows from the call's `once_per` or `record_ttl`. A call without them, which would
+    /// not get this reply from a real store, gets it too; its `next` is the last success.
+    ///
+    /// ```
+    /// # use distlock::{Error, RunOutcome, SkipReason, testing::TestLocks};
+    /// # use std::time::{Duration, SystemTime};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.on("jobs:report").already_ran(SystemTime::now());
+    /// let job = locks.manager().lock("jobs:report").once_per(Duration::from_secs(3_600));
+    /// let outcome = job.try_run(async |_| Ok::<_, Error>(())).await?;
+    /// assert!(matches!(outcome, RunOutcome::Skipped(SkipReason::AlreadyRan { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn already_ran(self, last_success: SystemTime) {
+        self.set(Outcome::AlreadyRan(last_success));
+    }
+
     /// Makes the store unavailable. The call retries for its `wait`, and fails with
     /// [`Error::Unavailable`](crate::Error::Unavailable). Held locks are lost at their safe
     /// deadline, if that comes before the end of the outage.

@@ -1,6 +1,6 @@
 //! The rules that a test has set.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -26,6 +26,7 @@ pub(crate) enum Target {
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Busy(Holder),
+    AlreadyRan(SystemTime),
     Unavailable(Outage),
     KeyConflict(String),
     Lost { after: Duration, loss: InjectedLoss },

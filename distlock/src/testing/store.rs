@@ -26,6 +26,7 @@ use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, OwnerNumber,
     RenewReply, Renewal, RenewalFailure,
 };
+use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, Revoke};
 use crate::store::memory::MemoryStore;
@@ -213,6 +214,9 @@ impl TestStore {
                 Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
             Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(vec![view_of(&holder)]))),
+            Some(Outcome::AlreadyRan(last_success)) => {
+                Ok(Some(AcquireReply::AlreadyRan(record_of(last_success))))
+            }
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
             Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
@@ -390,12 +394,26 @@ fn store_error(outage: Outage) -> StoreError {
     StoreError::new(outage, "outage set by this test")
 }
 
+/// Returns a time as a store reports it.
+fn micros(time: SystemTime) -> u64 {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns the record of a rule's success.
+fn record_of(last_success: SystemTime) -> Record {
+    let since = micros(last_success);
+    Record {
+        since,
+        gap: Duration::ZERO,
+        token: NO_TOKEN,
+        finished: since,
+        name: String::new(),
+    }
+}
+
 /// Returns a rule's holder as a store reports it.
 fn view_of(holder: &Holder) -> HolderView {
-    let micros = |time: SystemTime| {
-        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
-    };
     HolderView {
         local_owner: None,
         this_process: holder.this_process,

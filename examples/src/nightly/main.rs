@@ -13,9 +13,9 @@
 //! If Redis loses keys, by an eviction or a failover, it may lose lock and record, and a period is
 //! done twice. A record in a row of a database does not have this limit.
 //!
-//! The alternative without a record is `on_busy = "skip", min_hold = "10m"`, which keeps the key
-//! locked for longer than clocks differ. Then a replica that has tried already does not take over
-//! when the holder dies; only a replica that tries after the holder's lease and grace period does.
+//! If one step that stores report and record together is not necessary, `once_for` or `once_per` of
+//! the lock replaces the record: distlock then records the success with the release
+//! (docs/recipes/jobs.md). A replica that dies between its work and the release repeats the work.
 
 mod demonstration;
 mod record;

@@ -1,5 +1,7 @@
 //! Locks that another client holds.
 
+use std::time::SystemTime;
+
 use distlock::testing::holder;
 use distlock::{Error, Outage, RunOutcome, SkipReason};
 use tokio::time::Instant;
@@ -57,6 +59,34 @@ async fn a_busy_lock_is_skipped_with_the_holder_that_was_set() {
         panic!("{outcome:?}")
     };
     assert_eq!(holders, [other]);
+}
+
+/// The time of the last success is the one that was set, and the next time is the call's own.
+#[tokio::test(start_paused = true)]
+async fn work_that_is_done_is_skipped_or_refused_at_once() {
+    let shop = Inventory::new();
+    let done_at = SystemTime::UNIX_EPOCH + secs(1_795_000_000);
+    shop.locks.on("jobs:report").already_ran(done_at);
+    let lock = shop.locks.manager().lock("jobs:report").wait(WAIT);
+    let started = Instant::now();
+    for (job, gap) in [
+        (lock.clone().once_per(secs(100)), secs(90)),
+        (lock.clone().once_for("x").record_ttl(secs(100)), secs(100)),
+        (lock.clone(), secs(0)),
+    ] {
+        let outcome = job.try_run(async |_| Ok::<_, Error>(())).await.unwrap();
+        let RunOutcome::Skipped(SkipReason::AlreadyRan {
+            last_success, next, ..
+        }) = outcome
+        else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!((last_success, next), (done_at, done_at + gap));
+        let error = job.run(async |_| Ok::<_, Error>(())).await.unwrap_err();
+        assert!(matches!(error, Error::AlreadyRan { .. }), "{error}");
+    }
+    assert_eq!(started.elapsed(), ms(0));
+    assert_eq!(shop.locks.acquire_count("jobs:report"), 0);
 }
 
 #[tokio::test(start_paused = true)]

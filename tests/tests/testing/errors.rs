@@ -1,6 +1,6 @@
 //! Errors made without a lock equal those that locks return.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use distlock::testing::{InjectedLoss, TestLocks, error, holder};
 use distlock::{BodyState, Error, LossReason};
@@ -64,6 +64,15 @@ async fn constructed_errors_equal_those_of_locks() {
     assert_same(
         &given,
         &error::max_hold_exceeded("k", token(1), secs(3), BodyState::Stopped),
+    );
+
+    let done_at = SystemTime::UNIX_EPOCH + secs(1_795_000_000);
+    locks.on("k").once().already_ran(done_at);
+    let job = lock.clone().once_per(secs(100));
+    let given = job.run(forever).await.unwrap_err();
+    assert_same(
+        &given,
+        &error::already_ran("k", done_at, done_at + secs(90)),
     );
 
     let guard = lock.acquire().await.unwrap();
