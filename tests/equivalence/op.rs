@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use once_cell::sync::Lazy;
 use proptest::prelude::*;
 
+use super::keys::SELECTORS;
 use super::{CLIENTS, KEYS};
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
+use crate::protocol::once::Once;
 use crate::protocol::timing::Timing;
 
 /// The number of owners of each client in one sequence.
@@ -96,6 +99,21 @@ pub(super) enum Op {
     StepBack {
         key: usize,
     },
+    /// Shifts the acquisition of the hold of a mutex, as time does and a step of the clock.
+    ShiftHold {
+        key: usize,
+        hours: i64,
+    },
+    /// Shifts the acquisitions in the success records.
+    ShiftRecords {
+        key: usize,
+        hours: i64,
+    },
+    DeleteRecord {
+        client: usize,
+        key: usize,
+        once: usize,
+    },
     /// Lets the last grant of a counted lock to a client expire unconfirmed.
     Silence {
         client: usize,
@@ -112,9 +130,12 @@ pub(super) enum Act {
         is_other_kind: bool,
         timing: Timing,
         wait: Duration,
+        /// Chooses what a mutex protects at most once, like those below.
+        once: Option<usize>,
     },
     Confirm {
         timing: Timing,
+        once: Option<usize>,
     },
     /// With the right or a wrong token, of a counted lock.
     Downgrade {
@@ -123,8 +144,22 @@ pub(super) enum Act {
     },
     Release {
         keep_for: Duration,
+        /// With the right or a wrong token.
+        success: Option<(usize, bool)>,
     },
 }
+
+/// What calls do at most once: in two periods with one record, and for a value. Shifts of an hour
+/// end on both sides of these gaps, and none on a gap.
+pub(super) static ONCE: Lazy<[Once; 3]> = Lazy::new(|| {
+    let minutes = |n: u64| Duration::from_secs(60 * n);
+    let [period, value] = SELECTORS;
+    [(period, 30), (period, 90), (value, 90)].map(|(selector, gap)| Once {
+        gap: minutes(gap),
+        ttl: minutes(2 * gap),
+        selector: selector.to_owned(),
+    })
+});
 
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
 #[derive(Clone, Copy, Debug)]
@@ -206,21 +241,32 @@ fn op() -> impl Strategy<Value = Op> {
     let key = || prop::bool::weighted(0.25).prop_map(usize::from);
     let client = || 0..CLIENTS;
     let right = || prop::bool::weighted(0.8);
+    // Most calls of a sequence are about the same record.
+    let once = || prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(2_usize)];
+    let maybe_once = || prop::option::weighted(0.6, once());
+    let hours = || prop_oneof![3 => Just(-1), 1 => Just(1_i64)];
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
         24 => (
             pick(1, 1, 8), key(), 0..4_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
+            maybe_once(),
         )
-            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait)| {
-                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait })
+            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once)| {
+                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait, once })
             }),
-        4 => (pick(4, 1, 1), key(), timing())
-            .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
+        5 => (pick(4, 1, 1), key(), timing(), maybe_once()).prop_map(
+            move |(pick, key, timing, once)| act(pick, key, Act::Confirm { timing, once })
+        ),
         4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
             move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
         ),
-        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
-            .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
+        12 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP), prop::option::weighted(0.6, (once(), right())))
+            .prop_map(move |(pick, key, keep_for, success)| {
+                act(pick, key, Act::Release { keep_for, success })
+            }),
+        2 => (key(), hours()).prop_map(|(key, hours)| Op::ShiftHold { key, hours }),
+        4 => (key(), hours()).prop_map(|(key, hours)| Op::ShiftRecords { key, hours }),
+        1 => (client(), key(), once()).prop_map(|(client, key, once)| Op::DeleteRecord { client, key, once }),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         6 => client().prop_map(|client| Op::CheckQueue { client }),

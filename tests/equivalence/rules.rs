@@ -1,4 +1,4 @@
-//! The rules of counted locks that the scripts keep (`docs/internals/rules.md`). Without one of them,
+//! The rules of counted locks and of success records that the scripts keep (`docs/internals/rules.md`). Without one of them,
 //! Redis differs from the memory store.
 
 use std::sync::Arc;
@@ -104,15 +104,66 @@ const EDITS: &[Edit] = &[
         "or kind and (its_kind ~= kind or its_capacity ~= capacity) then",
         "then",
     ),
+    ("P1: late-record", "token == succeeded and", "token and"),
+    (
+        "P1: revoked",
+        "'^2 ' .. ARGV[1] .. ' ([1-9]%d*) (%d+) (%d+) (.*)$'",
+        "'^2 ' .. ARGV[1] .. ' 0*(%d+) (%d+) (%d+) (.*)$'",
+    ),
+    (
+        "P2: record-unchecked",
+        "if since + gap * 1000 > start then",
+        "if false then",
+    ),
+    (
+        "P5: future-record",
+        "if tonumber(since) > now then",
+        "if false then",
+    ),
+    (
+        "P5: in a release",
+        "if tonumber(since) > tonumber(now) then since = now end",
+        "",
+    ),
+    (
+        "P6: anchor-at-release",
+        "if tonumber(since) > tonumber(now) then since = now end",
+        "since = now",
+    ),
+    (
+        "P8: record-shortened",
+        "'PX', math.max(redis.call('PTTL', key), record_ttl)",
+        "'PX', record_ttl",
+    ),
+    (
+        "P8: a refusal lengthens",
+        "if redis.call('PTTL', KEYS[5]) < needed then",
+        "if false then",
+    ),
+    (
+        "P21: judged-now, an acquire",
+        "holder == ARGV[1] and tonumber(acquired) or now",
+        "now",
+    ),
+    (
+        "P21: judged-now, a confirmation",
+        "> tonumber(acquired) then",
+        "> redis.call('TIME')[1] * 1000000 then",
+    ),
 ];
 
 /// Returns the scripts without a rule.
 fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
+    let folder = if rule.starts_with('K') {
+        "counted/"
+    } else {
+        "once/"
+    };
     let found = std::cell::Cell::new(false);
     let scripts = Scripts::edited(|name, source| {
-        let is_counted = name.starts_with("counted/");
-        found.set(found.get() || is_counted && source.contains(passage));
-        if is_counted {
+        let is_edited = name.starts_with(folder);
+        found.set(found.get() || is_edited && source.contains(passage));
+        if is_edited {
             source.replace(passage, replacement)
         } else {
             source

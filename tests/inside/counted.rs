@@ -14,8 +14,8 @@ use crate::key::LockKey;
 use crate::manager::builder::Parts;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, Grant, OwnerNumber, Proof, Renewal, RenewalFailure,
-    RevokeReply,
+    Acquire, AcquireReply, CheckQueue, Confirmation, Grant, OwnerNumber, Proof, Renewal,
+    RenewalFailure, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -87,6 +87,7 @@ impl Client {
             durability: self.durability,
             wait,
             metadata: None,
+            once: None,
         };
         self.run(acquire).await
     }
@@ -98,8 +99,12 @@ impl Client {
             owner,
             timing: TIMING,
             durability: self.durability,
+            once: None,
         };
-        self.run(confirm).await
+        match self.run(confirm).await {
+            Confirmation::Held(proof) => Some(proof),
+            _ => None,
+        }
     }
 
     async fn renew(&self, owner: OwnerNumber, token: FencingToken) -> Option<RenewalFailure> {
@@ -121,6 +126,7 @@ impl Client {
             kind,
             owner,
             keep_for: Duration::ZERO,
+            success: None,
         };
         self.run(release).await.was_held
     }

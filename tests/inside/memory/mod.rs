@@ -13,7 +13,8 @@ use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, OwnerNumber,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Grant, Inspection,
+    OwnerNumber,
 };
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -106,6 +107,7 @@ impl Client {
             durability: Durability::NONE,
             wait,
             metadata: None,
+            once: None,
         };
         self.run(request)
     }
@@ -138,6 +140,7 @@ impl Client {
             key: &key,
             owner,
             keep_for: Duration::ZERO,
+            success: None,
         };
         self.run(release).was_held
     }
@@ -149,8 +152,12 @@ impl Client {
             owner,
             timing: Timing::new(LEASE),
             durability: Durability::NONE,
+            once: None,
         };
-        self.run(confirm).map(|proof| proof.token.get())
+        match self.run(confirm) {
+            Confirmation::Held(proof) => Some(proof.token.get()),
+            _ => None,
+        }
     }
 
     fn check_queue(

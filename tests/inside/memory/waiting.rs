@@ -137,7 +137,7 @@ fn a_forgotten_queue_ends() {
 fn a_grant_may_be_used_while_it_is_delivered() {
     let world = World::new();
     let holder = world.client();
-    let confirmed = Arc::new(Mutex::new(None));
+    let confirmed = Arc::new(Mutex::new(false));
     let eager: Arc<std::sync::OnceLock<MemoryStore>> = Arc::default();
     let (store, result) = (eager.clone(), confirmed.clone());
     let events = Arc::new(move |event| {
@@ -148,8 +148,12 @@ fn a_grant_may_be_used_while_it_is_delivered() {
                 owner: grant.owner,
                 timing: Timing::new(LEASE),
                 durability: Durability::NONE,
+                once: None,
             };
-            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap();
+            *result.lock().unwrap() = matches!(
+                at_once(run(store, confirm, WITHIN)),
+                Ok(Confirmation::Held(_))
+            );
         }
     });
     let store = MemoryStore::new(
@@ -169,9 +173,10 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         durability: Durability::NONE,
         wait: LEASE,
         metadata: None,
+        once: None,
     };
     at_once(run(eager, request, WITHIN)).unwrap();
     holder.release("k", 1);
-    assert!(confirmed.lock().unwrap().is_some());
+    assert!(*confirmed.lock().unwrap());
     eager.close(); // the sink owns the store that owns the server
 }

@@ -10,7 +10,8 @@ use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, OwnerNumber, Proof, RenewReply, Renewal,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, OwnerNumber, Proof,
+    RenewReply, Renewal,
 };
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -54,7 +55,7 @@ pub(crate) enum Answer {
     Acquired(AcquireReply),
     /// `None` if not all locks were free, or it was too late.
     AllAcquired(Option<Proof>),
-    Confirmed(Option<Proof>),
+    Confirmed(Confirmation),
     Renewed(RenewReply),
     Released(bool),
     Checked(Vec<CheckQueueReply>),
@@ -115,6 +116,7 @@ impl Op {
                     durability: Durability::NONE,
                     wait: *wait,
                     metadata: None,
+                    once: None,
                 };
                 at_once(run(store, acquire, timeout)).map(Answer::Acquired)
             }
@@ -128,6 +130,7 @@ impl Op {
                     durability: Durability::NONE,
                     wait: Duration::ZERO,
                     metadata: None,
+                    once: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
@@ -139,6 +142,7 @@ impl Op {
                     owner: *owner,
                     timing: *timing,
                     durability: Durability::NONE,
+                    once: None,
                 };
                 at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
             }
@@ -153,6 +157,7 @@ impl Op {
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
+                    success: None,
                 };
                 let released = at_once(run(store, release, timeout));
                 released.map(|reply| Answer::Released(reply.was_held))

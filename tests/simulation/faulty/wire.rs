@@ -11,7 +11,9 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, OwnerNumber, Renewal};
+use crate::protocol::messages::{
+    CheckQueue, CheckQueueReply, Confirmation, Grant, OwnerNumber, Renewal,
+};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HoldSnapshot, owner_text};
@@ -387,10 +389,10 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (Op::AcquireAll { apply_by, .. }, Answer::AllAcquired(None)) => {
             vec![number(if wall > *apply_by { 4 } else { 3 }), number(wall)]
         }
-        (_, Answer::Confirmed(Some(proof))) => {
+        (_, Answer::Confirmed(Confirmation::Held(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]
         }
-        (_, Answer::Confirmed(None)) => vec![number(0), number(wall)],
+        (_, Answer::Confirmed(Confirmation::NotHeld)) => vec![number(0), number(wall)],
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),

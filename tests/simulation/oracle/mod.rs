@@ -16,7 +16,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::messages::{AcquireReply, OwnerNumber};
+use crate::protocol::messages::{AcquireReply, Confirmation, OwnerNumber};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -300,11 +300,11 @@ impl Oracle {
             (Op::Acquire { .. }, Answer::Acquired(AcquireReply::Late)) => {
                 state.trace.count("acquires: late")
             }
-            (Op::Confirm { owner, .. }, Answer::Confirmed(Some(_))) => {
+            (Op::Confirm { owner, .. }, Answer::Confirmed(Confirmation::Held(_))) => {
                 let proven = state.proven.entry((client, *owner));
                 proven.or_insert("acquired: confirmed first");
             }
-            (Op::Confirm { .. }, Answer::Confirmed(None)) => {
+            (Op::Confirm { .. }, Answer::Confirmed(_)) => {
                 state.trace.count("confirmations: refused");
             }
             (Op::CheckQueue(_), Answer::Checked(_)) => state.trace.count("queue checks"),

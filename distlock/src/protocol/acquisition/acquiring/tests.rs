@@ -17,7 +17,7 @@ fn a_grant_of_unknown_age_is_proven_first() {
     acquisition.handle_grant(&grant(None, 7), at(2_000));
     let command = acquisition.poll_action(at(2_000));
     assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
-    acquisition.handle_confirmation(Ok(Some(proof(2_000, 8))), at(2_010));
+    acquisition.handle_confirmation(Ok(Confirmation::Held(proof(2_000, 8))), at(2_010));
     assert_eq!(
         acquisition.hold_info().unwrap().token.get(),
         8,
@@ -62,7 +62,7 @@ fn a_rejection_proves_nothing_about_an_earlier_acquire() {
             acquisition.handle_retry();
             assert!(acquisition.poll_action(again).is_some());
             acquisition.handle_acquire_reply(failure.clone(), again);
-            let is_cancelled = acquisition.release(Duration::ZERO, again);
+            let is_cancelled = acquisition.release(false, again);
             assert_eq!(is_cancelled, may_be_there, "{failure:?}");
         }
     }
@@ -75,12 +75,12 @@ fn a_reply_after_a_shutdown_makes_no_hold() {
     acquisition.handle_acquire_reply(held(7), at(1_002));
     let failed = Outcome::Failed(Failure::ShutDown);
     assert_eq!(acquisition.poll_outcome(), Some(failed.clone()));
-    assert!(acquisition.release(Duration::ZERO, at(1_003)));
+    assert!(acquisition.release(false, at(1_003)));
     let mut confirming = replied(queued());
     confirming.handle_found();
     assert_confirms(&mut confirming, at(1_020));
     confirming.handle_shutdown(at(1_021));
-    confirming.handle_confirmation(Ok(Some(proof(1_020, 7))), at(1_022));
+    confirming.handle_confirmation(Ok(Confirmation::Held(proof(1_020, 7))), at(1_022));
     assert_eq!(confirming.poll_outcome(), Some(failed));
 }
 
@@ -110,16 +110,13 @@ fn the_end_of_a_wait_reports_its_obstacle() {
         let mut acquisition = replied(queued());
         acquisition.handle_time(at(11_000));
         let early = runs.then(|| acquisition.poll_outcome()).flatten();
-        assert!(
-            acquisition.release(Duration::ZERO, at(11_000)),
-            "{runs}: it waits"
-        );
+        assert!(acquisition.release(false, at(11_000)), "{runs}: it waits");
         let outcome = early.or_else(|| acquisition.poll_outcome());
         assert!(
             matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
             "{runs}: {outcome:?}"
         );
-        let again = acquisition.release(Duration::ZERO, at(12_000));
+        let again = acquisition.release(false, at(12_000));
         assert!(!again, "{runs}: once is enough");
     }
 }

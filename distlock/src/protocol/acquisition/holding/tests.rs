@@ -16,7 +16,7 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let mut late = sent();
     late.handle_acquire_reply(held(7), at(1_000) + validity);
     assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
-    assert!(late.release(Duration::ZERO, at(40_000)), "it is cancelled");
+    assert!(late.release(false, at(40_000)), "it is cancelled");
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_grant_is_confirmed_before_it_is_renewed() {
     assert!(due <= at(2_040), "{due:?}");
     assert_eq!(acquisition.poll_action(at(2_011)), None);
     assert_confirms(&mut acquisition, due);
-    acquisition.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
+    acquisition.handle_confirmation(Ok(Confirmation::Held(proof(2_030, 7))), at(2_040));
     let due = acquisition.poll_timeout().unwrap();
     assert!(due > at(11_000) && due <= at(12_030), "{due:?}");
     assert_eq!(acquisition.poll_action(due), Some(Action::Renew));
@@ -42,7 +42,7 @@ fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
     assert_confirms(&mut acquisition, at(2_011));
     acquisition.confirm_now(at(2_012));
     assert_eq!(acquisition.poll_action(at(2_012)), None, "it is in flight");
-    acquisition.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
+    acquisition.handle_confirmation(Ok(Confirmation::Held(proof(2_011, 7))), at(2_013));
     assert!(acquisition.is_confirmed());
     let renewal = acquisition.poll_timeout();
     acquisition.confirm_now(at(2_014));
@@ -56,7 +56,7 @@ fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
 #[test]
 fn a_hold_that_is_gone_is_reported_and_released_once() {
     let mut acquisition = granted();
-    acquisition.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
+    acquisition.handle_confirmation(Ok(Confirmation::Held(proof(2_030, 8))), at(2_040));
     assert_eq!(
         acquisition.poll_loss(),
         Some(HoldEnd::Gone),
@@ -65,7 +65,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
     assert_eq!(acquisition.poll_loss(), None);
     assert!(acquisition.poll_release() && !acquisition.poll_release());
     assert!(
-        !acquisition.release(SECOND, at(2_050)),
+        !acquisition.release(true, at(2_050)),
         "its release is in flight"
     );
 }
@@ -79,7 +79,7 @@ fn an_unclaimed_hold_is_no_loss() {
         (AcquisitionState::Ended, None)
     );
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
-    assert!(acquisition.release(Duration::ZERO, at(60_000)));
+    assert!(acquisition.release(false, at(60_000)));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
         panic!("{outcome:?}");
     };
     assert!(error.to_string().contains("not polled in time"), "{error}");
-    assert!(!acquisition.release(Duration::ZERO, half), "once is enough");
+    assert!(!acquisition.release(false, half), "once is enough");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_hold_knows_the_origin_of_its_grant() {
         let mut acquisition = replied(queued());
         news(&mut acquisition);
         assert_confirms(&mut acquisition, at(2_010));
-        acquisition.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+        acquisition.handle_confirmation(Ok(Confirmation::Held(proof(2_010, 7))), at(2_020));
         acquisition
     };
     let of_unknown_age =
@@ -206,7 +206,7 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     assert_eq!(acquisition.poll_action(at(2_001)), None, "it is in flight");
     // Renewals and confirmations of the write hold are ignored.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(2_001));
-    acquisition.handle_confirmation(Ok(None), at(2_001));
+    acquisition.handle_confirmation(Ok(Confirmation::NotHeld), at(2_001));
     acquisition.handle_downgrade(Err(error(Outage::TimedOut)), at(2_002));
     let repeated = acquisition.poll_action(at(2_000) + timeout);
     assert!(repeated.is_some());
@@ -217,7 +217,7 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     assert!(read.safe_deadline.check_valid(at(13_000)));
     // Sent for the write hold, and late.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(13_000));
-    acquisition.handle_confirmation(Ok(Some(proof(1_500, 7))), at(13_000));
+    acquisition.handle_confirmation(Ok(Confirmation::Held(proof(1_500, 7))), at(13_000));
     assert_eq!(acquisition.state(), AcquisitionState::Held);
     // `max_hold` counts from the acquisition.
     for sent_at in (15_000..101_000).step_by(5_000) {

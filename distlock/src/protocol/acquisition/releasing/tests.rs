@@ -7,10 +7,11 @@ fn a_release_that_finds_nothing_is_a_loss_if_the_hold_was_valid() {
     let nothing = ReleaseReply {
         was_held: false,
         repeat_after: None,
+        is_recorded: false,
     };
     let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
         let mut acquisition = replied(held(7));
-        assert!(acquisition.release(Duration::ZERO, at(1_500)));
+        assert!(acquisition.release(false, at(1_500)));
         let last = replies
             .iter()
             .map(|reply| acquisition.handle_release_reply(reply.clone(), at(when)))
@@ -47,11 +48,11 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
             acquisition.handle_acquire_reply(queued(), at(1_010));
             acquisition.handle_grant(&grant(Some(1_900), 7), at(1_910));
             assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
-            assert!(acquisition.release(Duration::ZERO, at(2_000)));
+            assert!(acquisition.release(false, at(2_000)));
         },
         |acquisition| {
             acquisition.handle_acquire_reply(queued(), at(1_010));
-            assert!(acquisition.release(Duration::ZERO, at(2_000)));
+            assert!(acquisition.release(false, at(2_000)));
         },
         |acquisition| acquisition.handle_stall(at(2_000)),
     ];
@@ -64,15 +65,20 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
         assert!(!acquisition.has_expired(BootInstant(expires_at.0 - 1)));
     }
     let mut acquisition = replied(held(7));
-    assert!(acquisition.release(Duration::ZERO, at(2_000)));
+    assert!(acquisition.release(false, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
     assert!(acquisition.has_expired(ends) && !acquisition.has_expired(BootInstant(ends.0 - 1)));
 }
 
 #[test]
 fn a_repeated_release_keeps_the_key_no_longer() {
-    let mut acquisition = replied(held(7));
-    assert!(acquisition.release(SECOND * 5, at(2_000)));
+    let mut acquisition = with_options(Options {
+        min_hold: Some(SECOND * 6),
+        ..Options::default()
+    });
+    acquisition.poll_action(at(1_000));
+    acquisition.handle_acquire_reply(held(7), at(1_000));
+    assert!(acquisition.release(true, at(2_000)));
     assert_eq!(acquisition.keep_for(at(2_000)), SECOND * 5);
     assert_eq!(acquisition.keep_for(at(5_000)), SECOND * 2);
     assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
@@ -81,10 +87,11 @@ fn a_repeated_release_keeps_the_key_no_longer() {
 #[test]
 fn a_release_is_repeated_while_an_acquire_may_be_applied() {
     let mut acquisition = replied(held(7));
-    assert!(acquisition.release(Duration::ZERO, at(1_500)));
+    assert!(acquisition.release(false, at(1_500)));
     let again = ReleaseReply {
         was_held: true,
         repeat_after: Some(SECOND),
+        is_recorded: false,
     };
     for _ in 0..3 {
         let step = acquisition.handle_release_reply(Ok(again), at(2_000));
