@@ -180,18 +180,25 @@ pub(super) enum By {
 }
 
 pub(super) fn sequences() -> impl Strategy<Value = Sequence> {
-    let some = |most: usize| prop::collection::vec(op(), 1..=most);
+    let some = |most: usize| prop::collection::vec(op(0.2), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
     let ops = prop_oneof![12 => some(LONGEST), 1 => crowded];
-    ([kind(), kind()], ops).prop_map(|(kinds, ops)| Sequence { kinds, ops })
+    let any = ([kind(), kind()], ops);
+    // After a success, on a mutex.
+    let mutex = || Just(LockKind::Mutex);
+    let then = prop::collection::vec(prop_oneof![1 => op(0.8), 1 => op_of_record()], 1..=LONGEST);
+    let once = (success(), then).prop_map(|(success, then)| [success, then].concat());
+    let once = ([mutex().boxed(), mutex().boxed()], once);
+    prop_oneof![10 => any, 3 => once].prop_map(|(kinds, ops)| Sequence { kinds, ops })
 }
 
-fn kind() -> impl Strategy<Value = LockKind> {
+fn kind() -> BoxedStrategy<LockKind> {
     prop_oneof![
         2 => Just(LockKind::Mutex),
         1 => Just(LockKind::ReadWrite),
         1 => Just(LockKind::Semaphore { permits: 3 }),
     ]
+    .boxed()
 }
 
 /// Returns one of the requests of a kind of lock, or a request of another kind.
@@ -236,15 +243,66 @@ fn crowd() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-fn op() -> impl Strategy<Value = Op> {
+/// Returns a success, while another owner waits, and what may happen to its record.
+fn success() -> impl Strategy<Value = Vec<Op>> {
+    let owner = |owner| Pick {
+        by: By::Number,
+        client: 0,
+        owner,
+    };
+    let act = |owner, act| Op::Act {
+        pick: owner,
+        key: 0,
+        act,
+    };
+    (once(), once(), timing()).prop_map(move |(first, second, timing)| {
+        let acquire = |once| Act::Acquire {
+            choice: 0,
+            is_other_kind: false,
+            timing,
+            wait: WAIT,
+            once: Some(once),
+        };
+        let release = Act::Release {
+            keep_for: Duration::ZERO,
+            success: Some((first, true)),
+        };
+        vec![
+            act(owner(FIRST), acquire(first)),
+            act(owner(FIRST + 1), acquire(second)),
+            act(owner(FIRST), release),
+        ]
+    })
+}
+
+/// Most calls are about the same record.
+fn once() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(2_usize)]
+}
+
+/// Returns an operation on the success records of the first key, or on their times.
+fn op_of_record() -> impl Strategy<Value = Op> {
+    let hours = || prop_oneof![3 => Just(-1), 1 => Just(1_i64)];
+    let key = 0;
+    prop_oneof![
+        2 => hours().prop_map(move |hours| Op::ShiftHold { key, hours }),
+        4 => hours().prop_map(move |hours| Op::ShiftRecords { key, hours }),
+        1 => (0..CLIENTS, once()).prop_map(move |(client, once)| Op::DeleteRecord { client, key, once }),
+        2 => (0..CLIENTS, FIRST..FIRST + 2, once()).prop_map(move |(client, owner, once)| Op::Act {
+            pick: Pick { by: By::Number, client, owner },
+            key,
+            act: Act::Release { keep_for: Duration::ZERO, success: Some((once, true)) },
+        }),
+    ]
+}
+
+/// `once_share` is the share of calls that run at most once.
+fn op(once_share: f64) -> impl Strategy<Value = Op> {
     // One key is more contended than the other.
     let key = || prop::bool::weighted(0.25).prop_map(usize::from);
     let client = || 0..CLIENTS;
     let right = || prop::bool::weighted(0.8);
-    // Most calls of a sequence are about the same record.
-    let once = || prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(2_usize)];
-    let maybe_once = || prop::option::weighted(0.6, once());
-    let hours = || prop_oneof![3 => Just(-1), 1 => Just(1_i64)];
+    let maybe_once = || prop::option::weighted(once_share, once());
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
         24 => (
@@ -254,19 +312,16 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once)| {
                 act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait, once })
             }),
-        5 => (pick(4, 1, 1), key(), timing(), maybe_once()).prop_map(
+        4 => (pick(4, 1, 1), key(), timing(), maybe_once()).prop_map(
             move |(pick, key, timing, once)| act(pick, key, Act::Confirm { timing, once })
         ),
         4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
             move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
         ),
-        12 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP), prop::option::weighted(0.6, (once(), right())))
+        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP), prop::option::weighted(once_share, (once(), right())))
             .prop_map(move |(pick, key, keep_for, success)| {
                 act(pick, key, Act::Release { keep_for, success })
             }),
-        2 => (key(), hours()).prop_map(|(key, hours)| Op::ShiftHold { key, hours }),
-        4 => (key(), hours()).prop_map(|(key, hours)| Op::ShiftRecords { key, hours }),
-        1 => (client(), key(), once()).prop_map(|(client, key, once)| Op::DeleteRecord { client, key, once }),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         6 => client().prop_map(|client| Op::CheckQueue { client }),

@@ -152,6 +152,8 @@ impl Reply {
 pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
+    /// The times in success records. A script that grants after it lowered one may read a later time.
+    recorded: [Vec<u64>; KEYS],
     /// Set once an operation may have granted at several times in Redis.
     ignores_since: bool,
     /// The last token that each owner of a client received.
@@ -304,7 +306,7 @@ impl Observed {
     }
 
     fn success(&mut self, key: usize, record: &mut Record) {
-        self.since(key, &mut record.since);
+        record.since = rank(&mut self.recorded[key], record.since);
         self.token(key, &mut record.token);
         record.finished = 0;
     }

@@ -333,7 +333,7 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: self.records.get(""),
+            record: self.records.get("").filter(|_| !self.is_counted()),
             ..Inspection::default()
         }
     }
