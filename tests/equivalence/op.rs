@@ -179,26 +179,37 @@ pub(super) enum By {
     Number,
 }
 
-pub(super) fn sequences() -> impl Strategy<Value = Sequence> {
+pub(super) fn sequences() -> BoxedStrategy<Sequence> {
+    prop_oneof![10 => any_sequence(), 3 => after_success()].boxed()
+}
+
+pub(super) fn any_sequence() -> BoxedStrategy<Sequence> {
     let some = |most: usize| prop::collection::vec(op(0.2), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
     let ops = prop_oneof![12 => some(LONGEST), 1 => crowded];
-    let any = ([kind(), kind()], ops);
-    // After a success, on a mutex.
-    let mutex = || Just(LockKind::Mutex);
-    let then = prop::collection::vec(prop_oneof![1 => op(0.8), 1 => op_of_record()], 1..=LONGEST);
-    let once = (success(), then).prop_map(|(success, then)| [success, then].concat());
-    let once = ([mutex().boxed(), mutex().boxed()], once);
-    prop_oneof![10 => any, 3 => once].prop_map(|(kinds, ops)| Sequence { kinds, ops })
+    let sequence = ([kind(), kind()], ops);
+    sequence
+        .prop_map(|(kinds, ops)| Sequence { kinds, ops })
+        .boxed()
 }
 
-fn kind() -> BoxedStrategy<LockKind> {
+/// Returns sequences about the success record of a mutex.
+pub(super) fn after_success() -> BoxedStrategy<Sequence> {
+    let then = prop_oneof![1 => op(0.8), 1 => op_of_record()];
+    let then = prop::collection::vec(then, 1..=LONGEST);
+    let sequence = (success(), then).prop_map(|(success, then)| Sequence {
+        kinds: [LockKind::Mutex; KEYS],
+        ops: [success, then].concat(),
+    });
+    sequence.boxed()
+}
+
+fn kind() -> impl Strategy<Value = LockKind> {
     prop_oneof![
         2 => Just(LockKind::Mutex),
         1 => Just(LockKind::ReadWrite),
         1 => Just(LockKind::Semaphore { permits: 3 }),
     ]
-    .boxed()
 }
 
 /// Returns one of the requests of a kind of lock, or a request of another kind.
@@ -292,6 +303,11 @@ fn op_of_record() -> impl Strategy<Value = Op> {
             pick: Pick { by: By::Number, client, owner },
             key,
             act: Act::Release { keep_for: Duration::ZERO, success: Some((once, true)) },
+        }),
+        2 => (pick(8, 1, 1), once(), timing()).prop_map(move |(pick, once, timing)| Op::Act {
+            pick,
+            key,
+            act: Act::Confirm { timing, once: Some(once) },
         }),
     ]
 }

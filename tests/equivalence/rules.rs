@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Bench;
+use super::{Bench, op};
 use crate::store::redis::wire::scripts::Scripts;
 
 /// Upper limit of the sequences until a difference is found.
@@ -152,12 +152,17 @@ const EDITS: &[Edit] = &[
     ),
 ];
 
+/// Returns true for a rule of success records.
+fn is_of_records(rule: &str) -> bool {
+    rule.starts_with('P')
+}
+
 /// Returns the scripts without a rule.
 fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
-    let folder = if rule.starts_with('K') {
-        "counted/"
-    } else {
+    let folder = if is_of_records(rule) {
         "once/"
+    } else {
+        "counted/"
     };
     let found = std::cell::Cell::new(false);
     let scripts = Scripts::edited(|name, source| {
@@ -180,7 +185,12 @@ fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
 fn a_script_without_a_rule_differs() {
     for edit in EDITS {
         let scripts = Arc::new(scripts_without(*edit));
-        let result = Bench::run_sequences(scripts, MAX_CASES, 0);
+        let sequences = if is_of_records(edit.0) {
+            op::after_success()
+        } else {
+            op::any_sequence()
+        };
+        let result = Bench::run_sequences(scripts, sequences, MAX_CASES, 0);
         assert!(result.is_err(), "no difference without {}", edit.0);
     }
 }

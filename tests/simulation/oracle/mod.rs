@@ -50,6 +50,8 @@ struct State {
     owners: BTreeSet<(usize, OwnerNumber)>,
     /// How each owner's hold was proven.
     proven: BTreeMap<(usize, OwnerNumber), &'static str>,
+    /// Owners with a body that succeeded, of calls that run at most once.
+    successes: BTreeSet<(usize, OwnerNumber)>,
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
@@ -90,6 +92,7 @@ impl Oracle {
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
                 owners: BTreeSet::new(),
+                successes: BTreeSet::new(),
                 notified: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
@@ -211,6 +214,12 @@ impl Oracle {
         }
     }
 
+    /// Records that the body of a call that runs at most once succeeds.
+    pub(crate) fn succeeds(&self, client: usize, hold: &HeldLock) {
+        let owner = hold.entry.owner;
+        lock(&self.state).successes.insert((client, owner));
+    }
+
     /// Records that a hold was released or dropped.
     pub(crate) fn gave_back(&self, client: usize, hold: &HeldLock) {
         let mut state = lock(&self.state);
@@ -238,6 +247,7 @@ impl Oracle {
 pub(crate) fn brief(error: &Error) -> String {
     match error {
         Error::Busy { .. } => "busy".into(),
+        Error::AlreadyRan { .. } => "already ran".into(),
         error => error.to_string(),
     }
 }
@@ -315,6 +325,7 @@ impl Oracle {
         } = &mut *state;
         connections.applied(now, applied, trace);
         for (key, before, after) in &applied.effects {
+            state.check_record(now, applied, before, after);
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(before) = before {
                 self.check_belief(&mut state, key, before);
