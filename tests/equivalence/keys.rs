@@ -8,10 +8,14 @@ use distlock_tests::{Reply, Resp};
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::store::memory::hooks::{EntrySnapshot, HoldSnapshot, ShareSnapshot, Snapshot};
+use crate::protocol::once::Record;
+use crate::store::memory::hooks::{
+    EntrySnapshot, HoldSnapshot, RecordSnapshot, ShareSnapshot, Snapshot,
+};
 
 /// The start of every script: the keys of a lock, whose two in the middle have each other's names
-/// for a counted lock. The first argument is 1 for a lock that a script makes a counted one.
+/// for a counted lock, and of its success records. The first argument is 1 for a lock that a script
+/// makes a counted one.
 const START: &str = "
     local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
     local function kind(key) return redis.call('TYPE', key).ok end
@@ -30,7 +34,9 @@ const READ: &str = "
         redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES'), redis.call('PTTL', queue),
         redis.call('HGETALL', entries), redis.call('PTTL', entries),
         redis.call('GET', fence) or '', redis.call('PTTL', fence),
-        counted and redis.call('HGETALL', lock) or {} }";
+        counted and redis.call('HGETALL', lock) or {},
+        redis.call('GET', KEYS[5]) or '', redis.call('PTTL', KEYS[5]),
+        redis.call('GET', KEYS[6]) or '', redis.call('PTTL', KEYS[6]) }";
 
 /// Adds entries to a queue: arguments are their time (ms), the rest of an entry, the owners.
 const ENTER: &str = "
@@ -88,12 +94,29 @@ const STEP_BACK: &str = "
 const SILENCE: &str = "
     if counted and redis.call('EXISTS', queue) == 1 then redis.call('HSET', entries, '?' .. ARGV[2], '1') end";
 
-pub(super) struct Keys([String; 4]);
+/// Shifts the acquisition of the hold of a mutex by some hours.
+const SHIFT_HOLD: &str = "
+    local start, since, name = string.match(not counted and redis.call('GET', lock) or '', '^(2 %S+ %d+ %d+ )(%d+)( .*)$')
+    if start then redis.call('SET', lock, start .. shift(since, ARGV[2] * 3600000000) .. name, 'KEEPTTL') end";
+
+/// Shifts the acquisitions in the success records by some hours.
+const SHIFT_RECORDS: &str = "
+    for i = 5, 6 do
+        local since, rest = string.match(redis.call('GET', KEYS[i]) or '', '^1 (%d+)( .*)$')
+        if since then redis.call('SET', KEYS[i], '1 ' .. shift(since, ARGV[2] * 3600000000) .. rest, 'KEEPTTL') end
+    end";
+
+/// The selectors of success records.
+pub(super) const SELECTORS: [&str; 2] = ["", "value"];
+
+pub(super) struct Keys([String; 6]);
 
 impl Keys {
     pub(super) fn new(namespace: &str, key: &LockKey) -> Self {
-        let name = |kind| format!("{namespace}:{kind}:{}", key.tagged());
-        Keys(["lock", "queue", "entry", "fence"].map(name))
+        let name = |kind: &str| format!("{namespace}:{kind}:{}", key.tagged());
+        let [lock, queue, entry, fence] = ["lock", "queue", "entry", "fence"].map(name);
+        let [period, value] = SELECTORS.map(|selector| name(&format!("done:{selector}")));
+        Keys([lock, queue, entry, fence, period, value])
     }
 
     pub(super) fn delete_holds(&self, redis: &mut Resp) {
@@ -101,8 +124,9 @@ impl Keys {
     }
 
     pub(super) fn delete_all(&self, redis: &mut Resp) {
-        let [lock, queue, entry, fence] = &self.0;
-        redis.cmd(&["DEL", lock, queue, entry, fence]).int();
+        let [lock, queue, entry, fence, period, value] = &self.0;
+        let command = ["DEL", lock, queue, entry, fence, period, value];
+        redis.cmd(&command).int();
     }
 
     /// Adds entries. `rest` is the part of the entry after the deadline.
@@ -143,9 +167,17 @@ impl Keys {
         self.run(redis, AHEAD, &[]);
     }
 
+    pub(super) fn shift_hold(&self, redis: &mut Resp, hours: i64) {
+        self.run(redis, SHIFT_HOLD, &["0", &hours.to_string()]);
+    }
+
+    pub(super) fn shift_records(&self, redis: &mut Resp, hours: i64) {
+        self.run(redis, SHIFT_RECORDS, &["0", &hours.to_string()]);
+    }
+
     fn run(&self, redis: &mut Resp, script: &str, arguments: &[&str]) -> Reply {
         let script = format!("{START}{script}");
-        let mut command = vec!["EVAL", &script, "4"];
+        let mut command = vec!["EVAL", &script, "6"];
         command.extend(self.0.iter().map(String::as_str));
         command.extend(arguments);
         let reply = redis.cmd(&command);
@@ -205,7 +237,25 @@ impl Keys {
             queue.is_empty() || fence.is_empty() || fence.ends_with('+'),
             "a queue, and an unmarked fence: {fence}"
         );
+        let record = |(n, selector): (usize, &&str)| {
+            let value = text(10 + 2 * n).strip_prefix("1 ")?;
+            let [since, gap, token, finished, name] = words(value, 5)[..] else {
+                panic!("the record: {value}");
+            };
+            Some(RecordSnapshot {
+                selector: (*selector).to_owned(),
+                record: Record {
+                    since: number(since),
+                    gap: millis(gap),
+                    token: FencingToken::new(number(token)),
+                    finished: number(finished),
+                    name: name.to_owned(),
+                },
+                left: left(11 + 2 * n),
+            })
+        };
         Snapshot {
+            records: SELECTORS.iter().enumerate().filter_map(record).collect(),
             hold: match lock[..] {
                 [owner, token, limit, since, name] => Some(HoldSnapshot {
                     owner: owner.to_owned(),

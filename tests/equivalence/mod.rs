@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proptest::strategy::BoxedStrategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
 use tokio::runtime::Runtime;
 
@@ -52,7 +53,7 @@ fn cases() -> u32 {
 
 #[test]
 fn memory_and_redis_give_the_same_replies() {
-    let tally = match Bench::run_sequences(Scripts::bundled(), cases(), u32::MAX) {
+    let tally = match Bench::run_sequences(Scripts::bundled(), op::sequences(), cases(), u32::MAX) {
         Ok(tally) => tally,
         Err(difference) => panic!("{difference}"),
     };
@@ -84,6 +85,7 @@ impl Bench {
     /// Runs sequences until the stores differ. Returns how often each kind of reply occurred.
     fn run_sequences(
         scripts: Arc<Scripts>,
+        sequences: BoxedStrategy<Sequence>,
         cases: u32,
         max_shrink_iters: u32,
     ) -> Result<Tally, String> {
@@ -106,7 +108,7 @@ impl Bench {
             ..Config::default()
         });
         let compare = |sequence: Sequence| bench.borrow_mut().compare(&runtime, &sequence);
-        let result = runner.run(&op::sequences(), compare);
+        let result = runner.run(&sequences, compare);
         result.map_err(|error| error.to_string())?;
         Ok(bench.into_inner().tally)
     }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use once_cell::sync::Lazy;
 use proptest::prelude::*;
 
+use super::keys::SELECTORS;
 use super::{CLIENTS, KEYS};
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
+use crate::protocol::once::Once;
 use crate::protocol::timing::Timing;
 
 /// The number of owners of each client in one sequence.
@@ -96,6 +99,21 @@ pub(super) enum Op {
     StepBack {
         key: usize,
     },
+    /// Shifts the acquisition of the hold of a mutex, as time does and a step of the clock.
+    ShiftHold {
+        key: usize,
+        hours: i64,
+    },
+    /// Shifts the acquisitions in the success records.
+    ShiftRecords {
+        key: usize,
+        hours: i64,
+    },
+    DeleteRecord {
+        client: usize,
+        key: usize,
+        once: usize,
+    },
     /// Lets the last grant of a counted lock to a client expire unconfirmed.
     Silence {
         client: usize,
@@ -112,9 +130,12 @@ pub(super) enum Act {
         is_other_kind: bool,
         timing: Timing,
         wait: Duration,
+        /// Chooses what a mutex protects at most once, like those below.
+        once: Option<usize>,
     },
     Confirm {
         timing: Timing,
+        once: Option<usize>,
     },
     /// With the right or a wrong token, of a counted lock.
     Downgrade {
@@ -123,8 +144,22 @@ pub(super) enum Act {
     },
     Release {
         keep_for: Duration,
+        /// With the right or a wrong token.
+        success: Option<(usize, bool)>,
     },
 }
+
+/// What calls do at most once: in two periods with one record, and for a value. Shifts of an hour
+/// end on both sides of these gaps, and none on a gap.
+pub(super) static ONCE: Lazy<[Once; 3]> = Lazy::new(|| {
+    let minutes = |n: u64| Duration::from_secs(60 * n);
+    let [period, value] = SELECTORS;
+    [(period, 30), (period, 90), (value, 90)].map(|(selector, gap)| Once {
+        gap: minutes(gap),
+        ttl: minutes(2 * gap),
+        selector: selector.to_owned(),
+    })
+});
 
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
 #[derive(Clone, Copy, Debug)]
@@ -144,11 +179,29 @@ pub(super) enum By {
     Number,
 }
 
-pub(super) fn sequences() -> impl Strategy<Value = Sequence> {
-    let some = |most: usize| prop::collection::vec(op(), 1..=most);
+pub(super) fn sequences() -> BoxedStrategy<Sequence> {
+    prop_oneof![10 => any_sequence(), 3 => after_success()].boxed()
+}
+
+pub(super) fn any_sequence() -> BoxedStrategy<Sequence> {
+    let some = |most: usize| prop::collection::vec(op(0.2), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
     let ops = prop_oneof![12 => some(LONGEST), 1 => crowded];
-    ([kind(), kind()], ops).prop_map(|(kinds, ops)| Sequence { kinds, ops })
+    let sequence = ([kind(), kind()], ops);
+    sequence
+        .prop_map(|(kinds, ops)| Sequence { kinds, ops })
+        .boxed()
+}
+
+/// Returns sequences about the success record of a mutex.
+pub(super) fn after_success() -> BoxedStrategy<Sequence> {
+    let then = prop_oneof![1 => op(0.8), 1 => op_of_record()];
+    let then = prop::collection::vec(then, 1..=LONGEST);
+    let sequence = (success(), then).prop_map(|(success, then)| Sequence {
+        kinds: [LockKind::Mutex; KEYS],
+        ops: [success, then].concat(),
+    });
+    sequence.boxed()
 }
 
 fn kind() -> impl Strategy<Value = LockKind> {
@@ -201,26 +254,90 @@ fn crowd() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-fn op() -> impl Strategy<Value = Op> {
+/// Returns a success, while another owner waits, and what may happen to its record.
+fn success() -> impl Strategy<Value = Vec<Op>> {
+    let owner = |owner| Pick {
+        by: By::Number,
+        client: 0,
+        owner,
+    };
+    let act = |owner, act| Op::Act {
+        pick: owner,
+        key: 0,
+        act,
+    };
+    (once(), once(), timing()).prop_map(move |(first, second, timing)| {
+        let acquire = |once| Act::Acquire {
+            choice: 0,
+            is_other_kind: false,
+            timing,
+            wait: WAIT,
+            once: Some(once),
+        };
+        let release = Act::Release {
+            keep_for: Duration::ZERO,
+            success: Some((first, true)),
+        };
+        vec![
+            act(owner(FIRST), acquire(first)),
+            act(owner(FIRST + 1), acquire(second)),
+            act(owner(FIRST), release),
+        ]
+    })
+}
+
+/// Most calls are about the same record.
+fn once() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0), 1 => Just(1), 1 => Just(2_usize)]
+}
+
+/// Returns an operation on the success records of the first key, or on their times.
+fn op_of_record() -> impl Strategy<Value = Op> {
+    let hours = || prop_oneof![3 => Just(-1), 1 => Just(1_i64)];
+    let key = 0;
+    prop_oneof![
+        2 => hours().prop_map(move |hours| Op::ShiftHold { key, hours }),
+        4 => hours().prop_map(move |hours| Op::ShiftRecords { key, hours }),
+        1 => (0..CLIENTS, once()).prop_map(move |(client, once)| Op::DeleteRecord { client, key, once }),
+        2 => (0..CLIENTS, FIRST..FIRST + 2, once()).prop_map(move |(client, owner, once)| Op::Act {
+            pick: Pick { by: By::Number, client, owner },
+            key,
+            act: Act::Release { keep_for: Duration::ZERO, success: Some((once, true)) },
+        }),
+        2 => (pick(8, 1, 1), once(), timing()).prop_map(move |(pick, once, timing)| Op::Act {
+            pick,
+            key,
+            act: Act::Confirm { timing, once: Some(once) },
+        }),
+    ]
+}
+
+/// `once_share` is the share of calls that run at most once.
+fn op(once_share: f64) -> impl Strategy<Value = Op> {
     // One key is more contended than the other.
     let key = || prop::bool::weighted(0.25).prop_map(usize::from);
     let client = || 0..CLIENTS;
     let right = || prop::bool::weighted(0.8);
+    let maybe_once = || prop::option::weighted(once_share, once());
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
         24 => (
             pick(1, 1, 8), key(), 0..4_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
+            maybe_once(),
         )
-            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait)| {
-                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait })
+            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once)| {
+                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait, once })
             }),
-        4 => (pick(4, 1, 1), key(), timing())
-            .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
+        4 => (pick(4, 1, 1), key(), timing(), maybe_once()).prop_map(
+            move |(pick, key, timing, once)| act(pick, key, Act::Confirm { timing, once })
+        ),
         4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
             move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
         ),
-        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
-            .prop_map(move |(pick, key, keep_for)| act(pick, key, Act::Release { keep_for })),
+        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP), prop::option::weighted(once_share, (once(), right())))
+            .prop_map(move |(pick, key, keep_for, success)| {
+                act(pick, key, Act::Release { keep_for, success })
+            }),
         3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         6 => client().prop_map(|client| Op::CheckQueue { client }),

@@ -10,9 +10,10 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof, RenewalFailure,
-    RevokeReply,
+    AcquireReply, CheckQueueReply, Confirmation, HolderView, Inspection, OwnerNumber, Proof,
+    RenewalFailure, RevokeReply,
 };
+use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
@@ -21,10 +22,15 @@ use crate::util::clock::BootInstant;
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Acquire(AcquireReply),
-    Confirm(Option<Proof>),
+    Confirm(Confirmation),
     Downgrade(Option<Proof>),
     Renew(Vec<(usize, RenewalFailure)>),
-    Release(bool),
+    Release {
+        was_held: bool,
+        /// `None` for a release that records no success.
+        is_recorded: Option<bool>,
+    },
+    DeleteRecord(bool),
     CheckQueue(Vec<CheckQueueReply>),
     Inspect(Inspection),
     Revoke(RevokeReply),
@@ -34,7 +40,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 28] = [
+pub(super) const KINDS: [&str; 34] = [
     "held",
     "queued",
     "busy",
@@ -63,6 +69,12 @@ pub(super) const KINDS: [&str; 28] = [
     "several holders",
     "downgraded",
     "not downgraded",
+    "already ran",
+    "not confirmed: already ran",
+    "recorded",
+    "recorded before",
+    "not recorded",
+    "record deleted",
 ];
 
 impl Reply {
@@ -76,11 +88,11 @@ impl Reply {
             Reply::Acquire(AcquireReply::Busy(_)) => vec!["busy"],
             Reply::Acquire(AcquireReply::WrongKind { .. }) => vec!["wrong kind"],
             Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
-            Reply::Acquire(
-                AcquireReply::Late | AcquireReply::KeyConflict(_) | AcquireReply::AlreadyRan(_),
-            ) => vec!["refused"],
-            Reply::Confirm(Some(_)) => vec!["confirmed"],
-            Reply::Confirm(None) => vec!["not confirmed"],
+            Reply::Acquire(AcquireReply::AlreadyRan(_)) => vec!["already ran"],
+            Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
+            Reply::Confirm(Confirmation::Held(_)) => vec!["confirmed"],
+            Reply::Confirm(Confirmation::NotHeld) => vec!["not confirmed"],
+            Reply::Confirm(Confirmation::AlreadyRan(_)) => vec!["not confirmed: already ran"],
             Reply::Downgrade(Some(_)) => vec!["downgraded"],
             Reply::Downgrade(None) => vec!["not downgraded"],
             Reply::Renew(failures) => {
@@ -92,8 +104,26 @@ impl Reply {
                 kinds.resize(KEYS, "renewed");
                 kinds
             }
-            Reply::Release(true) => vec!["released"],
-            Reply::Release(false) => vec!["nothing released"],
+            Reply::Release {
+                was_held,
+                is_recorded,
+            } => {
+                let mut kinds = vec![if *was_held {
+                    "released"
+                } else {
+                    "nothing released"
+                }];
+                kinds.extend(
+                    is_recorded.map(|is_recorded| match (is_recorded, was_held) {
+                        (true, true) => "recorded",
+                        (true, false) => "recorded before",
+                        (false, _) => "not recorded",
+                    }),
+                );
+                kinds
+            }
+            Reply::DeleteRecord(true) => vec!["record deleted"],
+            Reply::DeleteRecord(false) => Vec::new(),
             Reply::CheckQueue(replies) => (replies.iter())
                 .map(|reply| match reply {
                     CheckQueueReply::Checked { missing, .. } if missing.len() as u64 == OWNERS => {
@@ -122,6 +152,8 @@ impl Reply {
 pub(super) struct Observed {
     tokens: [Vec<u64>; KEYS],
     since: [Vec<u64>; KEYS],
+    /// The times in success records. A script that grants after it lowered one may read a later time.
+    recorded: [Vec<u64>; KEYS],
     /// Set once an operation may have granted at several times in Redis.
     ignores_since: bool,
     /// The last token that each owner of a client received.
@@ -264,9 +296,19 @@ impl Observed {
         if let Some(token) = &mut snapshot.fence {
             self.token(key, token);
         }
+        for stored in &mut snapshot.records {
+            self.success(key, &mut stored.record);
+            times.push(std::mem::take(&mut stored.left));
+        }
         let entries = snapshot.queue.iter_mut();
         times.extend(entries.map(|entry| std::mem::take(&mut entry.left)));
         times
+    }
+
+    fn success(&mut self, key: usize, record: &mut Record) {
+        record.since = rank(&mut self.recorded[key], record.since);
+        self.token(key, &mut record.token);
+        record.finished = 0;
     }
 
     fn proof(&mut self, key: usize, proof: &mut Proof) {
@@ -294,15 +336,31 @@ impl Observed {
             | AcquireReply::WrongKind { holders, .. } => {
                 self.holders(key, holders);
             }
-            AcquireReply::Unfinished
-            | AcquireReply::Late
-            | AcquireReply::AlreadyRan(_)
-            | AcquireReply::KeyConflict(_) => {}
+            AcquireReply::AlreadyRan(record) => self.success(key, record),
+            AcquireReply::Unfinished | AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
         }
         Reply::Acquire(reply)
     }
 
     pub(super) fn confirm(
+        &mut self,
+        client: usize,
+        key: usize,
+        owner: OwnerNumber,
+        mut reply: Confirmation,
+    ) -> Reply {
+        match &mut reply {
+            Confirmation::Held(proof) => {
+                self.record(client, key, owner, proof.token);
+                self.proof(key, proof);
+            }
+            Confirmation::AlreadyRan(record) => self.success(key, record),
+            Confirmation::NotHeld => {}
+        }
+        Reply::Confirm(reply)
+    }
+
+    pub(super) fn downgrade(
         &mut self,
         client: usize,
         key: usize,
@@ -313,20 +371,7 @@ impl Observed {
             self.record(client, key, owner, proof.token);
             self.proof(key, proof);
         }
-        Reply::Confirm(reply)
-    }
-
-    pub(super) fn downgrade(
-        &mut self,
-        client: usize,
-        key: usize,
-        owner: OwnerNumber,
-        reply: Option<Proof>,
-    ) -> Reply {
-        match self.confirm(client, key, owner, reply) {
-            Reply::Confirm(reply) => Reply::Downgrade(reply),
-            other => other,
-        }
+        Reply::Downgrade(reply)
     }
 
     pub(super) fn check_queue(&mut self, mut replies: Vec<CheckQueueReply>) -> Reply {
@@ -346,6 +391,9 @@ impl Observed {
         self.holders(key, &mut reply.holders);
         if let Some(token) = &mut reply.last_token {
             self.token(key, token);
+        }
+        if let Some(record) = &mut reply.record {
+            self.success(key, record);
         }
         reply.expires_in = reply.expires_in.map(|_| Duration::ZERO);
         for waiter in &mut reply.waiters {

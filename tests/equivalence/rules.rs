@@ -1,9 +1,9 @@
-//! The rules of counted locks that the scripts keep (`docs/internals/rules.md`). Without one of them,
+//! The rules of counted locks and of success records that the scripts keep (`docs/internals/rules.md`). Without one of them,
 //! Redis differs from the memory store.
 
 use std::sync::Arc;
 
-use super::Bench;
+use super::{Bench, op};
 use crate::store::redis::wire::scripts::Scripts;
 
 /// Upper limit of the sequences until a difference is found.
@@ -104,15 +104,71 @@ const EDITS: &[Edit] = &[
         "or kind and (its_kind ~= kind or its_capacity ~= capacity) then",
         "then",
     ),
+    ("P1: late-record", "token == succeeded and", "token and"),
+    (
+        "P1: revoked",
+        "'^2 ' .. ARGV[1] .. ' ([1-9]%d*) (%d+) (%d+) (.*)$'",
+        "'^2 ' .. ARGV[1] .. ' 0*(%d+) (%d+) (%d+) (.*)$'",
+    ),
+    (
+        "P2: record-unchecked",
+        "if since + gap * 1000 > start then",
+        "if false then",
+    ),
+    (
+        "P5: future-record",
+        "if tonumber(since) > now then",
+        "if false then",
+    ),
+    (
+        "P5: in a release",
+        "if tonumber(since) > tonumber(now) then since = now end",
+        "",
+    ),
+    (
+        "P6: anchor-at-release",
+        "if tonumber(since) > tonumber(now) then since = now end",
+        "since = now",
+    ),
+    (
+        "P8: record-shortened",
+        "'PX', math.max(redis.call('PTTL', key), record_ttl)",
+        "'PX', record_ttl",
+    ),
+    (
+        "P8: a refusal lengthens",
+        "if redis.call('PTTL', KEYS[5]) < needed then",
+        "if false then",
+    ),
+    (
+        "P21: judged-now, an acquire",
+        "holder == ARGV[1] and tonumber(acquired) or now",
+        "now",
+    ),
+    (
+        "P21: judged-now, a confirmation",
+        "> tonumber(acquired) then",
+        "> redis.call('TIME')[1] * 1000000 then",
+    ),
 ];
+
+/// Returns true for a rule of success records.
+fn is_of_records(rule: &str) -> bool {
+    rule.starts_with('P')
+}
 
 /// Returns the scripts without a rule.
 fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
+    let folder = if is_of_records(rule) {
+        "once/"
+    } else {
+        "counted/"
+    };
     let found = std::cell::Cell::new(false);
     let scripts = Scripts::edited(|name, source| {
-        let is_counted = name.starts_with("counted/");
-        found.set(found.get() || is_counted && source.contains(passage));
-        if is_counted {
+        let is_edited = name.starts_with(folder);
+        found.set(found.get() || is_edited && source.contains(passage));
+        if is_edited {
             source.replace(passage, replacement)
         } else {
             source
@@ -129,7 +185,12 @@ fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
 fn a_script_without_a_rule_differs() {
     for edit in EDITS {
         let scripts = Arc::new(scripts_without(*edit));
-        let result = Bench::run_sequences(scripts, MAX_CASES, 0);
+        let sequences = if is_of_records(edit.0) {
+            op::after_success()
+        } else {
+            op::any_sequence()
+        };
+        let result = Bench::run_sequences(scripts, sequences, MAX_CASES, 0);
         assert!(result.is_err(), "no difference without {}", edit.0);
     }
 }

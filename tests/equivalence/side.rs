@@ -167,6 +167,10 @@ impl InMemory {
             Step::Expire { key, owner, .. } => self.server.expire_share(&keys[*key], owner),
             Step::Op(Op::DeleteAll { key }) => self.server.delete_all(&keys[*key]),
             Step::Op(Op::Ahead { key }) => self.server.put_token_ahead(&keys[*key]),
+            Step::Op(Op::ShiftHold { key, hours }) => self.server.shift_hold(&keys[*key], *hours),
+            Step::Op(Op::ShiftRecords { key, hours }) => {
+                self.server.shift_records(&keys[*key], *hours);
+            }
             Step::Enter {
                 key,
                 client,
@@ -290,6 +294,8 @@ impl InRedis {
             Step::Op(Op::DeleteHolds { key }) => keys(key).delete_holds(raw),
             Step::Op(Op::DeleteAll { key }) => keys(key).delete_all(raw),
             Step::Op(Op::Ahead { key }) => keys(key).ahead(raw),
+            Step::Op(Op::ShiftHold { key, hours }) => keys(key).shift_hold(raw, *hours),
+            Step::Op(Op::ShiftRecords { key, hours }) => keys(key).shift_records(raw, *hours),
             Step::Op(Op::StepBack { key }) => keys(key).step_back(raw),
             Step::Op(Op::Silence { client, key }) => {
                 keys(key).silence(raw, self.clients.ids[*client].as_str());

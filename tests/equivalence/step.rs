@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::KEYS;
-use super::op::{Act, FIRST, OWNERS, Op, Pick, request};
+use super::op::{Act, FIRST, ONCE, OWNERS, Op, Pick, request};
 use super::reply::{Observed, Reply};
 use super::side::{ENTRY, InMemory};
 use crate::config::options::Durability;
@@ -13,10 +13,11 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
+use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Downgrade, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke};
 use crate::store::{LockStore, run};
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
@@ -36,6 +37,7 @@ pub(super) enum Step {
         kind: Kind,
         timing: Timing,
         wait: Duration,
+        once: Option<usize>,
     },
     /// An operation of clients other than to acquire, on locks of these kinds.
     OfKinds(Op, [Kind; KEYS]),
@@ -79,6 +81,7 @@ impl Step {
                     is_other_kind,
                     timing,
                     wait,
+                    once,
                 } = *act
                 {
                     return Step::Acquire {
@@ -87,6 +90,7 @@ impl Step {
                         kind: request(usual_kinds[*key], choice, is_other_kind),
                         timing,
                         wait,
+                        once,
                     };
                 }
                 if matches!(act, Act::Downgrade { .. }) && !kinds[*key].is_counted() {
@@ -131,7 +135,10 @@ impl Step {
                     _ => Step::Nothing,
                 };
             }
-            Op::CheckQueue { .. } | Op::Inspect { .. } | Op::Revoke { .. } => {}
+            Op::CheckQueue { .. }
+            | Op::Inspect { .. }
+            | Op::Revoke { .. }
+            | Op::DeleteRecord { .. } => {}
             _ => return Step::Op(op),
         }
         Step::OfKinds(op, kinds)
@@ -170,6 +177,7 @@ impl Step {
                 kind,
                 timing,
                 wait,
+                once,
             } => {
                 let acquire = Acquire {
                     key: &keys[key],
@@ -179,7 +187,7 @@ impl Step {
                     durability: Durability::NONE,
                     wait,
                     metadata: None,
-                    once: None,
+                    once: once_of(kind, once),
                 };
                 let reply = run(&*stores[client], acquire, LIMIT).await?;
                 return Ok(observed.acquire(client, key, owner, kind, reply));
@@ -198,7 +206,7 @@ impl Step {
                     once: None,
                 };
                 let reply = run(&*stores[client], confirm, LIMIT).await?;
-                return Ok(observed.confirm(client, key, owner, reply.proof()));
+                return Ok(observed.confirm(client, key, owner, reply));
             }
             Step::Op(Op::DeleteAll { key }) => return Ok(observed.flushed(key)),
             Step::Op(Op::Ahead { key }) => return Ok(observed.behind(key)),
@@ -209,17 +217,16 @@ impl Step {
                 let Pick { client, owner, .. } = pick;
                 let (store, name, kind) = (&*stores[client], &keys[key], kinds[key]);
                 match act {
-                    Act::Confirm { timing } => {
+                    Act::Confirm { timing, once } => {
                         let confirm = Confirm {
                             key: name,
                             kind,
                             owner,
                             timing,
                             durability: Durability::NONE,
-                            once: None,
+                            once: once_of(kind, once),
                         };
-                        let reply = run(store, confirm, LIMIT).await?;
-                        observed.confirm(client, key, owner, reply.proof())
+                        observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
                     Act::Downgrade { right, timing } => {
                         let received = observed.received_token(client, key, owner);
@@ -233,16 +240,24 @@ impl Step {
                         };
                         observed.downgrade(client, key, owner, run(store, downgrade, LIMIT).await?)
                     }
-                    Act::Release { keep_for } => {
+                    Act::Release { keep_for, success } => {
+                        let received = observed.received_token(client, key, owner);
+                        let success = success.and_then(|(once, right)| {
+                            let token = received.map_or(1, FencingToken::get) + u64::from(!right);
+                            Some((once_of(kind, Some(once))?, FencingToken::new(token)))
+                        });
                         let release = Release {
                             key: name,
                             kind,
                             owner,
                             keep_for,
-                            success: None,
+                            success,
                         };
                         let released = run(store, release, LIMIT).await?;
-                        Reply::Release(released.was_held)
+                        Reply::Release {
+                            was_held: released.was_held,
+                            is_recorded: success.map(|_| released.is_recorded),
+                        }
                     }
                     Act::Acquire { .. } => unreachable!("a step of its own"),
                 }
@@ -302,6 +317,13 @@ impl Step {
                 };
                 observed.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
             }
+            Op::DeleteRecord { client, key, once } => {
+                let delete = DeleteRecord {
+                    key: &keys[key],
+                    selector: &ONCE[once].selector,
+                };
+                Reply::DeleteRecord(run(&*stores[client], delete, LIMIT).await?)
+            }
             Op::Revoke {
                 client,
                 key,
@@ -334,4 +356,9 @@ impl Step {
             other => unreachable!("{other:?} is of no client"),
         })
     }
+}
+
+/// Returns what a call does at most once. Counted locks have no success records.
+fn once_of(kind: Kind, once: Option<usize>) -> Option<&'static Once> {
+    once.filter(|_| !kind.is_counted()).map(|once| &ONCE[once])
 }

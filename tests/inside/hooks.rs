@@ -11,9 +11,13 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerNumber;
+use crate::protocol::once::Record;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootInstant, Clock};
+
+/// In µs.
+const HOUR: i64 = 60 * 60 * 1_000_000;
 
 /// A clock that only advances on request.
 #[derive(Debug)]
@@ -58,6 +62,15 @@ pub(crate) struct Snapshot {
     pub(crate) queue_left: Duration,
     pub(crate) fence: Option<FencingToken>,
     pub(crate) fence_left: Duration,
+    /// The success records, by selector.
+    pub(crate) records: Vec<RecordSnapshot>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RecordSnapshot {
+    pub(crate) selector: String,
+    pub(crate) record: Record,
+    pub(crate) left: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -165,6 +178,20 @@ impl MemoryServer {
             fence: lock.fence.as_ref().map(|fence| fence.token),
             fence_left: (lock.fence.as_ref())
                 .map_or(Duration::ZERO, |fence| fence.expires_at.since(now)),
+            records: {
+                let records = lock
+                    .records
+                    .0
+                    .iter()
+                    .map(|(selector, stored)| RecordSnapshot {
+                        selector: selector.clone(),
+                        record: stored.record.clone(),
+                        left: stored.expires_at.since(now),
+                    });
+                let mut records: Vec<_> = records.collect();
+                records.sort_by(|a, b| a.selector.cmp(&b.selector));
+                records
+            },
         })
     }
 
@@ -258,6 +285,26 @@ impl MemoryServer {
             expires_at: now + hours(3),
         };
         (self.state().locks).with(key, now, |lock| lock.fence = Some(fence));
+    }
+
+    /// Shifts the acquisition of the hold of a mutex by some hours.
+    pub(crate) fn shift_hold(&self, key: &LockKey, hours: i64) {
+        let now = self.now();
+        self.state().locks.with(key, now, |lock| {
+            if let Some(hold) = &mut lock.hold {
+                hold.since = hold.since.strict_add_signed(hours * HOUR);
+            }
+        });
+    }
+
+    /// Shifts the acquisitions in the success records by some hours.
+    pub(crate) fn shift_records(&self, key: &LockKey, hours: i64) {
+        let now = self.now();
+        self.state().locks.with(key, now, |lock| {
+            for stored in lock.records.0.values_mut() {
+                stored.record.since = stored.record.since.strict_add_signed(hours * HOUR);
+            }
+        });
     }
 
     /// Returns how many locks are remembered.

@@ -55,7 +55,7 @@ impl Connections {
     pub(super) fn applied(&mut self, now: Millis, applied: &Applied<'_>, trace: &mut Trace) {
         let client = applied.client;
         match (applied.op, applied.answer) {
-            (Op::Release { owner, .. }, Answer::Released(_)) => {
+            (Op::Release { owner, .. }, Answer::Released { .. }) => {
                 self.released.insert((client, *owner));
                 if self.revived.remove(&(client, *owner)).is_some() {
                     trace.count("released again");

@@ -25,6 +25,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("acquires: on a runtime connection", 500),
     ("acquires: with a new id", 25),
     ("beliefs compared", 15_000),
+    ("calls: already ran", 40),
     ("calls: busy", 400),
     ("calls: dropped", 250),
     ("confirmations: refused", 4),
@@ -36,6 +37,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("released again", 15),
     ("renamed", 30),
     ("steps", 7_000),
+    ("successes: recorded", 100),
     ("unknown scripts", 60),
 ];
 

@@ -97,7 +97,7 @@ impl User {
         if self.world.conditions.denies_kills() && self.random.chance(300) {
             return self.abandon_at_reset().await;
         }
-        match self.random.below(13) {
+        match self.random.below(14) {
             0..=2 => self.acquire(false).await,
             3 => self.acquire(true).await,
             4 => self.try_acquire().await,
@@ -105,7 +105,8 @@ impl User {
             8 => self.run(Some(self.random.between(1, 600))).await,
             9 => self.abandon().await,
             10 => self.several_keys().await,
-            _ => self.nest().await,
+            11 | 12 => self.nest().await,
+            _ => self.once().await,
         }
     }
 
@@ -209,6 +210,34 @@ impl User {
             Some(Ok((hold, was_valid))) => oracle.succeeded(index, &hold, was_valid),
             Some(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
             None => oracle.count("calls: dropped"),
+        }
+    }
+
+    /// Runs a body at most once per second. It may fail, or be dropped.
+    async fn once(&self) {
+        let order = self.order(self.wait());
+        let plan = self.plan(&order);
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        let lock = self.client.manager.lock(order.lock.key());
+        let lock = lock.lease(order.timing.lease).wait(order.wait);
+        let lock = lock.once_per(Duration::from_secs(1));
+        let fails = self.random.chance(250);
+        let run = lock.run(async |held: HeldLock| {
+            let body = self.body(held.clone(), plan).await;
+            if fails {
+                return Err(Error::config("the body fails"));
+            }
+            oracle.succeeds(index, &held);
+            Ok(body)
+        });
+        let dropped_after = if self.random.chance(200) { 400 } else { 60_000 };
+        let after = Duration::from_millis(self.random.between(1, dropped_after));
+        match tokio::time::timeout(after, run).await {
+            Ok(Ok((hold, was_valid))) => oracle.succeeded(index, &hold, was_valid),
+            Ok(Err(Error::AlreadyRan { .. })) => oracle.count("calls: already ran"),
+            Ok(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
+            Err(_) => oracle.count("calls: dropped"),
         }
     }
 

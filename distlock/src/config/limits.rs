@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
+use crate::protocol::rules::Rules;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,7 @@ impl Limits {
                 "each server of a quorum would admit other holders, and more of them than the lock allows; use \
                  `lock`, or a single server or a cluster",
             ),
-            records_unavailable: Some(
+            records_unavailable: Rules::in_force().no_quorum_records.then_some(
                 "a restarted server of a quorum may have forgotten the success, and would let the work run again; \
                  use a single server or a cluster, or keep the record next to the data",
             ),
@@ -84,6 +85,30 @@ impl Limits {
                 "`min_replicas` or `fsync` is set, but {reason}; remove both settings"
             )),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quorum_records_no_success() {
+        let second = Duration::from_secs(1);
+        let per = Options {
+            once_per: Some(second),
+            ..Options::default()
+        };
+        let for_value = Options {
+            once_for: Some("value".into()),
+            ..Options::default()
+        };
+        for options in [per, for_value] {
+            let quorum = Limits::of_quorum(second * 60).check(false, &options);
+            assert!(quorum.is_err_and(|error| error.contains("once_per")));
+            assert_eq!(Limits::MEMORY.check(false, &options), Ok(()));
+            assert_eq!(Limits::default().check(false, &options), Ok(()));
         }
     }
 }

@@ -113,6 +113,8 @@ rules! {
     once_outermost = "once-reentered",
     /// P10: only a success under a valid hold is recorded.
     success_only = "failure-recorded",
+    /// P20: a quorum records no success, because a restarted server may forget it.
+    no_quorum_records = "once-over-quorum",
 }
 
 #[allow(unreachable_pub)]

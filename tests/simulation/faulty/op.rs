@@ -7,11 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::config::options::Durability;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, OwnerNumber, Proof, RenewReply, Renewal,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, OwnerNumber, Proof,
+    RenewReply, Renewal,
 };
+use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::{Confirm, Release};
@@ -28,6 +31,8 @@ pub(crate) enum Op {
         wait: Duration,
         /// Server time in µs (R2).
         apply_by: u64,
+        /// Set for a call that runs at most once per period.
+        once: Option<Once>,
     },
     AcquireAll {
         locks: Vec<(LockKey, OwnerNumber)>,
@@ -38,12 +43,15 @@ pub(crate) enum Op {
         key: LockKey,
         owner: OwnerNumber,
         timing: Timing,
+        /// Only its gap is sent.
+        once: Option<Once>,
     },
     Renew(Vec<Renewal>),
     Release {
         key: LockKey,
         owner: OwnerNumber,
         keep_for: Duration,
+        success: Option<(Once, FencingToken)>,
     },
     CheckQueue(Vec<CheckQueue>),
 }
@@ -54,9 +62,12 @@ pub(crate) enum Answer {
     Acquired(AcquireReply),
     /// `None` if not all locks were free, or it was too late.
     AllAcquired(Option<Proof>),
-    Confirmed(Option<Proof>),
+    Confirmed(Confirmation),
     Renewed(RenewReply),
-    Released(bool),
+    Released {
+        was_held: bool,
+        is_recorded: bool,
+    },
     Checked(Vec<CheckQueueReply>),
     Refused(StoreError),
 }
@@ -105,6 +116,7 @@ impl Op {
                 owner,
                 timing,
                 wait,
+                once,
                 ..
             } => {
                 let acquire = Acquire {
@@ -115,7 +127,7 @@ impl Op {
                     durability: Durability::NONE,
                     wait: *wait,
                     metadata: None,
-                    once: None,
+                    once: once.as_ref(),
                 };
                 at_once(run(store, acquire, timeout)).map(Answer::Acquired)
             }
@@ -134,32 +146,41 @@ impl Op {
                 let acquires: Vec<_> = acquires.collect();
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
             }
-            Op::Confirm { key, owner, timing } => {
+            Op::Confirm {
+                key,
+                owner,
+                timing,
+                once,
+            } => {
                 let confirm = Confirm {
                     kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     timing: *timing,
                     durability: Durability::NONE,
-                    once: None,
+                    once: once.as_ref(),
                 };
-                at_once(run(store, confirm, timeout)).map(|reply| Answer::Confirmed(reply.proof()))
+                at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(run(store, &**batch, timeout)).map(Answer::Renewed),
             Op::Release {
                 key,
                 owner,
                 keep_for,
+                success,
             } => {
                 let release = Release {
                     kind: Kind::Mutex,
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
-                    success: None,
+                    success: success.as_ref().map(|(once, token)| (once, *token)),
                 };
                 let released = at_once(run(store, release, timeout));
-                released.map(|reply| Answer::Released(reply.was_held))
+                released.map(|reply| Answer::Released {
+                    was_held: reply.was_held,
+                    is_recorded: reply.is_recorded,
+                })
             }
             Op::CheckQueue(checks) => at_once(run(store, &**checks, timeout)).map(Answer::Checked),
         };
@@ -200,6 +221,7 @@ impl fmt::Display for Op {
                 key,
                 owner,
                 keep_for,
+                ..
             } if keep_for.is_zero() => {
                 write!(f, "release {key} #{owner}")
             }
@@ -207,6 +229,7 @@ impl fmt::Display for Op {
                 key,
                 owner,
                 keep_for,
+                ..
             } => {
                 write!(f, "release {key} #{owner} keep {}", keep_for.as_millis())
             }

@@ -11,12 +11,15 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, OwnerNumber, Renewal};
+use crate::protocol::messages::{
+    CheckQueue, CheckQueueReply, Confirmation, Grant, OwnerNumber, Renewal,
+};
+use crate::protocol::once::{Once, Record};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HoldSnapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::{ScriptId, Scripts};
+use crate::store::redis::wire::scripts::{Script, ScriptId, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -69,6 +72,9 @@ const SENT: [ScriptId; 8] = [
     ScriptId::Probe,
 ];
 
+/// Those with a variant for calls that run at most once per period.
+const ONCE: [ScriptId; 3] = [ScriptId::Acquire, ScriptId::Confirm, ScriptId::Release];
+
 /// The words of a command, from front to back.
 struct Words<'a>(std::vec::IntoIter<&'a str>);
 
@@ -109,6 +115,13 @@ impl<'a> Words<'a> {
         owner(self.next())
     }
 
+    /// Parses the key of the success record of a lock, if there must be one.
+    fn record(&mut self, key: &LockKey, is_once: bool) {
+        if is_once {
+            self.expect(&format!("{NAMESPACE}:done::{}", key.tagged()));
+        }
+    }
+
     /// Parses the keys of one lock, one for each kind.
     fn lock(&mut self, kinds: &[&str]) -> LockKey {
         let mut found: Option<&str> = None;
@@ -131,6 +144,16 @@ impl<'a> Words<'a> {
 fn owner(text: &str) -> (ClientId, OwnerNumber) {
     let (client, number) = text.split_once(':').unwrap();
     (ClientId::from_str(client), number.parse().unwrap())
+}
+
+/// Returns what a call does at most once per period.
+fn once(gap: &str, ttl: &str) -> Once {
+    let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
+    Once {
+        gap: millis(gap),
+        ttl: millis(ttl),
+        selector: String::new(),
+    }
 }
 
 const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
@@ -178,15 +201,17 @@ pub(super) fn read(command: &Cmd) -> Request {
 fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     let named = words.next();
     let scripts = Scripts::bundled();
-    let known = SENT.into_iter().find(|id| {
-        let script = scripts.get(*id);
-        named
-            == if by_hash {
-                &script.hash
-            } else {
-                &script.source
-            }
-    });
+    let is = |script: &Script| {
+        let name = if by_hash {
+            &script.hash
+        } else {
+            &script.source
+        };
+        named == name
+    };
+    let is_once = |id: &ScriptId| ONCE.contains(id) && is(scripts.once(*id));
+    let once = ONCE.into_iter().find(is_once);
+    let known = once.or_else(|| SENT.into_iter().find(|id| is(scripts.get(*id))));
     let script = known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
@@ -196,7 +221,7 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
             Run::Probe
         }
         (_, verb) => {
-            let (client, op) = op(&mut words, verb, keys);
+            let (client, op) = op(&mut words, verb, keys, once.is_some());
             Run::Op(client, op)
         }
     };
@@ -208,11 +233,12 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     }
 }
 
-fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
+fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (ClientId, Op) {
     match verb {
         ScriptId::Acquire => {
-            assert_eq!(keys, 4);
+            assert_eq!(keys, 4 + u64::from(is_once));
             let key = words.lock(ALL_KEYS);
+            words.record(&key, is_once);
             let (client, owner) = words.owner();
             let ttl = words.millis();
             let apply_by = words.number();
@@ -225,7 +251,12 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             let wait = millis();
             let rest: Vec<_> = rest.collect();
             assert_eq!(rest, [MAX_WAITERS, client.as_str(), CHANNELS]);
+            let once = is_once.then(|| {
+                let (gap, ttl) = words.next().split_once(' ').unwrap();
+                once(gap, ttl)
+            });
             let op = Op::Acquire {
+                once,
                 key,
                 owner,
                 timing,
@@ -256,11 +287,19 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             (sender.unwrap(), op)
         }
         ScriptId::Confirm => {
-            assert_eq!(keys, 3);
+            assert_eq!(keys, 3 + u64::from(is_once));
             let key = words.lock(&["lock", "queue", "entry"]);
+            words.record(&key, is_once);
             let (client, owner) = words.owner();
             let timing = timing(words.millis());
-            (client, Op::Confirm { key, owner, timing })
+            let once = is_once.then(|| once(words.next(), "0"));
+            let op = Op::Confirm {
+                key,
+                owner,
+                timing,
+                once,
+            };
+            (client, op)
         }
         ScriptId::Renew => {
             let keys: Vec<_> = (0..keys).map(|_| words.lock(&["lock"])).collect();
@@ -282,14 +321,22 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
             (sender.unwrap(), Op::Renew(renewals))
         }
         ScriptId::Release => {
-            assert_eq!(keys, 4);
+            assert_eq!(keys, 4 + u64::from(is_once));
             let key = words.lock(ALL_KEYS);
+            words.record(&key, is_once);
             let (client, owner) = words.owner();
             let keep_for = words.millis();
             words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
+            let success = is_once.then(|| {
+                let [token, gap, ttl] = words.next().split(' ').collect::<Vec<_>>()[..] else {
+                    panic!("a success that is not three numbers");
+                };
+                (once(gap, ttl), FencingToken::new(token.parse().unwrap()))
+            });
             (
                 client,
                 Op::Release {
+                    success,
                     key,
                     owner,
                     keep_for,
@@ -354,6 +401,21 @@ fn value(hold: Option<&HoldSnapshot>) -> Value {
     }))
 }
 
+/// Encodes a success record.
+fn encode(record: &Record) -> Value {
+    let Record {
+        since,
+        gap,
+        token,
+        finished,
+        name,
+    } = record;
+    text(format!(
+        "1 {since} {} {token} {finished} {name}",
+        gap.as_millis()
+    ))
+}
+
 pub(super) fn probed(wall: u64, refused: bool) -> Value {
     let error = if refused { REFUSAL } else { "" };
     Value::Array(vec![number(wall), text(error)])
@@ -387,14 +449,29 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (Op::AcquireAll { apply_by, .. }, Answer::AllAcquired(None)) => {
             vec![number(if wall > *apply_by { 4 } else { 3 }), number(wall)]
         }
-        (_, Answer::Confirmed(Some(proof))) => {
+        (_, Answer::Confirmed(Confirmation::Held(proof))) => {
             vec![number(1), number(wall), number(proof.token.get())]
         }
-        (_, Answer::Confirmed(None)) => vec![number(0), number(wall)],
+        (_, Answer::Confirmed(Confirmation::AlreadyRan(record))) => {
+            vec![number(2), number(wall), encode(record)]
+        }
+        (_, Answer::Acquired(AcquireReply::AlreadyRan(record))) => {
+            vec![number(7), number(wall), encode(record)]
+        }
+        (_, Answer::Confirmed(Confirmation::NotHeld)) => vec![number(0), number(wall)],
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),
-        (_, Answer::Released(was_held)) => return Ok(text(if *was_held { "1" } else { "0" })),
+        (
+            _,
+            Answer::Released {
+                was_held,
+                is_recorded,
+            },
+        ) => {
+            let recorded = if *is_recorded { " recorded" } else { "" };
+            return Ok(text(format!("{}{recorded}", u8::from(*was_held))));
+        }
         (Op::CheckQueue(checks), Answer::Checked(replies)) => {
             let mut fields = vec![number(wall)];
             for ((check, reply), (_, _, after)) in checks.iter().zip(replies).zip(&applied.effects)

@@ -4,7 +4,7 @@ use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
 use crate::key::LockKey;
 use crate::protocol::messages::OwnerNumber;
-use crate::store::memory::hooks::{HoldSnapshot, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, Snapshot, owner_text};
 
 impl State {
     pub(super) fn check_tokens(&mut self, now: Millis, key: &LockKey, hold: &HoldSnapshot) {
@@ -34,6 +34,36 @@ impl State {
                 let passed = &passed.owner;
                 (self.trace).violated(now, format_args!("{me} passes {passed} for {key}"));
             }
+        }
+    }
+
+    /// Checks that a success record is that of a body that succeeded, and not within the gap of the
+    /// last one.
+    pub(super) fn check_record(
+        &mut self,
+        now: Millis,
+        applied: &Applied<'_>,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) {
+        let Some(new) = after.records.first().map(|stored| &stored.record) else {
+            return;
+        };
+        let old = before.records.first().map(|stored| &stored.record);
+        if old.is_some_and(|old| old.token == new.token) {
+            return;
+        }
+        self.trace.count("successes: recorded");
+        let op = applied.op;
+        let is_success = matches!(op, Op::Release { owner, .. }
+            if self.successes.contains(&(applied.client, *owner)));
+        let gap = u64::try_from(new.gap.as_micros()).unwrap();
+        let is_early = old.is_some_and(|old| old.since + gap > new.since);
+        if !is_success {
+            (self.trace).violated(now, format_args!("`{op}` records a failure"));
+        } else if is_early && !self.stepped_back {
+            let text = format_args!("`{op}` records {new:?} within the gap of {old:?}");
+            self.trace.violated(now, text);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
-use crate::protocol::messages::{AcquireReply, OwnerNumber};
+use crate::protocol::messages::{AcquireReply, Confirmation, OwnerNumber};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -50,6 +50,8 @@ struct State {
     owners: BTreeSet<(usize, OwnerNumber)>,
     /// How each owner's hold was proven.
     proven: BTreeMap<(usize, OwnerNumber), &'static str>,
+    /// Owners with a body that succeeded, of calls that run at most once.
+    successes: BTreeSet<(usize, OwnerNumber)>,
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
@@ -90,6 +92,7 @@ impl Oracle {
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
                 owners: BTreeSet::new(),
+                successes: BTreeSet::new(),
                 notified: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
@@ -211,6 +214,12 @@ impl Oracle {
         }
     }
 
+    /// Records that the body of a call that runs at most once succeeds.
+    pub(crate) fn succeeds(&self, client: usize, hold: &HeldLock) {
+        let owner = hold.entry.owner;
+        lock(&self.state).successes.insert((client, owner));
+    }
+
     /// Records that a hold was released or dropped.
     pub(crate) fn gave_back(&self, client: usize, hold: &HeldLock) {
         let mut state = lock(&self.state);
@@ -238,6 +247,7 @@ impl Oracle {
 pub(crate) fn brief(error: &Error) -> String {
     match error {
         Error::Busy { .. } => "busy".into(),
+        Error::AlreadyRan { .. } => "already ran".into(),
         error => error.to_string(),
     }
 }
@@ -300,11 +310,11 @@ impl Oracle {
             (Op::Acquire { .. }, Answer::Acquired(AcquireReply::Late)) => {
                 state.trace.count("acquires: late")
             }
-            (Op::Confirm { owner, .. }, Answer::Confirmed(Some(_))) => {
+            (Op::Confirm { owner, .. }, Answer::Confirmed(Confirmation::Held(_))) => {
                 let proven = state.proven.entry((client, *owner));
                 proven.or_insert("acquired: confirmed first");
             }
-            (Op::Confirm { .. }, Answer::Confirmed(None)) => {
+            (Op::Confirm { .. }, Answer::Confirmed(_)) => {
                 state.trace.count("confirmations: refused");
             }
             (Op::CheckQueue(_), Answer::Checked(_)) => state.trace.count("queue checks"),
@@ -315,6 +325,7 @@ impl Oracle {
         } = &mut *state;
         connections.applied(now, applied, trace);
         for (key, before, after) in &applied.effects {
+            state.check_record(now, applied, before, after);
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(before) = before {
                 self.check_belief(&mut state, key, before);

@@ -178,6 +178,7 @@ const USUAL_LOAD: Load = Load {
     },
     calls: [3, 3, 3, 1, 1],
     counted_calls: [2, 1, 1],
+    once_calls: 1,
     dropped: 0.03,
     waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };

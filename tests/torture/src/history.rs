@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -124,7 +125,13 @@ pub(crate) enum Call {
     Write,
     /// `Semaphore::run`, for [`PERMITS`] permits in total.
     Permits,
+    /// `Lock::try_run` with `once_per` of [`PERIOD`].
+    Once,
 }
+
+/// The period of calls that run at most once, and the shortest time between two successes.
+pub(crate) const PERIOD: Duration = Duration::from_secs(2);
+pub(crate) const GAP: Duration = Duration::from_millis(1_800);
 
 /// The number of permits of every semaphore.
 pub(crate) const PERMITS: u32 = 3;
@@ -162,6 +169,10 @@ pub(crate) enum Outcome {
     Dropped,
     /// The resource rejected a stale token, so the body gave up.
     Stale,
+    /// The work of the period has already succeeded.
+    AlreadyRan,
+    /// The body failed on purpose.
+    Failed,
     Other,
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Load {
     pub(crate) calls: [u32; 5],
     /// Weights of read, write, and permits, where the servers have them.
     pub(crate) counted_calls: [u32; 3],
+    /// Weight of calls that run at most once, where the servers have them.
+    pub(crate) once_calls: u32,
     /// The share of calls that are dropped before they return.
     pub(crate) dropped: f64,
     /// Waits in ms, by weight, for calls that can choose their wait.

@@ -81,11 +81,11 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
-        if let Some(record) = self.rejecting_record(context, request) {
-            return AcquireReply::AlreadyRan(record);
-        }
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
             return wrong_kind;
+        }
+        if let Some(record) = self.rejecting_record(context, request) {
+            return AcquireReply::AlreadyRan(record);
         }
         if request.kind.is_counted() {
             return self.acquire_counted(context, request);
@@ -333,7 +333,7 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: self.records.get(""),
+            record: self.records.get("").filter(|_| !self.is_counted()),
             ..Inspection::default()
         }
     }

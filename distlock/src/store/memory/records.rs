@@ -13,12 +13,12 @@ use crate::util::clock::BootInstant;
 
 /// The success records of a lock, by selector.
 #[derive(Debug, Default)]
-pub(super) struct Records(HashMap<String, StoredRecord>);
+pub(super) struct Records(pub(super) HashMap<String, StoredRecord>);
 
 #[derive(Debug)]
-struct StoredRecord {
-    record: Record,
-    expires_at: BootInstant,
+pub(super) struct StoredRecord {
+    pub(super) record: Record,
+    pub(super) expires_at: BootInstant,
 }
 
 impl Records {

@@ -24,6 +24,7 @@ pub(crate) enum Invariant {
     Deadlines,
     Liveness,
     Leaks,
+    Once,
 }
 
 impl Invariant {
@@ -39,6 +40,7 @@ impl Invariant {
             Invariant::Deadlines => "a call returns in time",
             Invariant::Liveness => "no waiter starves",
             Invariant::Leaks => "nothing is left behind",
+            Invariant::Once => "a success closes its period, and only a success",
         }
     }
 

@@ -11,7 +11,7 @@ use crate::check::loss::{delay, notified};
 use crate::check::resource::Resource;
 use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
-use crate::history::{Nanos, Outcome};
+use crate::history::{Call, Nanos, Outcome};
 use crate::kind::Kind;
 
 /// A hold survived the absence of a server if it was valid from before it until this long into it.
@@ -200,6 +200,12 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
     let moved = run.faults.list.iter();
     let moved = moved.filter(|fault| fault.kind == Kind::SlotsMove);
     let moved = moved.flat_map(|fault| &fault.keys).flatten().count() as f64;
+    let of_once = |outcome: Option<Outcome>| {
+        let once = run.ops.iter().filter(|op| op.call == Call::Once);
+        let wanted = once.filter(|op| op.acquired.is_some() || outcome.is_some());
+        wanted.filter(|op| op.outcome() == outcome).count() as f64
+    };
+    let least_once = |bound: f64| least(bound * minutes).filter(|_| topology == "standalone");
     let after = run.tried.iter().map(|tried| tried.waited).max();
     let rows = [
         ("calls", run.ops.len() as f64, None),
@@ -247,6 +253,18 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
             counts.lived_through as f64,
             lived_through,
         ),
+        (
+            "runs once per period",
+            of_once(Some(Outcome::Ok)),
+            least_once(30.0),
+        ),
+        (
+            "  skipped: already ran",
+            of_once(Some(Outcome::AlreadyRan)),
+            least_once(200.0),
+        ),
+        ("  failed", of_once(Some(Outcome::Failed)), least_once(5.0)),
+        ("  died in the body", of_once(None), None),
         ("excused overlaps", excused as f64, overlaps),
         (
             "updates lost without a fence",

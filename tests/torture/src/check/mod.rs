@@ -13,6 +13,7 @@ mod figures;
 mod leaks;
 mod liveness;
 mod loss;
+mod once;
 mod outcomes;
 mod overlaps;
 mod quorum;
@@ -97,6 +98,7 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         deadlines::check(&run),
         liveness::check(&run),
         leaks::check(&run),
+        once::check(&run),
     ];
     Ok(Verdict {
         figures: figures::figures(&run, &resource, findings[0].excused),

@@ -77,8 +77,12 @@ pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
     loop {
         let each = clients.iter_mut();
         let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
-        // Fences remain for two hours, so that the next token is greater.
-        keys.retain(|key| !key.starts_with("distlock:fence:") && key != "distlock:epoch");
+        // Fences remain for two hours, so that the next token is greater, and success records for
+        // two periods.
+        let remains = ["distlock:fence:", "distlock:done:"];
+        keys.retain(|key| {
+            !remains.iter().any(|kind| key.starts_with(kind)) && key != "distlock:epoch"
+        });
         if keys.is_empty() || Instant::now() > deadline {
             return keys;
         }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::{BodyState, Error, Lock, LockGuard, LockManager, RwLock, distributed_lock};
+use distlock::{
+    BodyState, Error, Lock, LockGuard, LockManager, RunOutcome, RwLock, SkipReason,
+    distributed_lock,
+};
 
 use super::body::{Ended, Ticket, body};
-use crate::history::{Call, OnLost, Outcome, PERMITS, Step};
+use crate::history::{Call, OnLost, Outcome, PERIOD, PERMITS, Step};
 
 /// The outcome of a call, and the text of its error.
 pub(super) type Returned = (Outcome, Option<String>);
@@ -44,6 +47,7 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
                 .await,
         ),
         Call::Permits => of_result(permits(ticket).await),
+        Call::Once => once(ticket, lock()).await,
         Call::Several => unreachable!("it has a second ticket"),
     }
 }
@@ -70,6 +74,34 @@ async fn permits(ticket: &Ticket) -> Result<Ended, Error> {
     };
     permit.release().await?;
     Ok(ended)
+}
+
+/// The error of a call that runs at most once.
+enum OnceError {
+    /// The body failed.
+    Body(Ended),
+    Lock(Error),
+}
+
+impl From<Error> for OnceError {
+    fn from(error: Error) -> Self {
+        OnceError::Lock(error)
+    }
+}
+
+async fn once(ticket: &Ticket, lock: Lock) -> Returned {
+    let lock = lock.once_per(PERIOD);
+    let run = lock.try_run(async |held| match body(ticket, held).await {
+        Ended::Done => Ok(()),
+        ended => Err(OnceError::Body(ended)),
+    });
+    match run.await {
+        Ok(RunOutcome::Completed(())) => (Outcome::Ok, None),
+        Ok(RunOutcome::Skipped(SkipReason::AlreadyRan { .. })) => (Outcome::AlreadyRan, None),
+        Ok(RunOutcome::Skipped(_)) => (Outcome::Busy, None),
+        Err(OnceError::Body(ended)) => of_ended(ended),
+        Err(OnceError::Lock(error)) => refused(&error),
+    }
 }
 
 /// Runs the bodies of two keys while both are held.
@@ -143,6 +175,7 @@ fn of_ended(ended: Ended) -> Returned {
     match ended {
         Ended::Done => (Outcome::Ok, None),
         Ended::Stale => (Outcome::Stale, None),
+        Ended::Failed => (Outcome::Failed, None),
     }
 }
 

@@ -18,6 +18,9 @@ const KEPT_LEASE_MS: u64 = 8_000;
 /// The number of keys for readers and writers, and for permits. Few, so that calls wait.
 const COUNTED_KEYS: u64 = 6;
 
+/// The number of keys of calls that run at most once. Few, so that most calls find a success.
+const ONCE_KEYS: u64 = 4;
+
 /// Returns the keys that are held for long, and their lease.
 pub(crate) fn kept() -> (impl Iterator<Item = String>, Duration) {
     (
@@ -40,12 +43,15 @@ pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
     let numbered = (0..count).map(|number| key(number.into()));
     let counted = ["r", "s"].into_iter();
     let counted = counted.flat_map(|kind| (0..COUNTED_KEYS).map(|n| counted_key(kind, n)));
+    let once = (0..ONCE_KEYS).map(|n| counted_key("o", n));
     std::iter::once(QUEUE.to_owned())
         .chain(numbered)
         .chain(counted)
+        .chain(once)
 }
 
-/// Returns the name of a key for readers and writers (`r`), or for permits (`s`).
+/// Returns the name of a key for readers and writers (`r`), for permits (`s`), or for calls that run
+/// at most once (`o`).
 fn counted_key(kind: &str, number: u64) -> String {
     format!("{kind}{number}")
 }
@@ -114,10 +120,12 @@ impl Dice {
             (Call::Read, unless(no_counted, read)),
             (Call::Write, unless(no_counted, write)),
             (Call::Permits, unless(no_counted, permits)),
+            (Call::Once, unless(no_counted, load.once_calls)),
         ]);
         let key_name = match call {
             Call::Read | Call::Write => counted_key("r", number % COUNTED_KEYS),
             Call::Permits => counted_key("s", number % COUNTED_KEYS),
+            Call::Once => counted_key("o", number % ONCE_KEYS),
             _ => key_name,
         };
         let weight = match call {
@@ -129,6 +137,8 @@ impl Dice {
         let second_key = (call == Call::Several).then_some(second_key);
         let wait_ms = match (call, queue) {
             (Call::Try, _) => 0,
+            // A waiter is granted the lock by the success that rejects it.
+            (Call::Once, _) => self.random.pick(&[(0, 1), (200, 1)]),
             // The wait of an annotated function is a constant.
             (Call::Attribute, _) => annotated_wait(lease).unwrap_or(0),
             (_, true) => 10_000,
