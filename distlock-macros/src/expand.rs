@@ -360,8 +360,9 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns the check for the body's success, on which `min_hold` and success records depend. `Probe` distinguishes
-    /// a `Result` from other types by autoref specialization, even through an alias.
+    /// Returns the check for the body's success, on which `min_hold` and success records depend.
+    /// `Probe` distinguishes a `Result` from other types by autoref specialization, even through an
+    /// alias.
     fn succeeded(&self) -> TokenStream {
         let krate = self.krate;
         let Output { ty, place } = &self.output;

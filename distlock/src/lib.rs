@@ -183,8 +183,7 @@ pub use lock::scope::{current, current_for, try_current, try_current_for, with_m
 pub use lock::semaphore::Semaphore;
 pub use loss::LossReason;
 pub use manager::LockManager;
-pub use manager::admin::inspect::{LockState, ServerState, Waiter};
-pub use manager::admin::records::SuccessRecord;
+pub use manager::admin::inspect::{LockState, ServerState, SuccessRecord, Waiter};
 pub use manager::admin::revoke::{Revocation, Revoke, RevokeOutcome};
 pub use manager::builder::LockManagerBuilder;
 pub use manager::engine::held::HeldLock;

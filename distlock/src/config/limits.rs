@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
-use crate::protocol::rules::Rules;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +28,7 @@ impl Limits {
 
     /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
     /// the lock to another client.
-    pub(crate) fn of_quorum(max_lease: Duration) -> Self {
+    pub(crate) fn of_quorum(max_lease: Duration, refuses_records: bool) -> Self {
         Limits {
             max_lease: Some(max_lease),
             durability_unavailable: Some(
@@ -40,7 +39,7 @@ impl Limits {
                 "each server of a quorum would admit other holders, and more of them than the lock allows; use \
                  `lock`, or a single server or a cluster",
             ),
-            records_unavailable: Rules::in_force().no_quorum_records.then_some(
+            records_unavailable: refuses_records.then_some(
                 "a restarted server of a quorum may have forgotten the success, and would let the work run again; \
                  use a single server or a cluster, or keep the record next to the data",
             ),
@@ -105,7 +104,7 @@ mod tests {
             ..Options::default()
         };
         for options in [per, for_value] {
-            let quorum = Limits::of_quorum(second * 60).check(false, &options);
+            let quorum = Limits::of_quorum(second * 60, true).check(false, &options);
             assert!(quorum.is_err_and(|error| error.contains("once_per")));
             assert_eq!(Limits::MEMORY.check(false, &options), Ok(()));
             assert_eq!(Limits::default().check(false, &options), Ok(()));

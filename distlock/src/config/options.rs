@@ -5,9 +5,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::key::escape;
-use crate::protocol::once::Once;
-use crate::protocol::rules::Rules;
 use crate::util::visible::is_hidden;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -23,7 +20,7 @@ pub(crate) const FENCE_TTL_RANGE: RangeInclusive<Duration> =
 /// The period of `once_per`, and the time for which `once_for` remembers a success.
 const RECORD_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(366 * 24 * 60 * 60);
-const DEFAULT_RECORD_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const DEFAULT_RECORD_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Upper limit of a value of `once_for`, in bytes.
 const MAX_ONCE_VALUE: usize = 128;
@@ -145,16 +142,6 @@ impl Options {
     /// Returns true if the call runs at most once per period or for a value.
     pub(crate) fn is_once(&self) -> bool {
         self.once_per.is_some() || self.once_for.is_some()
-    }
-
-    /// Returns what the call does at most once.
-    pub(crate) fn once(&self, rules: Rules) -> Option<Once> {
-        let for_value = |value: &String| {
-            let record_ttl = self.record_ttl.unwrap_or(DEFAULT_RECORD_TTL);
-            Once::for_value(escape(value), record_ttl)
-        };
-        let per = self.once_per.map(|period| Once::per(period, rules));
-        per.or_else(|| self.once_for.as_ref().map(for_value))
     }
 
     /// Returns the metadata, unless it is empty.

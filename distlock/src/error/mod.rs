@@ -218,7 +218,8 @@ pub enum Error {
         key: String,
     },
 
-    /// The work of a call with `once_per` or `once_for` has already succeeded. The body did not run.
+    /// The work of a call with `once_per` or `once_for` has already succeeded, so the body did not
+    /// run.
     #[error(
         "the work of lock `{}` has already run: its last success acquired the lock at {}, and it may run again from \
          {}; to run it again before, delete the record with `LockManager::delete_record` or `distlock forget`",
@@ -232,7 +233,8 @@ pub enum Error {
         key: String,
         /// When the last successful run acquired the lock, by the store's clock.
         last_success: SystemTime,
-        /// When a call with this call's `once_per` or `record_ttl` may run again, by the same clock.
+        /// When a call with this call's `once_per` or `record_ttl` may run again, by the same
+        /// clock.
         next: SystemTime,
     },
 

@@ -441,8 +441,8 @@ impl Lock {
         self.acquire_traced(self.options.wait).await
     }
 
-    /// Acquires the lock like [`acquire`](Lock::acquire), also with `once_per` or `once_for`. For the
-    /// command line, which releases a lost lock only after its command has ended.
+    /// Acquires the lock like [`acquire`](Lock::acquire), also with `once_per` or `once_for`. For
+    /// the command line, which releases a lost lock only after its command has ended.
     #[doc(hidden)]
     pub async fn __acquire(&self) -> Result<LockGuard, Error> {
         self.acquire_traced(self.options.wait).await
@@ -549,8 +549,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Lock::run), except [`Error::Busy`] and [`Error::AlreadyRan`] of this lock. A full queue
-    /// ([`Error::QueueFull`]) remains an error.
+    /// The errors of [`run`](Lock::run), except [`Error::Busy`] and [`Error::AlreadyRan`] of this
+    /// lock. A full queue ([`Error::QueueFull`]) remains an error.
     ///
     /// # Panics
     ///

@@ -14,7 +14,7 @@ use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::executor::IoThread;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::shutdown;
-use crate::protocol::messages::system_time;
+use crate::util::clock::system_time;
 
 pub(crate) mod admin;
 pub(crate) mod builder;

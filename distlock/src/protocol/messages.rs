@@ -1,6 +1,6 @@
 //! The messages between a client and its store.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::config::options::Durability;
 use crate::error::{HoldKind, Holder, LockKind};
@@ -10,7 +10,7 @@ use crate::protocol::kind::Kind;
 use crate::protocol::once::{Once, Record};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, system_time};
 
 /// The number of one acquisition, which is part of its owner id in the store. It is unique within
 /// the client and never reused.
@@ -168,12 +168,6 @@ impl HolderView {
             this_process: self.this_process,
         }
     }
-}
-
-pub(crate) fn system_time(micros: u64) -> SystemTime {
-    UNIX_EPOCH
-        .checked_add(Duration::from_micros(micros))
-        .unwrap_or(UNIX_EPOCH)
 }
 
 /// One hold of a renewal batch. A batch is either of mutexes or of counted locks.

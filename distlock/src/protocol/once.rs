@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::config::options::{DEFAULT_RECORD_TTL, Options};
 use crate::fencing::FencingToken;
-use crate::protocol::messages::system_time;
+use crate::key::escape;
 use crate::protocol::rules::Rules;
+use crate::util::clock::system_time;
 
 /// Upper limit of the slack, by which a run may start before its period has passed.
 const MAX_SLACK: Duration = Duration::from_secs(60);
@@ -25,8 +27,18 @@ pub(crate) struct Once {
 }
 
 impl Once {
+    /// Returns what a call with these options does at most once.
+    pub(crate) fn of(options: &Options, rules: Rules) -> Option<Self> {
+        let for_value = |value: &String| {
+            let record_ttl = options.record_ttl.unwrap_or(DEFAULT_RECORD_TTL);
+            Once::for_value(escape(value), record_ttl)
+        };
+        let per = options.once_per.map(|period| Once::per(period, rules));
+        per.or_else(|| options.once_for.as_ref().map(for_value))
+    }
+
     /// At most one successful run in each period. The slack lets a timer run a little early (P7).
-    pub(crate) fn per(period: Duration, rules: Rules) -> Self {
+    fn per(period: Duration, rules: Rules) -> Self {
         let slack = (period / 10).min(MAX_SLACK);
         let slack = if rules.slack { slack } else { Duration::ZERO };
         Once {
@@ -37,7 +49,7 @@ impl Once {
     }
 
     /// At most one successful run for a value, remembered for `record_ttl`.
-    pub(crate) fn for_value(selector: String, record_ttl: Duration) -> Self {
+    fn for_value(selector: String, record_ttl: Duration) -> Self {
         Once {
             gap: record_ttl,
             ttl: record_ttl + RECORD_GRACE,

@@ -48,7 +48,7 @@ impl Request {
             kind,
             timing: Timing::new(options.lease),
             durability: options.durability(),
-            once: options.once(Rules::in_force()),
+            once: Once::of(&options, Rules::in_force()),
             options,
             started,
             delivery: OnceLock::new(),

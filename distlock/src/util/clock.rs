@@ -99,6 +99,13 @@ impl Clock for TokioClock {
     }
 }
 
+/// Returns the time that is this many microseconds after the Unix epoch.
+pub(crate) fn system_time(micros: u64) -> SystemTime {
+    UNIX_EPOCH
+        .checked_add(Duration::from_micros(micros))
+        .unwrap_or(UNIX_EPOCH)
+}
+
 fn wall_micros() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

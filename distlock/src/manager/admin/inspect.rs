@@ -10,11 +10,13 @@ use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::admin::records::SuccessRecord;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
-use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection, system_time};
+use crate::protocol::holder_name;
+use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection};
+use crate::protocol::once::Record;
 use crate::store::command::Inspect;
+use crate::util::clock::system_time;
 
 /// Timeout of each command that inspects, lists or revokes locks.
 pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -96,6 +98,53 @@ pub struct Waiter {
     pub waiting_since: SystemTime,
     /// True if the waiter is a call of this process.
     pub this_process: bool,
+}
+
+/// The record of a successful run, see [`Lock::once_per`](crate::Lock::once_per).
+///
+/// ```
+/// # use distlock::LockManager;
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::in_memory();
+/// let job = locks.lock("jobs:invoices").once_per(Duration::from_secs(60 * 60));
+/// job.run(async |_| Ok::<_, distlock::Error>(())).await?;
+///
+/// let success = locks.inspect("jobs:invoices").await?.last_success.expect("it is recorded");
+/// assert!(success.started <= success.finished && success.finished < success.next);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct SuccessRecord {
+    /// When the run acquired the lock, by the store's clock.
+    pub started: SystemTime,
+    /// When the run released the lock, by the same clock.
+    pub finished: SystemTime,
+    /// When the work may run again, for a call with the period of that run.
+    pub next: SystemTime,
+    /// The name of the client that ran it.
+    pub client: String,
+    /// The [`metadata`](crate::Lock::metadata) of the run.
+    pub metadata: Option<String>,
+    /// The fencing token of the run.
+    pub fencing_token: FencingToken,
+}
+
+impl SuccessRecord {
+    pub(crate) fn of(record: Record) -> Self {
+        let (client, metadata) = holder_name::split(&record.name);
+        SuccessRecord {
+            started: record.last_success(),
+            finished: system_time(record.finished),
+            next: record.next(record.gap),
+            client,
+            metadata,
+            fencing_token: record.token,
+        }
+    }
 }
 
 /// The state of a lock on one server of a quorum, see [`LockState::servers`].

@@ -28,6 +28,7 @@ use crate::manager::engine::shutdown;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::skips::Skips;
 use crate::observer::telemetry::Telemetry;
+use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
@@ -394,7 +395,8 @@ impl LockManagerBuilder {
             (StoreLocation::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
-                let limits = Limits::of_quorum(quorum.max_lease);
+                let limits =
+                    Limits::of_quorum(quorum.max_lease, Rules::in_force().no_quorum_records);
                 let checked = limits.check_durability(self.durability);
                 checked.map_err(Error::config)?;
                 Ok(quorum)

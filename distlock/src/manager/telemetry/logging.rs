@@ -138,25 +138,27 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
 
 /// Logs a success that is not, or may not be, recorded.
 pub(crate) fn recorded(core: &Core, request: &Request, outcome: RecordOutcome) {
-    let text = match outcome {
-        RecordOutcome::Recorded => return,
-        RecordOutcome::Refused => {
+    let (lock, key) = (&*request.name(), Visible(request.key.as_str()));
+    let store = core.address().unwrap_or("in this process");
+    match outcome {
+        RecordOutcome::Recorded => {}
+        RecordOutcome::Refused => tracing::error!(
+            target: TARGET,
+            lock,
+            %key,
+            store,
             "success not recorded: the work may run again within its period; check that it can be repeated, and the \
              memory, the replicas and the permissions of the store"
-        }
-        RecordOutcome::Unknown => {
+        ),
+        RecordOutcome::Unknown => tracing::error!(
+            target: TARGET,
+            lock,
+            %key,
+            store,
             "success perhaps not recorded: no release got a reply, so the work may run again within its period; check \
              that it can be repeated, and the store"
-        }
-    };
-    tracing::error!(
-        target: TARGET,
-        lock = &*request.name(),
-        key = %Visible(request.key.as_str()),
-        store = core.address().unwrap_or("in this process"),
-        outcome = outcome.as_str(),
-        "{text}"
-    );
+        ),
+    }
 }
 
 /// Logs a lost hold. `current_holder` is the holder of the lock now, if known.

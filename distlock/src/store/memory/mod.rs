@@ -27,6 +27,7 @@ mod hold;
 #[path = "../../../../tests/inside/hooks.rs"]
 pub(crate) mod hooks;
 mod lock;
+mod once;
 mod queue;
 mod records;
 pub(crate) mod server;

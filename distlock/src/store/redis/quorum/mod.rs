@@ -18,6 +18,7 @@ use crate::config::limits::Limits;
 use crate::error::Error;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Confirmation, OwnerNumber};
+use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
@@ -104,7 +105,7 @@ impl Quorum {
             store: Box::new(self),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: Limits::of_quorum(config.quorum.max_lease),
+            limits: Limits::of_quorum(config.quorum.max_lease, Rules::in_force().no_quorum_records),
             eviction: None,
         }
     }
