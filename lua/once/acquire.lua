@@ -10,6 +10,9 @@ do
   if record then
     local since, rest = string.match(record, '^1 (%d+)( %d+ %d+ %d+ .*)$')
     if not since then return { 5, now, ARGV[7] } end
+    -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
+    local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
+    local start = holder == ARGV[1] and tonumber(acquired) or now
     if tonumber(since) > now then
       -- The server's clock stepped back. PEXPIRE is first, because a server that rejects writes stops there.
       since = string.format('%.0f', now)
@@ -17,9 +20,6 @@ do
       redis.call('PEXPIRE', KEYS[5], math.max(redis.call('PTTL', KEYS[5]), record_ttl))
       redis.call('SET', KEYS[5], record, 'KEEPTTL')
     end
-    -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
-    local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
-    local start = holder == ARGV[1] and tonumber(acquired) or now
     if since + gap * 1000 > start then
       -- A caller with a shorter period may have written the record. It must last for this one.
       local needed = record_ttl - math.floor((now - since) / 1000)
