@@ -10,14 +10,17 @@ use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
 
+use crate::args::once::Once;
 use crate::captures;
 use crate::duration::Time;
 use crate::errors::Errors;
 use crate::kind::Kind;
 use crate::names::{ARGUMENTS, RENAMED, argument_list, example, unknown};
-use crate::once::Once;
+
 use crate::policy::Policy;
 use crate::value::{self, string_literal, without_groups};
+
+mod once;
 
 /// The arguments. A missing argument is `None`, so the default of the `distlock` crate applies.
 pub(crate) struct Args {

@@ -10,7 +10,6 @@ mod function;
 mod key_fn;
 mod kind;
 mod names;
-mod once;
 mod path;
 mod policy;
 mod request;

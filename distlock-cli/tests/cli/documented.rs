@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::support::{SOON, named, until_waiting};
 
 const MANUAL: &str = "docs/operations/command-line.md";
+const JOBS: &str = "docs/recipes/jobs.md";
 const README: &str = "distlock-cli/README.md";
 
 /// The server of the readers.
@@ -109,6 +110,7 @@ async fn the_overviews_work() {
             );
         program(commands.dir(), "report.sh", "echo reported");
         let output = output_of(commands).await;
+        assert!(output.status.success(), "{output:?}");
         assert!(output.stdout.contains("reported"), "{output:?}");
         assert!(output.stdout.contains("web-2:812"), "{output:?}");
         shop.calls.iter().for_each(JoinHandle::abort);
@@ -140,6 +142,21 @@ async fn a_command_finds_its_token() {
     let token = output.stdout.strip_prefix("-v token=").expect("a token");
     let token = token.strip_suffix(" -f report.sql\n").expect("a token");
     assert!(token.parse::<u64>().is_ok_and(|token| token > 0), "{token}");
+}
+
+#[tokio::test]
+async fn jobs_run_as_documented() {
+    for (document, name) in [(MANUAL, "once"), (JOBS, "operating")] {
+        let server = RedisServer::start();
+        let locks = named(&server.url(), "worker").await;
+        let done = locks.lock("webhooks:account:7").once_for("evt_1");
+        let done = done.run(async |_| Ok::<_, distlock::Error>(()));
+        done.await.expect("the first run");
+        let commands = commands(&server, document, name);
+        program(commands.dir(), "report.sh", "echo reported");
+        let output = output_of(commands).await;
+        assert!(output.stdout.contains("reported"), "{output:?}");
+    }
 }
 
 #[tokio::test]

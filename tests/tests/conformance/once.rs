@@ -102,7 +102,7 @@ for_each_counting_store! {
         assert!(ran(hourly(&manager)).await.is_some());
     }
 
-    /// P3: whoever waits is handed the lock, but does not repeat the work.
+    /// P3: a waiter is handed the lock, but does not repeat the work.
     async fn waiters_are_answered_after_a_success_and_run_after_a_failure(store) {
         let managers = store.managers(3).await;
         for succeeds in [false, true] {

@@ -15,6 +15,7 @@ use crate::manager::engine::sync_future::SyncFuture;
 use crate::manager::telemetry::hold_events;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::loss_report;
+use crate::manager::telemetry::record_report;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
@@ -200,7 +201,7 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
         ReleaseStep::Done | ReleaseStep::NotHeld => core.releases.finish(),
         // After the shutdown, no connection is left for a retry.
         ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => {
-            hold_events::publish_record_unknown(core, &entry);
+            record_report::report_unknown(core, &entry);
             core.releases.finish()
         }
         ReleaseStep::RepeatAt(_) if has_expired(core, &release) => {
@@ -223,7 +224,7 @@ fn handle_reply(
     let step = core.registry.update(entry, |acquisition| {
         acquisition.handle_release_reply(reply, now)
     });
-    hold_events::publish_record(core, entry);
+    record_report::report(core, entry);
     if step == ReleaseStep::NotHeld {
         report_loss(core, entry);
     }
@@ -263,7 +264,7 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
 pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&PendingRelease) -> bool) {
     if let Some(abandoned) = core.releases.sweep(has_expired) {
         for entry in &abandoned.successes {
-            hold_events::publish_record_unknown(core, entry);
+            record_report::report_unknown(core, entry);
         }
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {

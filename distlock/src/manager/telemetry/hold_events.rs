@@ -1,7 +1,6 @@
 //! The events of a hold.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{BodyState, Error};
@@ -10,12 +9,8 @@ use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
-use crate::manager::telemetry::logging;
-use crate::observer::event::{
-    Event, HoldOutcome, LossKind, RecordOutcome, ReleaseOutcome, UNLABELED,
-};
+use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
-use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::util::clock::BootInstant;
 
@@ -106,31 +101,6 @@ pub(crate) fn publish_release(
             },
         });
     }
-}
-
-/// Publishes and logs whether a success is recorded, once the reply to its release says so.
-pub(crate) fn publish_record(core: &Core, entry: &Arc<Entry>) {
-    let polled = (core.registry).update(entry, Acquisition::poll_record_outcome);
-    if let Some(outcome) = polled {
-        publish_record_outcome(core, entry, outcome);
-    }
-}
-
-/// Publishes and logs whether a success is recorded, if the entry has one.
-pub(crate) fn publish_record_unknown(core: &Core, entry: &Entry) {
-    let success = (core.registry).peek(entry, |acquisition| acquisition.succeeded_under());
-    if success.is_some() {
-        publish_record_outcome(core, entry, RecordOutcome::Unknown);
-    }
-}
-
-fn publish_record_outcome(core: &Core, entry: &Entry, outcome: RecordOutcome) {
-    logging::recorded(core, &entry.request, outcome);
-    core.publish(&entry.request, |lock, key| Event::SuccessRecorded {
-        lock,
-        key,
-        outcome,
-    });
 }
 
 /// Publishes the length of a lock's queue, under the name by which this client uses the lock.

@@ -1,6 +1,5 @@
 //! Log lines, emitted through `tracing` and labeled with the key's template. The key appears at
-//! debug level, on losses, given-up releases and unrecorded successes, and where the manager shows
-//! keys.
+//! debug level, on losses and given-up releases, and where the manager shows keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::renewal_monitor::RenewalProblems;
 use crate::manager::telemetry::hold_events;
-use crate::observer::event::{AcquirePath, Event, RecordOutcome, UNLABELED};
+use crate::observer::event::{AcquirePath, Event, UNLABELED};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::Note;
@@ -133,31 +132,6 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
             next = next.as_ref().map(tracing::field::display),
             "{text} (further skips of `lock` are logged at DEBUG)"
         );
-    }
-}
-
-/// Logs a success that is not, or may not be, recorded.
-pub(crate) fn recorded(core: &Core, request: &Request, outcome: RecordOutcome) {
-    let (lock, key) = (&*request.name(), Visible(request.key.as_str()));
-    let store = core.address().unwrap_or("in this process");
-    match outcome {
-        RecordOutcome::Recorded => {}
-        RecordOutcome::Refused => tracing::error!(
-            target: TARGET,
-            lock,
-            %key,
-            store,
-            "success not recorded: the work may run again within its period; check that it can be repeated, and the \
-             memory, the replicas and the permissions of the store"
-        ),
-        RecordOutcome::Unknown => tracing::error!(
-            target: TARGET,
-            lock,
-            %key,
-            store,
-            "success perhaps not recorded: no release got a reply, so the work may run again within its period; check \
-             that it can be repeated, and the store"
-        ),
     }
 }
 

@@ -5,5 +5,6 @@ pub(crate) mod hold_events;
 pub(crate) mod logging;
 pub(crate) mod long_waits;
 pub(crate) mod loss_report;
+pub(crate) mod record_report;
 pub(crate) mod skips;
 pub(crate) mod span;

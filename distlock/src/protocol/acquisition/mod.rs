@@ -474,7 +474,9 @@ impl Acquisition {
         // A success counts only under a hold that was valid to its end (P10).
         let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
         let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
-            Some(hold_info) => Releasing::new(now).after_success(&self.request, hold_info),
+            Some(HoldInfo { token, since, .. }) => {
+                Releasing::new(now).after_success(&self.request, *token, *since)
+            }
             None => Releasing::new(now),
         };
         self.stage = Stage::Ended(end);

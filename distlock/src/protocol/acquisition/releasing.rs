@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::fencing::FencingToken;
 use crate::observer::event::RecordOutcome;
-use crate::protocol::acquisition::HoldInfo;
 use crate::protocol::messages::ReleaseReply;
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
@@ -63,12 +62,17 @@ impl Releasing {
 
     /// Keeps the key for the rest of `min_hold`, and has the success recorded if the call runs at
     /// most once.
-    pub(super) fn after_success(self, request: &Request, hold_info: &HoldInfo) -> Self {
-        let held_for = self.began.since(hold_info.since);
+    pub(super) fn after_success(
+        self,
+        request: &Request,
+        token: FencingToken,
+        since: BootInstant,
+    ) -> Self {
+        let held_for = self.began.since(since);
         let min_hold = request.options.min_hold.unwrap_or_default();
         Releasing {
             keep_for: min_hold.saturating_sub(held_for),
-            succeeded_under: request.once.as_ref().map(|_| hold_info.token),
+            succeeded_under: request.once.as_ref().map(|_| token),
             ..self
         }
     }
