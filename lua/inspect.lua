@@ -12,9 +12,10 @@ if head[1] and tonumber(head[2]) < 0 then
   waiters = waiters - 1
   first = 1
 end
+local record = redis.pcall('GET', KEYS[5]) -- a value of another type does not hide the lock
 local reply = { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
   waiters, (string.gsub(redis.call('GET', KEYS[4]) or '', '%+$', '')), value and 1 or 0,
-  redis.call('GET', KEYS[5]) or '' }
+  type(record) == 'string' and record or '' }
 if ARGV[1] ~= '0' and waiters > 0 then
   local first_waiters = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
   for i = 1, #first_waiters, 2 do

@@ -182,8 +182,8 @@ pub(crate) struct Run {
     /// Runs the command alone, without readers or other writers of the key
     #[arg(long)]
     pub(crate) write: bool,
-    /// Runs the command at most once per period on all machines: if it has succeeded (exit code 0)
-    /// within the period, it does not run, and the exit code is 0
+    /// Records at most one success per period on all machines: if the command has succeeded (exit
+    /// code 0) within the period, it does not run, and the exit code is 0
     #[arg(
         long,
         value_parser = duration,
@@ -191,8 +191,8 @@ pub(crate) struct Run {
         value_name = "TIME"
     )]
     pub(crate) once_per: Option<Duration>,
-    /// Runs the command at most once for this value, such as a date: if it has succeeded for the
-    /// value, it does not run, and the exit code is 0
+    /// Records at most one success for this value, such as a date: if the command has succeeded
+    /// for the value, it does not run, and the exit code is 0
     #[arg(long, conflicts_with_all = ["permits", "read", "write"], value_name = "VALUE")]
     pub(crate) once_for: Option<String>,
     /// How long a success of `--once-for` is remembered [default: 7d]

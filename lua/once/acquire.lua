@@ -12,7 +12,7 @@ do
     if not since then return { 5, now, ARGV[7] } end
     -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
     local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
-    local start = holder == ARGV[1] and tonumber(acquired) or now
+    local start = holder == ARGV[1] and math.min(acquired, now) or now
     if tonumber(since) > now then
       -- The server's clock stepped back. PEXPIRE is first, because a server that rejects writes stops there.
       since = string.format('%.0f', now)

@@ -6,10 +6,11 @@ do
   local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
   local record = redis.call('GET', KEYS[4])
   local since = record and string.match(record, '^1 (%d+) ')
-  -- Judged by the acquisition, with which a success will be recorded. The grant may be a second old.
-  if acquired and since and since + ARGV[3] * 1000 > tonumber(acquired) then
+  if acquired and since then
     local time = redis.call('TIME')
-    return { 2, time[1] * 1000000 + time[2], record }
+    local now = time[1] * 1000000 + time[2]
+    -- Judged by the acquisition, with which a success will be recorded. The grant may be a second old.
+    if since + ARGV[3] * 1000 > math.min(acquired, now) then return { 2, now, record } end
   end
 end
 --@include confirm

@@ -180,15 +180,24 @@ pub(super) enum By {
 }
 
 pub(super) fn sequences() -> BoxedStrategy<Sequence> {
-    prop_oneof![10 => any_sequence(), 3 => after_success()].boxed()
+    let any = any_sequence([kind(), kind()], 0.2);
+    prop_oneof![10 => any, 3 => after_success()].boxed()
 }
 
-pub(super) fn any_sequence() -> BoxedStrategy<Sequence> {
-    let some = |most: usize| prop::collection::vec(op(0.2), 1..=most);
+/// Returns sequences on counted locks.
+pub(super) fn on_counted() -> BoxedStrategy<Sequence> {
+    let counted = || kind().prop_filter("a counted lock", |kind| *kind != LockKind::Mutex);
+    any_sequence([counted(), counted()], 0.01)
+}
+
+fn any_sequence(
+    kinds: [impl Strategy<Value = LockKind> + 'static; KEYS],
+    once_share: f64,
+) -> BoxedStrategy<Sequence> {
+    let some = |most: usize| prop::collection::vec(op(once_share), 1..=most);
     let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
     let ops = prop_oneof![12 => some(LONGEST), 1 => crowded];
-    let sequence = ([kind(), kind()], ops);
-    sequence
+    (kinds, ops)
         .prop_map(|(kinds, ops)| Sequence { kinds, ops })
         .boxed()
 }

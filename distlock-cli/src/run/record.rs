@@ -16,8 +16,10 @@ impl RecordWatcher {
         let outcome = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match outcome? {
             RecordOutcome::Recorded => return None,
-            RecordOutcome::Refused => "not recorded: the store refused the record",
-            _ => "perhaps not recorded: the store did not reply",
+            RecordOutcome::Refused => {
+                "not recorded: the store rejected the record, or the lock was lost"
+            }
+            _ => "perhaps not recorded: no reply of the store shows it",
         };
         let text = format!(
             "success of lock `{key}` {text}, so the command may run again; check the store with `distlock doctor`"

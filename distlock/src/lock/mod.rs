@@ -182,14 +182,14 @@ impl Lock {
         self
     }
 
-    /// Runs the body at most once per period, over all processes: a call within the period of the
-    /// last success is a skip of [`try_run`](Lock::try_run), and [`Error::AlreadyRan`] of
+    /// Records at most one success per period, over all processes: a call within the period of the
+    /// last success does not run its body. It is a skip of [`try_run`](Lock::try_run), and [`Error::AlreadyRan`] of
     /// [`run`](Lock::run). 1 s to 366 days.
     ///
     /// A success is a body that returned `Ok` under a hold that was valid to its end. It is
     /// recorded together with the release. If the body fails or panics, the lock is lost, or the
     /// process dies before its release is applied, nothing is recorded, and the next call runs the
-    /// body. So the *work* may run twice, but a recorded success never does.
+    /// body. So the *work* may run twice, but no second success is recorded.
     ///
     /// The period counts from the acquisition of the successful run, by the server's clock. It is
     /// shorter by a tenth, at most by a minute, so that a timer that fires a little early is not
@@ -225,7 +225,7 @@ impl Lock {
         self
     }
 
-    /// Runs the body at most once for a value, such as a fire time, a date or the id of a webhook.
+    /// Records at most one success for a value, such as a fire time, a date or the id of a webhook.
     /// A call for a value that is done is a skip or an error, as with
     /// [`once_per`](Lock::once_per), which says what a success is and what protects its record.
     ///
@@ -252,7 +252,8 @@ impl Lock {
     }
 
     /// Sets for how long [`once_for`](Lock::once_for) remembers a success: 1 s to 366 days, default
-    /// 7 days. The server needs about 260 bytes for each remembered value.
+    /// 7 days. The server needs about 260 bytes for each remembered value, plus its
+    /// [`metadata`](Lock::metadata).
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -408,7 +408,8 @@ pub enum RecordOutcome {
     Recorded,
     /// The store could not write the record, or the hold was lost before its release.
     Refused,
-    /// No release got a reply, so the success may be recorded or not.
+    /// The success may be recorded or not: no release got a reply, or a reply was lost and later
+    /// ones do not show it.
     Unknown,
 }
 

@@ -162,6 +162,9 @@ for_each_counting_store! {
         // A deleted record lets the work run again.
         assert!(manager.delete_record("{a}:k", Some("a:b {c}")).await.unwrap());
         assert!(!manager.delete_record("{a}:k", Some("a:b {c}")).await.unwrap());
+        // Such as a variable of a script that is not set.
+        let empty = manager.delete_record("{a}:k", Some("")).await;
+        assert!(matches!(empty, Err(Error::Config { .. })), "{empty:?}");
         assert!(ran(lock("a:b {c}")).await.is_some());
         assert!(ran(lock("1")).await.is_none());
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::options::Options;
 use crate::error::Error;
 use crate::key::{LockKey, escape};
 use crate::manager::LockManager;
@@ -31,7 +32,7 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::ShutDown`]. [`Error::Config`] over a
-    /// quorum, which has no records.
+    /// quorum, which has no records, and for an empty value or one of more than 128 bytes.
     ///
     /// # Cancel safety
     ///
@@ -43,6 +44,11 @@ impl LockManager {
                 "lock `{key}`: success records are not available: {reason}"
             )));
         }
+        let options = Options {
+            once_for: value.map(str::to_owned),
+            ..Options::default()
+        };
+        options.check(key.as_str())?;
         let selector = value.map(escape).unwrap_or_default();
         self.on_io_thread(|core| async move {
             let delete = command::DeleteRecord {

@@ -579,8 +579,8 @@ impl LockManagerBuilder {
 
     /// Sets whether spans, and log lines at INFO and above, name keys; default `false`. Keys may
     /// identify a person, and there are as many as there are users or orders. Lines at DEBUG always
-    /// name keys. So does the line of a lock that ended before its holder was done, because an
-    /// operator must check what the lock protects.
+    /// name keys. So do the lines of a lock that ended before its holder was done, and of a success
+    /// that is not recorded, because an operator must check what the lock protects.
     ///
     /// ```
     /// # use distlock::LockManager;

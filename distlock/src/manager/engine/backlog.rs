@@ -70,8 +70,8 @@ pub(crate) struct Abandoned {
     pub(crate) releases: usize,
     pub(crate) key: LockKey,
     pub(crate) lock: Cow<'static, str>,
-    /// Those after a success that was to be recorded.
-    pub(crate) successes: Vec<Arc<Entry>>,
+    /// Those of calls that run at most once, whose success may be recorded or not.
+    pub(crate) once_calls: Vec<Arc<Entry>>,
 }
 
 impl Backlog {
@@ -209,11 +209,11 @@ impl Queues {
             releases: 0,
             key: request.key.clone(),
             lock: request.name(),
-            successes: Vec::new(),
+            once_calls: Vec::new(),
         });
         abandoned.releases += 1;
         if request.once.is_some() {
-            abandoned.successes.push(release.entry.clone());
+            abandoned.once_calls.push(release.entry.clone());
         }
     }
 

@@ -201,7 +201,7 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
         ReleaseStep::Done | ReleaseStep::NotHeld => core.releases.finish(),
         // After the shutdown, no connection is left for a retry.
         ReleaseStep::RepeatAt(_) if core.phase() == Phase::Closed => {
-            record_report::report_unknown(core, &entry);
+            record_report::report_abandoned(core, &entry);
             core.releases.finish()
         }
         ReleaseStep::RepeatAt(_) if has_expired(core, &release) => {
@@ -263,8 +263,8 @@ pub(crate) async fn run_release_retries(core: Arc<Core>) {
 /// Abandons releases, and logs all that were abandoned.
 pub(crate) fn sweep(core: &Core, has_expired: impl Fn(&PendingRelease) -> bool) {
     if let Some(abandoned) = core.releases.sweep(has_expired) {
-        for entry in &abandoned.successes {
-            record_report::report_unknown(core, entry);
+        for entry in &abandoned.once_calls {
+            record_report::report_abandoned(core, entry);
         }
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {

@@ -1,5 +1,6 @@
 //! Log lines, emitted through `tracing` and labeled with the key's template. The key appears at
-//! debug level, on losses and given-up releases, and where the manager shows keys.
+//! debug level, on losses, given-up releases and unrecorded successes, and where the manager
+//! shows keys.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,11 +18,12 @@ pub(crate) fn report(core: &Core, entry: &Arc<Entry>) {
     }
 }
 
-/// Publishes and logs whether a success is recorded, if the entry has one.
-pub(crate) fn report_unknown(core: &Core, entry: &Entry) {
-    let success = (core.registry).peek(entry, |acquisition| acquisition.succeeded_under());
-    if success.is_some() {
-        publish(core, entry, RecordOutcome::Unknown);
+/// Publishes and logs that it is unknown whether a success is recorded, because its release is
+/// abandoned.
+pub(crate) fn report_abandoned(core: &Core, entry: &Arc<Entry>) {
+    let abandoned = (core.registry).update(entry, Acquisition::abandon_record);
+    if let Some(outcome) = abandoned {
+        publish(core, entry, outcome);
     }
 }
 
@@ -46,16 +47,18 @@ fn log(core: &Core, request: &Request, outcome: RecordOutcome) {
             lock,
             %key,
             store,
-            "success not recorded: the work may run again within its period; check that it can be repeated, and the \
-             memory, the replicas and the permissions of the store"
+            outcome = outcome.as_str(),
+            "success not recorded: the store rejected the record, or the lock was lost, so the work may run again \
+             within its period; check that it can be repeated, and the memory and the replicas of the store"
         ),
         RecordOutcome::Unknown => tracing::error!(
             target: TARGET,
             lock,
             %key,
             store,
-            "success perhaps not recorded: no release got a reply, so the work may run again within its period; check \
-             that it can be repeated, and the store"
+            outcome = outcome.as_str(),
+            "success perhaps not recorded: the replies of the store do not show it, so the work may run again within \
+             its period; check that it can be repeated, and the store"
         ),
     }
 }

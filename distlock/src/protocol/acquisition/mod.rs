@@ -586,6 +586,11 @@ impl Acquisition {
         self.record_outcome.take()
     }
 
+    /// Returns the same for a release that is abandoned.
+    pub(crate) fn abandon_record(&mut self) -> Option<RecordOutcome> {
+        self.releasing.as_mut()?.abandon_record()
+    }
+
     /// Returns true once all state in the store has expired.
     pub(crate) fn has_expired(&self, now: BootInstant) -> bool {
         let ttl = self.request.timing.ttl();

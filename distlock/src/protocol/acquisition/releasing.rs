@@ -23,6 +23,8 @@ pub(super) struct Releasing {
     keep_for: Duration,
     /// The token of the hold whose success is to be recorded. The same in every repeat (P10).
     succeeded_under: Option<FencingToken>,
+    /// Set once it is known whether the success is recorded, or can no longer become known.
+    is_record_decided: bool,
     began: BootInstant,
     /// The safe deadline of the hold that ends with this release, if it was still valid.
     safe_until: Option<BootInstant>,
@@ -51,6 +53,7 @@ impl Releasing {
         Releasing {
             keep_for: Duration::ZERO,
             succeeded_under: None,
+            is_record_decided: false,
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
@@ -100,17 +103,29 @@ impl Releasing {
         self.succeeded_under
     }
 
-    /// Returns whether the success is recorded, if the reply says so.
+    /// Returns, once, whether the success is recorded, if the reply says so.
     pub(super) fn record_outcome(
-        &self,
+        &mut self,
         reply: &Result<ReleaseReply, StoreError>,
     ) -> Option<RecordOutcome> {
-        self.succeeded_under?;
-        Some(match reply {
+        let outcome = match reply {
             Ok(released) if released.is_recorded => RecordOutcome::Recorded,
+            // An earlier attempt may have recorded it, and a later run has replaced the record.
+            Ok(released) if !released.was_held && self.may_be_applied => RecordOutcome::Unknown,
             Ok(_) => RecordOutcome::Refused,
             Err(_) => return None,
-        })
+        };
+        self.decide_record(outcome)
+    }
+
+    /// Ends the wait for a reply. Returns `Unknown` if there is a success, and no reply has decided it.
+    pub(super) fn abandon_record(&mut self) -> Option<RecordOutcome> {
+        self.decide_record(RecordOutcome::Unknown)
+    }
+
+    fn decide_record(&mut self, outcome: RecordOutcome) -> Option<RecordOutcome> {
+        self.succeeded_under?;
+        (!std::mem::replace(&mut self.is_record_decided, true)).then_some(outcome)
     }
 
     /// Returns true once all state in the store has expired.

@@ -175,3 +175,34 @@ fn a_reply_says_whether_the_success_is_recorded() {
     assert_eq!(outcome(true, false), Some(RecordOutcome::Refused));
     assert_eq!(outcome(false, false), None);
 }
+
+#[test]
+fn each_success_has_one_outcome() {
+    let reply = |was_held, is_recorded, repeat_after| {
+        Ok(ReleaseReply {
+            was_held,
+            repeat_after,
+            is_recorded,
+        })
+    };
+    let outcomes = |replies: &[Result<ReleaseReply, StoreError>]| {
+        let mut acquisition = hourly();
+        assert!(acquisition.release(true, at(2_000)));
+        let mut outcomes = Vec::new();
+        for reply in replies {
+            acquisition.handle_release_reply(reply.clone(), at(2_500));
+            outcomes.extend(acquisition.poll_record_outcome());
+        }
+        outcomes.extend(acquisition.abandon_record());
+        outcomes
+    };
+    let unanswered = || Err(error(Outage::TimedOut));
+    let repeated = [reply(true, true, Some(SECOND)), reply(false, false, None)];
+    assert_eq!(outcomes(&repeated), [RecordOutcome::Recorded]);
+    assert_eq!(outcomes(&[unanswered()]), [RecordOutcome::Unknown]);
+    // A later run has replaced the record before the repeat.
+    let replaced = [unanswered(), reply(false, false, None)];
+    assert_eq!(outcomes(&replaced), [RecordOutcome::Unknown]);
+    let refused = [unanswered(), reply(true, false, None)];
+    assert_eq!(outcomes(&refused), [RecordOutcome::Refused]);
+}

@@ -224,6 +224,11 @@ impl ClusterStore {
                 Err(error) => Err(error),
             };
             match result {
+                // The owner asks again, and then knows that it has something to release.
+                Ok(AcquireReply::AlreadyRan(_)) if has_state => {
+                    let detail = "the work ran while the call moved to another connection";
+                    return Err(StoreError::new(Outage::NotReady, detail));
+                }
                 Ok(reply) => return Ok(reply),
                 Err(error) => route.handle_error(&attempt, error).await?,
             }

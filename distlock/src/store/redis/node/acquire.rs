@@ -133,8 +133,8 @@ impl Node {
         };
         match self.run(None, &confirm, timeout).await {
             Ok(Confirmation::Held(proof)) => Ok(AcquireReply::Held(proof)),
-            Ok(Confirmation::AlreadyRan(record)) => Ok(AcquireReply::AlreadyRan(record)),
-            Ok(Confirmation::NotHeld) => Err(StoreError::new(
+            // The owner asks again, and releases what it has.
+            Ok(Confirmation::NotHeld | Confirmation::AlreadyRan(_)) => Err(StoreError::new(
                 Outage::Other,
                 "the lock was gone before its replicas acknowledged it",
             )),

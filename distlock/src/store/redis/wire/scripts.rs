@@ -309,7 +309,7 @@ mod tests {
             "0c527c140b2a52760642bbc1b1065ef39305316c",
             "d047c5018977a6eef3b9c0439304d974c6173097",
             "ee97b21e4dafd1c124154a8fb87f6fbb3ef35bed",
-            "761dce74942055e08d03b221b2e5370cb403ca4a",
+            "f11c9dd7dbcf6bdf6c1c0606bc6a64ebb110b0b0",
             "91a54158e2cf6340dfe693d55fdcfd6a285b18d8",
             "7e7f48e5534c4dd5e550c46f4173a78151cd2ddf",
             "f86fe4368aeeb63bf00b8342aedeb89e1cee48cc",
