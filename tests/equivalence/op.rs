@@ -343,7 +343,7 @@ fn op(once_share: f64) -> impl Strategy<Value = Op> {
         4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
             move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
         ),
-        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP), prop::option::weighted(once_share, (once(), right())))
+        10 => (pick(5, 2, 1), key(), sometimes(0.15, KEEP), prop::option::weighted(once_share, (once(), right())))
             .prop_map(move |(pick, key, keep_for, success)| {
                 act(pick, key, Act::Release { keep_for, success })
             }),

@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn a_full_run_has_bounds_and_another_has_none() {
         for (profile, topology, seconds, bounds) in [
-            ("all", "standalone", 60, 4),
+            ("all", "standalone", 60, 7),
             ("all", "standalone", 59, 0),
             ("pause", "standalone", 60, 0),
             ("all", "sentinel", 600, 7),
