@@ -257,7 +257,8 @@ impl Both<'_> {
         )
     }
 
-    /// Lets both stores remove what has expired, and checks that no message remains, and that the locks have the same state and remaining times.
+    /// Lets both stores remove what has expired, and checks that no message remains, and that the
+    /// locks have the same state and remaining times.
     async fn end(&mut self) -> Result<(), String> {
         self.note_kinds();
         self.step(&Step::last(self.kinds)).await?;

@@ -146,6 +146,16 @@ const EDITS: &[Edit] = &[
         "now",
     ),
     (
+        "P21: a step back before an acquire",
+        "math.min(acquired, now) or now",
+        "tonumber(acquired) or now",
+    ),
+    (
+        "P21: a step back before a confirmation",
+        "> math.min(acquired, now) then",
+        "> tonumber(acquired) then",
+    ),
+    (
         "P21: judged-now, a confirmation",
         "> math.min(acquired, now) then",
         "> redis.call('TIME')[1] * 1000000 then",

@@ -183,8 +183,8 @@ impl Lock {
     }
 
     /// Records at most one success per period, over all processes: a call within the period of the
-    /// last success does not run its body. It is a skip of [`try_run`](Lock::try_run), and [`Error::AlreadyRan`] of
-    /// [`run`](Lock::run). 1 s to 366 days.
+    /// last success does not run its body. It is a skip of [`try_run`](Lock::try_run), and
+    /// [`Error::AlreadyRan`] of [`run`](Lock::run). 1 s to 366 days.
     ///
     /// A success is a body that returned `Ok` under a hold that was valid to its end. It is
     /// recorded together with the release. If the body fails or panics, the lock is lost, or the
@@ -193,8 +193,8 @@ impl Lock {
     ///
     /// The period counts from the acquisition of the successful run, by the server's clock. It is
     /// shorter by a tenth, at most by a minute, so that a timer that fires a little early is not
-    /// skipped. Only memory, replication and persistence of the server protect the record:
-    /// a failover or an eviction that loses it lets the work run again.
+    /// skipped. A failover, an eviction or a restart of the server may lose the record. The work
+    /// then runs again.
     ///
     /// A guard cannot know whether its work succeeded, so [`acquire`](Lock::acquire) and
     /// [`try_acquire`](Lock::try_acquire) are [`Error::Config`] with this option. So are

@@ -118,7 +118,7 @@ impl Releasing {
         self.decide_record(outcome)
     }
 
-    /// Ends the wait for a reply. Returns `Unknown` if there is a success, and no reply has decided it.
+    /// Ends the wait for a reply. Returns `Unknown` for a success that no reply has decided.
     pub(super) fn abandon_record(&mut self) -> Option<RecordOutcome> {
         self.decide_record(RecordOutcome::Unknown)
     }
