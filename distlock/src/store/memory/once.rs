@@ -78,8 +78,8 @@ impl MemoryLock {
         true
     }
 
-    /// Returns when an owner acquired its hold, unless that was revoked or released. After a step of
-    /// the clock back, that is now, as in the record of a success.
+    /// Returns when an owner acquired its hold, unless that was revoked or released. After a step
+    /// of the clock back, that is now, as in the record of a success.
     fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) -> Option<u64> {
         let hold = self.hold_of(&context.owner_id(owner))?;
         (hold.state == HoldState::Held).then_some(hold.since.min(context.wall))
