@@ -1,6 +1,6 @@
 //! A service in operation: it logs, exports metrics for Prometheus, and shuts down on SIGTERM. Its
 //! work is invented: orders that compete for a few items, a report without a queue, a job with a
-//! limit, and a long import.
+//! limit, one that runs at most once per second, and a long import.
 //!
 //! `docs/operations/` has a dashboard and alerts for the metrics that it exports.
 
@@ -72,6 +72,7 @@ async fn main() -> Result<()> {
     work.spawn(repeat(ms(200), stopped.clone(), |_| report("daily")));
     work.spawn(repeat(ms(150), stopped.clone(), |_| report("daily")));
     work.spawn(repeat(ms(500), stopped.clone(), settle));
+    work.spawn(repeat(ms(200), stopped.clone(), |_| invoices()));
     work.spawn(repeat(ms(1_000), stopped, |_| import()));
 
     tokio::select! {
@@ -126,6 +127,13 @@ async fn report(name: &str) -> Result<(), Error> {
 async fn settle(n: u64) -> Result<(), Error> {
     let is_slow = n.is_multiple_of(4);
     sleep(Duration::from_millis(if is_slow { 600 } else { 50 })).await;
+    Ok(())
+}
+
+/// Runs at most once per second. Earlier calls fail with `Error::AlreadyRan`.
+#[distributed_lock(key = "invoices", lease = "2s", once_per = "1s")]
+async fn invoices() -> Result<(), Error> {
+    sleep(Duration::from_millis(20)).await;
     Ok(())
 }
 
