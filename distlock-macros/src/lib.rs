@@ -22,21 +22,7 @@ mod value;
 /// is renewed, stops the body if the lock can no longer be proven to be held, and then releases the
 /// lock. Inside the body, `distlock::current()` returns the held lock with its fencing token.
 ///
-/// ```
-/// use distlock::{LockManager, distributed_lock};
-///
-/// #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s")]
-/// async fn reserve(item_id: u64) -> Result<u64, distlock::Error> {
-///     Ok(distlock::current().fencing_token().get())
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), distlock::Error> {
-/// distlock::install(LockManager::in_memory())?;
-/// let first = reserve(42).await?;
-/// assert!(reserve(42).await? > first, "each acquisition has a greater token");
-/// # Ok(()) }
-/// ```
+#[doc = include_str!("example.md")]
 ///
 /// The signature does not change, and type errors in the body are those of the plain function.
 ///

@@ -3,7 +3,7 @@
 # Redis, and its requests to a running shop.
 set -euo pipefail
 workspace=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target}/shop
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target/real}
 
 copy=$(mktemp -d)
 running=

@@ -2,7 +2,8 @@
 //!
 //! The code may use the dev-dependencies of this package: `distlock` with its feature `testing`,
 //! `tokio`, `metrics-exporter-prometheus`. The test `structure` checks that every document with
-//! such code is listed here. README.md is the documentation of `distlock`.
+//! such code is listed here. README.md is the documentation of `distlock`. The example of the
+//! attribute is here because `distlock-macros` cannot depend on `distlock` without building it twice.
 
 /// Declares a module with a document of the book as its documentation.
 macro_rules! document {
@@ -12,6 +13,7 @@ macro_rules! document {
     };
 }
 
+document!(attribute, "../distlock-macros/src/example.md");
 document!(cancellation, "guide/cancellation.md");
 document!(introduction, "README.md");
 document!(first_lock, "guide/first-lock.md");
