@@ -37,6 +37,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::__inside::seeded::SeededRandom;
+use crate::error::LockKind;
+use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 
 mod connections;
@@ -119,9 +122,17 @@ fn heal(world: &World, clients: &[Arc<Client>]) {
 async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
     let longest = Timing::new(world.longest_lease());
     let bound = longest.ttl() + Duration::from_secs(1);
-    let audits: Vec<_> = (world.keys.iter())
-        .map(|key| {
+    let audits: Vec<_> = (world.keys.iter().zip(&world.kinds))
+        .map(|(key, kind)| {
             let lock = auditor.manager.lock(key.as_str());
+            let lock = lock.of_kind(match *kind {
+                LockKind::Mutex => Kind::Mutex,
+                LockKind::ReadWrite => Kind::Write,
+                LockKind::Semaphore { permits } => Kind::Permits {
+                    permits,
+                    weight: permits,
+                },
+            });
             let lock = lock.lease(Duration::from_millis(500)).wait(bound);
             let (world, auditor, key) = (world.clone(), auditor.clone(), key.clone());
             world.oracle.count("calls");
@@ -169,9 +180,9 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
     world.oracle.end();
     // A lock kept by `min_hold` expires by itself.
     tokio::time::sleep(world.min_hold).await;
-    let is_left = |key| {
+    let is_left = |key: &LockKey| {
         let left = world.server.snapshot(key);
-        left.hold.is_some() || !left.queue.is_empty()
+        left.holds().next().is_some() || !left.queue.is_empty()
     };
     if world.oracle.has_stepped_back() && world.keys.iter().any(is_left) {
         // The server rejects an acquire after its deadline, by the server's clock. If that clock
@@ -180,8 +191,8 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
     for key in &world.keys {
-        let left = world.server.snapshot(key);
-        if left.hold.is_some() || !left.queue.is_empty() {
+        if is_left(key) {
+            let left = world.server.snapshot(key);
             world
                 .oracle
                 .violated(format_args!("{key} is left behind: {left:?}"));

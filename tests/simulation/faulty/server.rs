@@ -19,7 +19,6 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::wire::scripts::ScriptId;
 use crate::store::{EventSink, Settings};
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -70,8 +69,8 @@ pub(crate) struct FaultyServer {
 
 #[derive(Default)]
 struct State {
-    /// The scripts known by their hash.
-    scripts: HashSet<ScriptId>,
+    /// The hashes of the known scripts.
+    scripts: HashSet<String>,
     /// The connections accepted since the server started; `ever` counts them across restarts.
     accepted: u64,
     ever: u64,
@@ -129,11 +128,11 @@ impl FaultyServer {
     }
 
     /// Learns a script from its source. Fails if the script is named by an unknown hash.
-    pub(super) fn knows(&self, script: ScriptId, by_hash: bool) -> Result<(), String> {
+    pub(super) fn knows(&self, hash: &str, by_hash: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if !by_hash {
-            state.scripts.insert(script);
-        } else if !state.scripts.contains(&script) {
+            state.scripts.insert(hash.to_owned());
+        } else if !state.scripts.contains(hash) {
             self.witness.unknown_script();
             return Err("NOSCRIPT No matching script. Please use EVAL.".into());
         }

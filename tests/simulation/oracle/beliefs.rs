@@ -1,26 +1,36 @@
-//! At most one client has a valid hold of a lock, and the server keeps the lock for a grace longer.
+//! The valid holds of a lock never exceed its capacity, and the server keeps each for a grace longer.
 
 use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
-use crate::store::memory::hooks::{HoldSnapshot, owner_text};
+use crate::store::memory::hooks::owner_text;
 use crate::util::mutex::lock;
 
 /// How long a pair of local and server time is used.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
-    /// Checks a hold that a caller received. It may have ended; if valid, it must be the only one.
+    /// Checks a hold that a caller received. It may have ended; if valid, it must fit beside the
+    /// other valid ones.
     pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
         let how = how.unwrap_or("acquired: pushed");
         state.trace.count(how);
+        let kind = hold.kind();
+        match kind {
+            Kind::Mutex => {}
+            Kind::Read => state.trace.count("counted: reads"),
+            Kind::Write => state.trace.count("counted: writes"),
+            Kind::Permits { .. } => state.trace.count("counted: permits"),
+        }
         let (key, owner, token) = (hold.lock_key(), hold.entry.owner, hold.fencing_token());
         let line = format_args!("c{client} {how} {key} #{owner} token {token}");
         state.trace.line(now, line);
@@ -34,14 +44,22 @@ impl Oracle {
                 })
                 .cloned()
                 .collect();
-            for (other, theirs) in others {
+            let valid: u32 = others.iter().map(|(_, hold)| hold.kind().weight()).sum();
+            let exceeds = valid + kind.weight() > kind.capacity();
+            if !exceeds && !others.is_empty() {
+                state.trace.count("counted: holds beside others");
+            }
+            for (other, theirs) in others.into_iter().filter(|_| exceeds) {
                 // The older hold's lease counts: it is at fault, or the server gave its lock away.
                 if self.server_broke(&state, theirs.entry.request.timing) {
                     state.trace.count("excused: overlaps");
                     continue;
                 }
                 let their = theirs.entry.owner;
-                let both = format_args!("c{client} #{owner} and c{other} #{their} both hold {key}");
+                let both = format_args!(
+                    "c{client} #{owner} and c{other} #{their} both hold {key}, {valid} + {}",
+                    kind.weight()
+                );
                 state.trace.violated(now, both);
             }
         }
@@ -59,7 +77,10 @@ impl Oracle {
             state.trace.violated(now, text);
         }
         self.check_server(&mut state, server, client, hold);
-        let token = hold.fencing_token().get();
+        // Permits do not exclude each other, so users see no token.
+        let Some(token) = hold.public_token().map(FencingToken::get) else {
+            return;
+        };
         let used = state.used.get(key).copied().unwrap_or(0);
         if token < used {
             let timing = hold.entry.request.timing;
@@ -81,15 +102,17 @@ impl Oracle {
         client: usize,
         hold: &HeldLock,
     ) {
-        let there = server.snapshot(hold.lock_key()).hold;
+        let there = server.snapshot(hold.lock_key());
         let me = owner_text(&state.clients[client].id, hold.entry.owner);
-        if let Some(there) = &there
-            && there.owner == me
-            && there.token == hold.fencing_token()
-        {
-            self.check_grace(state, client, hold, there.left);
+        let (mine, weight) = (hold.fencing_token(), hold.kind().weight());
+        let mut holds = there.holds();
+        let found =
+            holds.find(|(owner, token, its, _)| *owner == me && *token == mine && *its == weight);
+        if let Some((.., left)) = found {
+            self.check_grace(state, client, hold, left);
             return;
         }
+        drop(holds);
         if self.server_broke(state, hold.entry.request.timing) {
             state.trace.count("excused: holds without a lock");
             return;
@@ -125,15 +148,20 @@ impl Oracle {
     }
 
     /// Compares the lock in the server with the belief of its holder.
-    pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &HoldSnapshot) {
+    pub(super) fn check_belief(
+        &self,
+        state: &mut State,
+        key: &LockKey,
+        (owner, token, left): (&str, FencingToken, Duration),
+    ) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
             hold.lock_key().same_lock(key)
-                && hold.fencing_token() == there.token
-                && owner_text(&state.clients[*client].id, hold.entry.owner) == there.owner
+                && hold.fencing_token() == token
+                && owner_text(&state.clients[*client].id, hold.entry.owner) == owner
                 && state.is_believed(*client, hold)
         });
         if let Some((client, hold)) = holder.cloned() {
-            self.check_grace(state, client, &hold, there.left);
+            self.check_grace(state, client, &hold, left);
         }
     }
 

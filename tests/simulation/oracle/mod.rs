@@ -8,6 +8,7 @@ use std::time::Duration;
 mod beliefs;
 mod effects;
 mod losses;
+mod shares;
 
 use super::connections::Connections;
 use super::time::WorldTime;
@@ -55,7 +56,7 @@ struct State {
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
-    /// When the server last forgot its scripts.
+    /// When the server last forgot its scripts, or did not know one.
     flushed: Option<Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
@@ -269,6 +270,7 @@ impl Oracle {
     /// Records that the server did not know the hash of a script.
     pub(crate) fn unknown_script(&self) {
         self.count("unknown scripts");
+        lock(&self.state).flushed = Some(self.network.now());
     }
 
     /// Records that a client listens on a new connection, perhaps with a new id.
@@ -318,6 +320,14 @@ impl Oracle {
                 state.trace.count("confirmations: refused");
             }
             (Op::CheckQueue(_), Answer::Checked(_)) => state.trace.count("queue checks"),
+            (Op::Downgrade { owner, .. }, Answer::Downgraded(Some(_))) => {
+                state
+                    .proven
+                    .insert((client, *owner), "acquired: by a downgrade");
+            }
+            (Op::Downgrade { .. }, Answer::Downgraded(None)) => {
+                state.trace.count("downgrades: refused");
+            }
             _ => {}
         }
         let State {
@@ -326,15 +336,16 @@ impl Oracle {
         connections.applied(now, applied, trace);
         for (key, before, after) in &applied.effects {
             state.check_record(now, applied, before, after);
-            let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
-            if let Some(before) = before {
-                self.check_belief(&mut state, key, before);
+            state.check_shares(now, applied, key, before, after);
+            for (owner, token, _, left) in before.holds() {
+                self.check_belief(&mut state, key, (owner, token, left));
             }
+            let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(after) = after
                 && before
                     .is_none_or(|before| before.owner != after.owner || before.token != after.token)
             {
-                state.check_tokens(now, key, after);
+                state.check_tokens(now, key, after.token, false);
                 if matches!(applied.op, Op::Release { .. }) {
                     state.trace.count("hand-offs");
                 }
