@@ -84,8 +84,10 @@ impl World {
             permits: *random.pick(&[1, 2, 3, 5]),
         };
         let [mutex, rw] = [LockKind::Mutex, LockKind::ReadWrite];
-        let kinds = [mutex, mutex, mutex, rw, semaphore];
-        let kinds = keys.iter().map(|_| *random.pick(&kinds)).collect();
+        // At most one, so that calls with several keys have some.
+        let counted = *random.pick(&[mutex, mutex, rw, semaphore]);
+        let mut kinds = vec![mutex; keys.len() - 1];
+        kinds.push(counted);
         Arc::new(World {
             time,
             network,

@@ -22,7 +22,7 @@ use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 
-/// Extra time of a call that uses a forgotten script. The script is loaded, sent again by hash, and
+/// Extra time of a call that uses an unknown script. The script is loaded, sent again by hash, and
 /// sent by source, each with a timeout of at most 200 ms here.
 const FLUSH_COSTS: Millis = 3 * 200;
 
@@ -56,8 +56,10 @@ struct State {
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
-    /// When the server last forgot its scripts, or did not know one.
+    /// When the server last forgot its scripts.
     flushed: Option<Millis>,
+    /// When the server last did not know a script of a client.
+    unknown: BTreeMap<usize, Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -99,6 +101,7 @@ impl Oracle {
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
                 flushed: None,
+                unknown: BTreeMap::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -185,7 +188,9 @@ impl Oracle {
         let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
         let took = (now - call.began).saturating_sub(stopped);
         let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
-        if (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began) {
+        let is_flushed = (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began);
+        let unknown = state.unknown.get(&client);
+        if is_flushed || unknown.is_some_and(|when| *when >= call.began) {
             limit += FLUSH_COSTS;
         }
         let what = match &result {
@@ -267,10 +272,14 @@ impl Oracle {
         (state.trace).line(now, format_args!("! {fault:?}{affected}: {detail}"));
     }
 
-    /// Records that the server did not know the hash of a script.
-    pub(crate) fn unknown_script(&self) {
-        self.count("unknown scripts");
-        lock(&self.state).flushed = Some(self.network.now());
+    /// Records that the server did not know the hash of a client's script, or no longer.
+    pub(crate) fn unknown_script(&self, client: usize, is_forgotten: bool) {
+        self.count(if is_forgotten {
+            "unknown scripts"
+        } else {
+            "scripts: first used"
+        });
+        lock(&self.state).unknown.insert(client, self.network.now());
     }
 
     /// Records that a client listens on a new connection, perhaps with a new id.
