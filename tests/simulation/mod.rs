@@ -31,6 +31,23 @@
 //! | a renewal creates the lock anew | 0 | a lock that was gone exists again |
 //! | a release deletes another owner's lock | 0 | a lock was deleted by another owner |
 //! | a new caller passes the queue | 4 | a caller passes a waiter |
+//! | a renewal or confirmation extends a neighbor's hold | 9 | it changed the hold of another owner |
+//! | a release without a hold frees a neighbor's permit | 2 | the same |
+//! | a repeated downgrade takes a new token | 7 | the same |
+//! | a downgrade keeps the writer's token | 7 | the same |
+//! | a repeated acquire counts twice | 9 | it gave an owner what it did not request |
+//! | a holder more than the capacity | 9 | two clients hold the lock together |
+//! | a newcomer, or a waiter that fits, passes the queue | 7 | it let an owner pass another |
+//! | a release serves only a free lock | 7 | it did not serve the head of the queue |
+//! | a downgrade serves no waiter | 10 | the same |
+//! | each reader has its own token | 7 | a body uses a lower token than another before it |
+//! | silent clients are granted again | 136 | a key cannot be acquired after the faults |
+//! | the write hold ends with its downgrade's reply | 10 | two clients hold the lock together |
+//! | the read hold counts from its downgrade's reply | 164 | a hold is valid for longer than the server keeps it, less the grace period |
+//! | a counted grant without a call is released as a mutex's | 420 | a release did not serve the head of the queue |
+//! | a renewal's reply counts for the hold after the downgrade | 345 | a hold that a client lost is not gone |
+//! | `min_hold` frees the weight | 25 | it changed the hold of another owner |
+//! | a writer takes the last token | 7 | a token is issued twice |
 //! | the previous token is ignored | 2 | a token is issued twice |
 
 use std::sync::Arc;

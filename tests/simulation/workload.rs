@@ -12,6 +12,7 @@ use crate::error::{Error, HoldKind, LockKind};
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
 use crate::lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
+use crate::loss::LossReason;
 use crate::manager::engine::held::HeldLock;
 use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
@@ -223,8 +224,11 @@ impl User {
         for _ in 0..plan.steps {
             tokio::select! {
                 biased;
-                _ = guard.lost() => {
+                error = guard.lost() => {
                     oracle.saw_end(index, &guard.held);
+                    if let Error::Lost { reason: LossReason::Gone, .. } = error {
+                        oracle.check_gone(&self.world.server, index, &guard.held);
+                    }
                     // A late reply to a renewal may still arrive.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {

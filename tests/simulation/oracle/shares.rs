@@ -127,7 +127,9 @@ fn check_old(
     let is_allowed = |old: &&ShareSnapshot| {
         let left = after.shares.iter().find(|share| share.owner == old.owner);
         let is = |owner: OwnerNumber| old.owner == owner_text(applied.id, owner);
-        let is_extended = left.is_some_and(|left| is_same(left, old) && left.flag == old.flag);
+        // A kept hold stays as it is (K14).
+        let is_held = |left: &ShareSnapshot| left.flag == 'h' && old.flag == 'h';
+        let is_extended = left.is_some_and(|left| is_same(left, old) && is_held(left));
         match applied.op {
             _ if left == Some(*old) => true,
             Op::Renew(batch) => batch.iter().any(|renewal| {
@@ -135,9 +137,11 @@ fn check_old(
                 renewal.key.same_lock(key) && is_its && is_extended
             }),
             Op::Acquire { owner, .. } | Op::Confirm { owner, .. } => is(*owner) && is_extended,
-            Op::Release { owner, .. } => {
+            Op::Release {
+                owner, keep_for, ..
+            } => {
                 let is_kept = |left: &ShareSnapshot| is_same(left, old) && left.flag == 'k';
-                is(*owner) && left.is_none_or(is_kept)
+                is(*owner) && left.map_or(keep_for.is_zero(), is_kept)
             }
             Op::Downgrade { owner, token, .. } => {
                 let became_reader = |left: &ShareSnapshot| {
