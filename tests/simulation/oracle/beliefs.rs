@@ -1,4 +1,4 @@
-//! The valid holds of a lock never exceed its capacity, and the server keeps each for a grace longer.
+//! The valid holds of a lock never exceed its capacity, and the server keeps each a grace longer.
 
 use std::time::Duration;
 
@@ -44,23 +44,27 @@ impl Oracle {
                 })
                 .cloned()
                 .collect();
-            let valid: u32 = others.iter().map(|(_, hold)| hold.kind().weight()).sum();
-            let exceeds = valid + kind.weight() > kind.capacity();
-            if !exceeds && !others.is_empty() {
+            if !others.is_empty() && kind.is_counted() {
                 state.trace.count("counted: holds beside others");
             }
-            for (other, theirs) in others.into_iter().filter(|_| exceeds) {
-                // The older hold's lease counts: it is at fault, or the server gave its lock away.
-                if self.server_broke(&state, theirs.entry.request.timing) {
-                    state.trace.count("excused: overlaps");
-                    continue;
-                }
-                let their = theirs.entry.owner;
-                let both = format_args!(
-                    "c{client} #{owner} and c{other} #{their} both hold {key}, {valid} + {}",
-                    kind.weight()
-                );
-                state.trace.violated(now, both);
+            // The older hold's lease counts: it is at fault, or the server gave its lock away.
+            let (sound, broken): (Vec<_>, Vec<_>) = others
+                .into_iter()
+                .partition(|(_, theirs)| !self.server_broke(&state, theirs.entry.request.timing));
+            let sum = |holds: &[(usize, HeldLock)]| -> u32 {
+                holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
+            };
+            let (valid, mine) = (sum(&sound), kind.weight());
+            if valid + mine > kind.capacity() {
+                let theirs: Vec<_> = (sound.iter())
+                    .map(|(other, theirs)| format!("c{other} #{}", theirs.entry.owner))
+                    .collect();
+                let theirs = theirs.join(" and ");
+                let all =
+                    format_args!("c{client} #{owner} and {theirs} hold {key}, {valid} + {mine}");
+                state.trace.violated(now, all);
+            } else if valid + sum(&broken) + mine > kind.capacity() {
+                state.trace.count("excused: overlaps");
             }
         }
         state.holds.push((client, hold.clone()));
