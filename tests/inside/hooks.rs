@@ -109,6 +109,24 @@ pub(crate) struct EntrySnapshot {
     pub(crate) left: Duration,
 }
 
+impl Snapshot {
+    /// Returns the owner, the token, the weight and the remaining time of each hold.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (&str, FencingToken, u32, Duration)> {
+        let hold = self.hold.iter();
+        let hold = hold.map(|hold| (&*hold.owner, hold.token, 1, hold.left));
+        let shares = self.shares.iter();
+        hold.chain(shares.map(|share| (&*share.owner, share.token, share.weight, share.left)))
+    }
+
+    /// Returns the remaining time of the hold of an owner with this token.
+    pub(crate) fn left(&self, owner: &str, token: FencingToken) -> Option<Duration> {
+        let mut holds = self.holds();
+        let hold =
+            holds.find(|(its_owner, its_token, ..)| *its_owner == owner && *its_token == token);
+        hold.map(|(.., left)| left)
+    }
+}
+
 /// Returns an owner as stored in Redis.
 pub(crate) fn owner_text(client: &ClientId, owner: OwnerNumber) -> String {
     format!("{}:{owner}", client.as_str())

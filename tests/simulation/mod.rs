@@ -31,12 +31,32 @@
 //! | a renewal creates the lock anew | 0 | a lock that was gone exists again |
 //! | a release deletes another owner's lock | 0 | a lock was deleted by another owner |
 //! | a new caller passes the queue | 4 | a caller passes a waiter |
+//! | a renewal or confirmation extends a neighbor's hold | 9 | it changed the hold of another owner |
+//! | a release without a hold frees a neighbor's permit | 2 | the same |
+//! | a repeated downgrade takes a new token | 7 | the same |
+//! | a downgrade keeps the writer's token | 7 | the same |
+//! | a repeated acquire counts twice | 9 | it gave an owner what it did not request |
+//! | a holder more than the capacity | 9 | two clients hold the lock together |
+//! | a newcomer, or a waiter that fits, passes the queue | 7 | it let an owner pass another |
+//! | a release serves only a free lock | 7 | it did not serve the head of the queue |
+//! | a downgrade serves no waiter | 10 | the same |
+//! | each reader has its own token | 7 | a body uses a lower token than another before it |
+//! | silent clients are granted again | 136 | a key cannot be acquired after the faults |
+//! | the write hold ends with its downgrade's reply | 10 | two clients hold the lock together |
+//! | the read hold counts from its downgrade's reply | 164 | a hold is valid for longer than the server keeps it, less the grace period |
+//! | a counted grant without a call is released as a mutex's | 420 | a release did not serve the head of the queue |
+//! | a renewal's reply counts for the hold after the downgrade | 345 | a hold that a client lost is not gone |
+//! | `min_hold` frees the weight | 25 | it changed the hold of another owner |
+//! | a writer takes the last token | 7 | a token is issued twice |
 //! | the previous token is ignored | 2 | a token is issued twice |
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::__inside::seeded::SeededRandom;
+use crate::error::LockKind;
+use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 
 mod connections;
@@ -119,9 +139,17 @@ fn heal(world: &World, clients: &[Arc<Client>]) {
 async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
     let longest = Timing::new(world.longest_lease());
     let bound = longest.ttl() + Duration::from_secs(1);
-    let audits: Vec<_> = (world.keys.iter())
-        .map(|key| {
+    let audits: Vec<_> = (world.keys.iter().zip(&world.kinds))
+        .map(|(key, kind)| {
             let lock = auditor.manager.lock(key.as_str());
+            let lock = lock.of_kind(match *kind {
+                LockKind::Mutex => Kind::Mutex,
+                LockKind::ReadWrite => Kind::Write,
+                LockKind::Semaphore { permits } => Kind::Permits {
+                    permits,
+                    weight: permits,
+                },
+            });
             let lock = lock.lease(Duration::from_millis(500)).wait(bound);
             let (world, auditor, key) = (world.clone(), auditor.clone(), key.clone());
             world.oracle.count("calls");
@@ -169,9 +197,9 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
     world.oracle.end();
     // A lock kept by `min_hold` expires by itself.
     tokio::time::sleep(world.min_hold).await;
-    let is_left = |key| {
+    let is_left = |key: &LockKey| {
         let left = world.server.snapshot(key);
-        left.hold.is_some() || !left.queue.is_empty()
+        left.holds().next().is_some() || !left.queue.is_empty()
     };
     if world.oracle.has_stepped_back() && world.keys.iter().any(is_left) {
         // The server rejects an acquire after its deadline, by the server's clock. If that clock
@@ -180,8 +208,8 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
     for key in &world.keys {
-        let left = world.server.snapshot(key);
-        if left.hold.is_some() || !left.queue.is_empty() {
+        if is_left(key) {
+            let left = world.server.snapshot(key);
             world
                 .oracle
                 .violated(format_args!("{key} is left behind: {left:?}"));

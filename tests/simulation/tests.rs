@@ -15,6 +15,7 @@ type Counts = BTreeMap<&'static str, u64>;
 
 /// Minimum counts of outcomes in 400 worlds. Overlaps are excused if the server broke its promise.
 const OUTCOMES: &[(&str, u64)] = &[
+    ("acquired: by a downgrade", 45),
     ("acquired: confirmed first", 150),
     ("acquired: in the reply", 1_200),
     ("acquired: pushed", 1_200),
@@ -30,6 +31,18 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("calls: dropped", 250),
     ("confirmations: refused", 4),
     ("excused: overlaps", 10),
+    ("counted: acquired again", 45),
+    ("counted: cancelled in the queue", 350),
+    ("counted: hand-offs", 350),
+    ("counted: holds beside others", 130),
+    ("counted: joined a read phase", 150),
+    ("counted: permits", 400),
+    ("counted: reads", 300),
+    ("counted: several granted at once", 60),
+    ("counted: writes", 200),
+    ("downgrades: dropped", 7),
+    ("downgrades: repeated", 4),
+    ("downgrades: with new readers", 15),
     ("hand-offs", 1_500),
     ("losses", 60),
     ("queue checks", 500),

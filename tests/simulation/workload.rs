@@ -8,10 +8,13 @@ use super::oracle::brief;
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{Fault, Role};
-use crate::error::Error;
+use crate::error::{Error, HoldKind, LockKind};
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
+use crate::lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
+use crate::loss::LossReason;
 use crate::manager::engine::held::HeldLock;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 
 /// The delay after its timeout until a command on a runtime connection is found to be late.
@@ -57,11 +60,34 @@ struct Plan {
 
 impl User {
     fn order(&self, wait: u64) -> Order {
+        let index = self.random.below(self.world.keys.len() as u64);
+        self.order_of(usize::try_from(index).unwrap(), wait)
+    }
+
+    /// Returns the key of a mutex; `None` if there is none.
+    fn mutex(&self) -> Option<usize> {
+        let kinds = self.world.kinds.iter().enumerate();
+        let mutexes = kinds.filter(|(_, kind)| **kind == LockKind::Mutex);
+        let mutexes: Vec<_> = mutexes.map(|(index, _)| index).collect();
+        (!mutexes.is_empty()).then(|| *self.random.pick(&mutexes))
+    }
+
+    fn order_of(&self, index: usize, wait: u64) -> Order {
         let random = &self.random;
-        let key = random.pick(&self.world.keys);
+        let key = &self.world.keys[index];
+        // As `read`, `write` and `acquire_many` do.
+        let kind = match self.world.kinds[index] {
+            LockKind::Mutex => Kind::Mutex,
+            LockKind::ReadWrite if random.chance(400) => Kind::Write,
+            LockKind::ReadWrite => Kind::Read,
+            LockKind::Semaphore { permits } => Kind::Permits {
+                permits,
+                weight: u32::try_from(random.between(1, u64::from(permits))).unwrap(),
+            },
+        };
         let lease = Duration::from_millis(*random.pick(&self.world.leases));
         let wait = Duration::from_millis(wait);
-        let mut lock = self.client.manager.lock(key.as_str());
+        let mut lock = self.client.manager.lock(key.as_str()).of_kind(kind);
         lock = lock.lease(lease).wait(wait);
         if random.chance(80) {
             lock = lock.max_hold(lease + Duration::from_millis(random.between(1, 200)));
@@ -97,16 +123,18 @@ impl User {
         if self.world.conditions.denies_kills() && self.random.chance(300) {
             return self.abandon_at_reset().await;
         }
-        match self.random.below(14) {
-            0..=2 => self.acquire(false).await,
-            3 => self.acquire(true).await,
-            4 => self.try_acquire().await,
-            5..=7 => self.run(None).await,
-            8 => self.run(Some(self.random.between(1, 600))).await,
-            9 => self.abandon().await,
-            10 => self.several_keys().await,
-            11 | 12 => self.nest().await,
-            _ => self.once().await,
+        let mutex = self.mutex();
+        match (self.random.below(14), mutex) {
+            (0..=2, _) => self.acquire(false).await,
+            (3, _) => self.acquire(true).await,
+            (4, _) => self.try_acquire().await,
+            (5..=7, _) => self.run(None).await,
+            (8, _) => self.run(Some(self.random.between(1, 600))).await,
+            (9, _) => self.abandon().await,
+            (10, Some(mutex)) => self.several_keys(mutex).await,
+            (11 | 12, _) => self.nest().await,
+            (13, Some(mutex)) => self.once(mutex).await,
+            _ => self.acquire(true).await,
         }
     }
 
@@ -146,8 +174,15 @@ impl User {
     }
 
     /// Works under a guard, which does not stop its body.
-    async fn hold(&self, guard: LockGuard, plan: Plan, drops: bool) {
+    async fn hold(&self, mut guard: LockGuard, plan: Plan, drops: bool) {
         self.steps(&guard, plan).await;
+        if guard.held.kind() == Kind::Write && self.random.chance(500) {
+            let Some(downgraded) = self.downgrade(guard).await else {
+                return;
+            };
+            guard = downgraded;
+            self.steps(&guard, plan).await;
+        }
         let hold = guard.held();
         let (oracle, index) = (&self.world.oracle, self.client.index);
         if drops {
@@ -164,13 +199,36 @@ impl User {
         oracle.gave_back(index, &hold);
     }
 
+    /// Downgrades a write hold. The call may be dropped.
+    async fn downgrade(&self, guard: LockGuard) -> Option<LockGuard> {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        let hold = guard.held();
+        let dropped_after = if self.random.chance(250) { 20 } else { 60_000 };
+        let after = Duration::from_millis(self.random.between(0, dropped_after));
+        let downgrade = RwLockWriteGuard(guard).downgrade();
+        let result = tokio::time::timeout(after, downgrade).await;
+        oracle.gave_back(index, &hold);
+        match result {
+            Ok(Ok(RwLockReadGuard(guard))) => {
+                oracle.acquired(&self.world.server, index, &guard.held);
+                return Some(guard);
+            }
+            Ok(Err(_)) => oracle.count("downgrades: lost"),
+            Err(_) => oracle.count("downgrades: dropped"),
+        }
+        None
+    }
+
     async fn steps(&self, guard: &LockGuard, plan: Plan) {
         let (oracle, index) = (&self.world.oracle, self.client.index);
         for _ in 0..plan.steps {
             tokio::select! {
                 biased;
-                _ = guard.lost() => {
+                error = guard.lost() => {
                     oracle.saw_end(index, &guard.held);
+                    if let Error::Lost { reason: LossReason::Gone, .. } = error {
+                        oracle.check_gone(&self.world.server, index, &guard.held);
+                    }
                     // A late reply to a renewal may still arrive.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {
@@ -214,8 +272,8 @@ impl User {
     }
 
     /// Runs a body at most once per second. It may fail, or be dropped.
-    async fn once(&self) {
-        let order = self.order(self.wait());
+    async fn once(&self, mutex: usize) {
+        let order = self.order_of(mutex, self.wait());
         let plan = self.plan(&order);
         let (oracle, index) = (&self.world.oracle, self.client.index);
         oracle.count("calls");
@@ -259,11 +317,11 @@ impl User {
     }
 
     /// Runs a body under two locks. The call may be dropped earlier.
-    async fn several_keys(&self) {
-        let order = self.order(self.wait());
+    async fn several_keys(&self, mutex: usize) {
+        let order = self.order_of(mutex, self.wait());
         let (oracle, index) = (&self.world.oracle, self.client.index);
         oracle.count("calls");
-        let second = self.random.pick(&self.world.keys).as_str();
+        let second = self.world.keys[self.mutex().unwrap_or(mutex)].as_str();
         let locks = self.client.manager.lock_all([order.lock.key(), second]);
         let locks = locks.lease(order.timing.lease).wait(order.wait);
         let plan = self.plan(&order);
@@ -334,9 +392,15 @@ impl User {
         }
     }
 
-    /// Re-enters the lock in two branches of one body. They take turns, and send no command.
+    /// Re-enters the lock in two branches of one body. They take turns, unless they read, and send
+    /// no command.
     async fn nest(&self) {
         let order = self.order(self.wait());
+        let kind = order.lock.kind;
+        if kind.hold_kind() == HoldKind::Semaphore {
+            // A nested call would acquire further permits.
+            return self.acquire(false).await;
+        }
         let Some(guard) = self.acquired(&order).await else {
             return;
         };
@@ -346,7 +410,7 @@ impl User {
             let Ok(inner) = order.lock.acquire().await else {
                 return;
             };
-            if inside.fetch_add(1, Ordering::Relaxed) != 0 {
+            if inside.fetch_add(1, Ordering::Relaxed) != 0 && kind != Kind::Read {
                 oracle.violated(format_args!("two branches are inside of one hold"));
             }
             if inner.fencing_token() != guard.fencing_token() {

@@ -15,6 +15,7 @@ use crate::__inside::simulation::faulty::{
     CONFIG, Conditions, FaultyServer, Host, Network, Site, ToServer,
 };
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::Parts;
@@ -39,6 +40,8 @@ pub(crate) struct World {
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) server: Arc<FaultyServer>,
     pub(crate) keys: Vec<LockKey>,
+    /// The kind of the lock of each key.
+    pub(crate) kinds: Vec<LockKind>,
     /// The leases used in this world, in milliseconds.
     pub(crate) leases: Vec<u64>,
     pub(crate) min_hold: Duration,
@@ -73,10 +76,18 @@ impl World {
             conditions.clone(),
             oracle.clone(),
         );
-        let keys = ["a", "b", "c"][..usize::try_from(*random.pick(&[1, 1, 2, 3])).unwrap()]
+        let keys: Vec<_> = ["a", "b", "c"][..usize::try_from(*random.pick(&[1, 1, 2, 3])).unwrap()]
             .iter()
             .map(|key| LockKey::new(key).unwrap())
             .collect();
+        let semaphore = LockKind::Semaphore {
+            permits: *random.pick(&[1, 2, 3, 5]),
+        };
+        let [mutex, rw] = [LockKind::Mutex, LockKind::ReadWrite];
+        // At most one, so that calls with several keys have some.
+        let counted = *random.pick(&[mutex, mutex, rw, semaphore]);
+        let mut kinds = vec![mutex; keys.len() - 1];
+        kinds.push(counted);
         Arc::new(World {
             time,
             network,
@@ -84,6 +95,7 @@ impl World {
             oracle,
             server,
             keys,
+            kinds,
             leases,
             min_hold: Duration::from_millis(*random.pick(&[0, 0, 0, 100, 300])),
             max_runtime_connections: *random.pick(&[0, 1]),

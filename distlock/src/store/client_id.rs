@@ -8,7 +8,7 @@ use crate::util::mutex::lock;
 use crate::util::random::Random;
 
 /// The id of a client in the store: 24 hex digits for the process, 8 for the manager.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientId(std::sync::Arc<str>);
 
 impl ClientId {

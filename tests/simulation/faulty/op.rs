@@ -17,7 +17,7 @@ use crate::protocol::messages::{
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::command::{Confirm, Release};
+use crate::store::command::{Confirm, Downgrade, Release};
 use crate::store::memory::MemoryStore;
 use crate::store::{LockStore as _, run};
 
@@ -25,6 +25,7 @@ use crate::store::{LockStore as _, run};
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Acquire {
+        kind: Kind,
         key: LockKey,
         owner: OwnerNumber,
         timing: Timing,
@@ -40,6 +41,7 @@ pub(crate) enum Op {
         apply_by: u64,
     },
     Confirm {
+        is_counted: bool,
         key: LockKey,
         owner: OwnerNumber,
         timing: Timing,
@@ -47,7 +49,15 @@ pub(crate) enum Op {
         once: Option<Once>,
     },
     Renew(Vec<Renewal>),
+    Downgrade {
+        key: LockKey,
+        owner: OwnerNumber,
+        /// The token of the write hold.
+        token: FencingToken,
+        timing: Timing,
+    },
     Release {
+        is_counted: bool,
         key: LockKey,
         owner: OwnerNumber,
         keep_for: Duration,
@@ -64,6 +74,7 @@ pub(crate) enum Answer {
     AllAcquired(Option<Proof>),
     Confirmed(Confirmation),
     Renewed(RenewReply),
+    Downgraded(Option<Proof>),
     Released {
         was_held: bool,
         is_recorded: bool,
@@ -75,9 +86,10 @@ pub(crate) enum Answer {
 impl Op {
     pub(crate) fn keys(&self) -> Vec<&LockKey> {
         match self {
-            Op::Acquire { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => {
-                vec![key]
-            }
+            Op::Acquire { key, .. }
+            | Op::Confirm { key, .. }
+            | Op::Downgrade { key, .. }
+            | Op::Release { key, .. } => vec![key],
             Op::Renew(batch) => {
                 let mut keys: Vec<_> = batch.iter().map(|renewal| &renewal.key).collect();
                 keys.sort_unstable();
@@ -92,9 +104,10 @@ impl Op {
     /// Returns the owners that keep the order of their operations on a connection.
     pub(crate) fn owners(&self) -> Vec<OwnerNumber> {
         match self {
-            Op::Acquire { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
-                vec![*owner]
-            }
+            Op::Acquire { owner, .. }
+            | Op::Confirm { owner, .. }
+            | Op::Downgrade { owner, .. }
+            | Op::Release { owner, .. } => vec![*owner],
             Op::CheckQueue(checks) => checks
                 .iter()
                 .flat_map(|check| check.owners.clone())
@@ -112,6 +125,7 @@ impl Op {
                 Ok(Answer::Acquired(AcquireReply::Late))
             }
             Op::Acquire {
+                kind,
                 key,
                 owner,
                 timing,
@@ -120,7 +134,7 @@ impl Op {
                 ..
             } => {
                 let acquire = Acquire {
-                    kind: Kind::Mutex,
+                    kind: *kind,
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -147,13 +161,14 @@ impl Op {
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm {
+                is_counted,
                 key,
                 owner,
                 timing,
                 once,
             } => {
                 let confirm = Confirm {
-                    kind: Kind::Mutex,
+                    kind: any_kind(*is_counted),
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -163,14 +178,30 @@ impl Op {
                 at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(run(store, &**batch, timeout)).map(Answer::Renewed),
+            Op::Downgrade {
+                key,
+                owner,
+                token,
+                timing,
+            } => {
+                let downgrade = Downgrade {
+                    key,
+                    owner: *owner,
+                    token: *token,
+                    timing: *timing,
+                    durability: Durability::NONE,
+                };
+                at_once(run(store, downgrade, timeout)).map(Answer::Downgraded)
+            }
             Op::Release {
+                is_counted,
                 key,
                 owner,
                 keep_for,
                 success,
             } => {
                 let release = Release {
-                    kind: Kind::Mutex,
+                    kind: any_kind(*is_counted),
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
@@ -188,6 +219,11 @@ impl Op {
     }
 }
 
+/// Returns a kind with the scripts of a mutex or of a counted lock.
+pub(super) fn any_kind(is_counted: bool) -> Kind {
+    if is_counted { Kind::Read } else { Kind::Mutex }
+}
+
 /// Returns the output of a future of the memory store, which is ready at the first poll.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -200,8 +236,18 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Acquire {
-                key, owner, wait, ..
-            } => write!(f, "acquire {key} #{owner} wait {}", wait.as_millis()),
+                kind,
+                key,
+                owner,
+                wait,
+                ..
+            } => {
+                f.write_str("acquire ")?;
+                if kind.is_counted() {
+                    write!(f, "{kind:?} of ")?;
+                }
+                write!(f, "{key} #{owner} wait {}", wait.as_millis())
+            }
             Op::AcquireAll { locks, .. } => {
                 f.write_str("acquire all")?;
                 for (key, owner) in locks {
@@ -217,6 +263,9 @@ impl fmt::Display for Op {
                 }
                 Ok(())
             }
+            Op::Downgrade {
+                key, owner, token, ..
+            } => write!(f, "downgrade {key} #{owner} token {token}"),
             Op::Release {
                 key,
                 owner,

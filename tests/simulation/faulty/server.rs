@@ -1,6 +1,6 @@
 //! The server: a memory store with a witness of every operation.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,6 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::wire::scripts::ScriptId;
 use crate::store::{EventSink, Settings};
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
@@ -70,8 +69,8 @@ pub(crate) struct FaultyServer {
 
 #[derive(Default)]
 struct State {
-    /// The scripts known by their hash.
-    scripts: HashSet<ScriptId>,
+    /// The scripts that the server knew, by hash, and whether it still does.
+    scripts: HashMap<String, bool>,
     /// The connections accepted since the server started; `ever` counts them across restarts.
     accepted: u64,
     ever: u64,
@@ -112,12 +111,15 @@ impl FaultyServer {
     pub(crate) fn restarts(&self) {
         let mut state = lock(&self.state);
         state.accepted = 0;
-        state.scripts.clear();
+        drop(state);
+        self.forgets_scripts();
     }
 
     /// Forgets the scripts, like SCRIPT FLUSH.
     pub(crate) fn forgets_scripts(&self) {
-        lock(&self.state).scripts.clear();
+        for known in lock(&self.state).scripts.values_mut() {
+            *known = false;
+        }
     }
 
     /// Returns the id of a new connection, and a number that no other connection ever has.
@@ -129,12 +131,13 @@ impl FaultyServer {
     }
 
     /// Learns a script from its source. Fails if the script is named by an unknown hash.
-    pub(super) fn knows(&self, script: ScriptId, by_hash: bool) -> Result<(), String> {
+    pub(super) fn knows(&self, client: usize, hash: &str, by_hash: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if !by_hash {
-            state.scripts.insert(script);
-        } else if !state.scripts.contains(&script) {
-            self.witness.unknown_script();
+            state.scripts.insert(hash.to_owned(), true);
+        } else if state.scripts.get(hash) != Some(&true) {
+            let is_forgotten = state.scripts.contains_key(hash);
+            self.witness.unknown_script(client, is_forgotten);
             return Err("NOSCRIPT No matching script. Please use EVAL.".into());
         }
         Ok(())

@@ -200,11 +200,11 @@ impl Site {
                 Ok(redis::Value::Int(many))
             }
             Request::Run {
-                script,
+                hash,
                 by_hash,
                 what,
             } => {
-                self.server.knows(*script, *by_hash)?;
+                self.server.knows(self.index, hash, *by_hash)?;
                 match what {
                     Run::Nothing => Ok(redis::Value::Int(0)),
                     Run::Probe => Ok(self.server.probed()),

@@ -5,9 +5,10 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Arg, Cmd, RedisError, Value};
 
-use super::op::{Answer, Op};
+use super::op::{Answer, Op, any_kind};
 use super::server::Applied;
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
@@ -17,7 +18,7 @@ use crate::protocol::messages::{
 use crate::protocol::once::{Once, Record};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::{HoldSnapshot, owner_text};
+use crate::store::memory::hooks::{HoldSnapshot, ShareSnapshot, Snapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::{Script, ScriptId, Scripts};
 
@@ -46,7 +47,7 @@ pub(super) enum Request {
         address: String,
     },
     Run {
-        script: ScriptId,
+        hash: String,
         by_hash: bool,
         what: Run,
     },
@@ -74,6 +75,16 @@ const SENT: [ScriptId; 8] = [
 
 /// Those with a variant for calls that run at most once per period.
 const ONCE: [ScriptId; 3] = [ScriptId::Acquire, ScriptId::Confirm, ScriptId::Release];
+
+/// The scripts of counted locks that clients run.
+const COUNTED: [ScriptId; 6] = [
+    ScriptId::Acquire,
+    ScriptId::Confirm,
+    ScriptId::Renew,
+    ScriptId::Downgrade,
+    ScriptId::Release,
+    ScriptId::CheckQueue,
+];
 
 /// The words of a command, from front to back.
 struct Words<'a>(std::vec::IntoIter<&'a str>);
@@ -158,6 +169,29 @@ fn once(gap: &str, ttl: &str) -> Once {
 
 const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
 
+/// Returns all keys of a lock. A counted lock has its queue where a mutex has its entries (K1).
+fn all_keys(is_counted: bool) -> &'static [&'static str] {
+    if is_counted {
+        &["lock", "entry", "queue", "fence"]
+    } else {
+        ALL_KEYS
+    }
+}
+
+/// Parses `kind capacity weight`.
+fn kind(text: &str) -> Kind {
+    let [name, capacity, weight] = text.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("a kind that is not three words");
+    };
+    let [capacity, weight] = [capacity, weight].map(|number| number.parse().unwrap());
+    match (name, capacity, weight) {
+        ("rw", 1_000, 1) => Kind::Read,
+        ("rw", 1_000, 1_000) => Kind::Write,
+        ("permits", permits, weight) => Kind::Permits { permits, weight },
+        _ => panic!("no kind: {text}"),
+    }
+}
+
 /// Returns the timing with this TTL.
 fn timing(ttl: Duration) -> Timing {
     let timing = Timing::new(ttl - Duration::from_millis(250));
@@ -209,10 +243,16 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         };
         named == name
     };
-    let is_once = |id: &ScriptId| ONCE.contains(id) && is(scripts.once(*id));
-    let once = ONCE.into_iter().find(is_once);
-    let known = once.or_else(|| SENT.into_iter().find(|id| is(scripts.get(*id))));
+    let once = ONCE.into_iter().find(|id| is(scripts.once(*id)));
+    let counted = COUNTED.into_iter().find(|id| is(scripts.counted(*id)));
+    let mutex = || SENT.into_iter().find(|id| is(scripts.get(*id)));
+    let known = once.or(counted).or_else(mutex);
     let script = known.unwrap_or_else(|| panic!("no client sends this: {named}"));
+    let hash = match (once, counted) {
+        (Some(id), _) => &scripts.once(id).hash,
+        (_, Some(id)) => &scripts.counted(id).hash,
+        _ => &scripts.get(script).hash,
+    };
     let keys = words.number();
     let what = match (keys, script) {
         (0, _) => Run::Nothing,
@@ -221,29 +261,39 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
             Run::Probe
         }
         (_, verb) => {
-            let (client, op) = op(&mut words, verb, keys, once.is_some());
+            let (client, op) = op(&mut words, verb, keys, (once.is_some(), counted.is_some()));
             Run::Op(client, op)
         }
     };
     words.end();
     Request::Run {
-        script,
+        hash: hash.clone(),
         by_hash,
         what,
     }
 }
 
-fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (ClientId, Op) {
+fn op(
+    words: &mut Words<'_>,
+    verb: ScriptId,
+    keys: u64,
+    (is_once, is_counted): (bool, bool),
+) -> (ClientId, Op) {
     match verb {
         ScriptId::Acquire => {
             assert_eq!(keys, 4 + u64::from(is_once));
-            let key = words.lock(ALL_KEYS);
+            let key = words.lock(all_keys(is_counted));
             words.record(&key, is_once);
             let (client, owner) = words.owner();
             let ttl = words.millis();
             let apply_by = words.number();
             words.expect(FENCE_TTL);
             let _name = words.next();
+            let kind = if is_counted {
+                kind(words.next())
+            } else {
+                Kind::Mutex
+            };
             let mut rest = words.next().split(' ');
             let mut millis = || Duration::from_millis(rest.next().unwrap().parse().unwrap());
             let timing = Timing::new(millis());
@@ -256,6 +306,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
                 once(gap, ttl)
             });
             let op = Op::Acquire {
+                kind,
                 once,
                 key,
                 owner,
@@ -287,13 +338,22 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
             (sender.unwrap(), op)
         }
         ScriptId::Confirm => {
-            assert_eq!(keys, 3 + u64::from(is_once));
-            let key = words.lock(&["lock", "queue", "entry"]);
+            let names: &[&str] = if is_counted {
+                &["lock", "queue"]
+            } else {
+                &["lock", "queue", "entry"]
+            };
+            assert_eq!(keys, names.len() as u64 + u64::from(is_once));
+            let key = words.lock(names);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
             let timing = timing(words.millis());
+            if is_counted {
+                words.expect(client.as_str());
+            }
             let once = is_once.then(|| once(words.next(), "0"));
             let op = Op::Confirm {
+                is_counted,
                 key,
                 owner,
                 timing,
@@ -309,7 +369,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
                 let (client, owner) = owner(of);
                 assert_eq!(*sender.get_or_insert(client.clone()), client);
                 Renewal {
-                    kind: Kind::Mutex,
+                    kind: any_kind(is_counted),
                     key,
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
@@ -320,9 +380,24 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
             let renewals = renewals.collect();
             (sender.unwrap(), Op::Renew(renewals))
         }
+        ScriptId::Downgrade => {
+            assert_eq!(keys, 4);
+            let key = words.lock(all_keys(true));
+            let (client, owner) = words.owner();
+            let token = FencingToken::new(words.number());
+            let timing = timing(words.millis());
+            words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
+            let op = Op::Downgrade {
+                key,
+                owner,
+                token,
+                timing,
+            };
+            (client, op)
+        }
         ScriptId::Release => {
             assert_eq!(keys, 4 + u64::from(is_once));
-            let key = words.lock(ALL_KEYS);
+            let key = words.lock(all_keys(is_counted));
             words.record(&key, is_once);
             let (client, owner) = words.owner();
             let keep_for = words.millis();
@@ -336,6 +411,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
             (
                 client,
                 Op::Release {
+                    is_counted,
                     success,
                     key,
                     owner,
@@ -344,7 +420,8 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
             )
         }
         ScriptId::CheckQueue => {
-            let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
+            let names = all_keys(is_counted);
+            let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(names)).collect();
             let client = ClientId::from_str(words.next());
             words.expect(CHANNELS);
             words.expect(FENCE_TTL);
@@ -357,7 +434,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, is_once: bool) -> (Clien
                 let owners = owners.collect();
                 CheckQueue {
                     key,
-                    is_counted: false,
+                    is_counted,
                     owners,
                 }
             };
@@ -401,6 +478,50 @@ fn value(hold: Option<&HoldSnapshot>) -> Value {
     }))
 }
 
+/// Encodes the state of a counted lock, or nothing for a free one.
+fn state(lock: &Snapshot, wall: u64) -> Value {
+    let Some(first) = lock.shares.first() else {
+        return text("");
+    };
+    let kind = match first.kind {
+        LockKind::Semaphore { permits } => format!("permits {permits}"),
+        _ => "rw 1000".into(),
+    };
+    let used: u32 = lock.shares.iter().map(|share| share.weight).sum();
+    let phase = lock.phase.map_or(0, FencingToken::get);
+    let next = lock.shares.iter().map(|share| expires(share, wall)).min();
+    text(format!(
+        "3 {kind} {used} {phase} {} {wall}",
+        next.unwrap_or(0)
+    ))
+}
+
+fn expires(share: &ShareSnapshot, wall: u64) -> u64 {
+    wall + u64::try_from(share.left.as_micros()).unwrap()
+}
+
+/// Encodes the fields of a counted lock.
+fn fields(lock: &Snapshot, wall: u64) -> Vec<Value> {
+    let mut fields = vec![text("state"), state(lock, wall)];
+    for share in &lock.shares {
+        let ShareSnapshot {
+            flag,
+            token,
+            weight,
+            since,
+            name,
+            left,
+            ..
+        } = share;
+        let (expires, ttl) = (expires(share, wall), left.as_millis());
+        fields.push(text(&share.owner));
+        fields.push(text(format!(
+            "{flag} {expires} {ttl} {token} {weight} {since} {name}"
+        )));
+    }
+    fields
+}
+
 /// Encodes a success record.
 fn encode(record: &Record) -> Value {
     let Record {
@@ -425,7 +546,13 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
 pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
     use crate::protocol::messages::AcquireReply;
     let first = applied.effects.first();
+    let is_counted = matches!(applied.op, Op::Acquire { kind, .. } if kind.is_counted());
     let occupied = |verdict| {
+        if let Some((_, _, after)) = first.filter(|_| is_counted) {
+            let mut reply = vec![number(verdict), number(wall), state(after, wall)];
+            reply.extend(fields(after, wall));
+            return reply;
+        }
         let hold = first.and_then(|(_, _, after)| after.hold.as_ref());
         vec![number(verdict), number(wall), value(hold)]
     };
@@ -459,6 +586,15 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             vec![number(7), number(wall), encode(record)]
         }
         (_, Answer::Confirmed(Confirmation::NotHeld)) => vec![number(0), number(wall)],
+        (_, Answer::Downgraded(Some(proof))) => {
+            vec![
+                number(1),
+                number(wall),
+                number(proof.token.get()),
+                number(0),
+            ]
+        }
+        (_, Answer::Downgraded(None)) => vec![number(0), number(wall)],
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),
@@ -476,18 +612,30 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             let mut fields = vec![number(wall)];
             for ((check, reply), (_, _, after)) in checks.iter().zip(replies).zip(&applied.effects)
             {
-                let CheckQueueReply::Checked { missing, .. } = reply else {
+                let CheckQueueReply::Checked {
+                    missing, holding, ..
+                } = reply
+                else {
                     panic!("a memory store checked a queue, and: {reply:?}");
                 };
-                let requested = check.owners.iter().enumerate();
-                let missing = requested.filter(|(_, owner)| missing.contains(owner));
-                let missing: Vec<_> = missing.map(|(index, _)| number(index as u64)).collect();
+                let indices = |owners: &[OwnerNumber]| {
+                    let requested = check.owners.iter().enumerate();
+                    let found = requested.filter(|(_, owner)| owners.contains(owner));
+                    Value::Array(found.map(|(index, _)| number(index as u64)).collect())
+                };
+                let missing = indices(missing);
+                if check.is_counted {
+                    let mut reply = vec![state(after, wall), number(0), indices(holding), missing];
+                    reply.extend(self::fields(after, wall));
+                    fields.push(Value::Array(reply));
+                    continue;
+                }
                 let hold = after.hold.as_ref();
                 let left = hold.map_or(0, |hold| hold.left.as_millis());
                 fields.push(Value::Array(vec![
                     value(hold),
                     number(u64::try_from(left).unwrap()),
-                    Value::Array(missing),
+                    missing,
                 ]));
             }
             fields
@@ -505,11 +653,8 @@ fn failure(index: usize, error: &str) -> Value {
 fn refused_renewals(applied: &Applied<'_>, batch: &[Renewal]) -> Vec<Value> {
     let is_held = |renewal: &Renewal| {
         applied.effects.iter().any(|(key, before, _)| {
-            before.hold.as_ref().is_some_and(|hold| {
-                key.same_lock(&renewal.key)
-                    && hold.owner == owner_text(applied.id, renewal.owner)
-                    && hold.token == renewal.token
-            })
+            let owner = owner_text(applied.id, renewal.owner);
+            key.same_lock(&renewal.key) && before.left(&owner, renewal.token).is_some()
         })
     };
     let failures = batch.iter().enumerate().map(|(index, renewal)| {
@@ -526,14 +671,16 @@ pub(super) fn message(client: &ClientId, grant: &Grant, wall: u64) -> Vec<Value>
         owner,
         token,
         lease,
+        is_counted,
         ..
     } = grant;
     let owner = owner_text(client, *owner);
     let lease = lease.as_millis();
+    let counted = if *is_counted { "counted " } else { "" };
     vec![
         text(format!("{CHANNELS}{}", client.as_str())),
         text(format!(
-            "{owner} {token} {wall} {lease} {NAMESPACE}:lock:{}",
+            "{counted}{owner} {token} {wall} {lease} {NAMESPACE}:lock:{}",
             key.tagged()
         )),
     ]

@@ -1,26 +1,36 @@
-//! At most one client has a valid hold of a lock, and the server keeps the lock for a grace longer.
+//! The valid holds of a lock never exceed its capacity, and the server keeps each a grace longer.
 
 use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::engine::held::HeldLock;
+use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
-use crate::store::memory::hooks::{HoldSnapshot, owner_text};
+use crate::store::memory::hooks::owner_text;
 use crate::util::mutex::lock;
 
 /// How long a pair of local and server time is used.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
-    /// Checks a hold that a caller received. It may have ended; if valid, it must be the only one.
+    /// Checks a hold that a caller received. It may have ended; if valid, it must fit beside the
+    /// other valid ones.
     pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
         let how = how.unwrap_or("acquired: pushed");
         state.trace.count(how);
+        let kind = hold.kind();
+        match kind {
+            Kind::Mutex => {}
+            Kind::Read => state.trace.count("counted: reads"),
+            Kind::Write => state.trace.count("counted: writes"),
+            Kind::Permits { .. } => state.trace.count("counted: permits"),
+        }
         let (key, owner, token) = (hold.lock_key(), hold.entry.owner, hold.fencing_token());
         let line = format_args!("c{client} {how} {key} #{owner} token {token}");
         state.trace.line(now, line);
@@ -34,15 +44,27 @@ impl Oracle {
                 })
                 .cloned()
                 .collect();
-            for (other, theirs) in others {
-                // The older hold's lease counts: it is at fault, or the server gave its lock away.
-                if self.server_broke(&state, theirs.entry.request.timing) {
-                    state.trace.count("excused: overlaps");
-                    continue;
-                }
-                let their = theirs.entry.owner;
-                let both = format_args!("c{client} #{owner} and c{other} #{their} both hold {key}");
-                state.trace.violated(now, both);
+            if !others.is_empty() && kind.is_counted() {
+                state.trace.count("counted: holds beside others");
+            }
+            // The older hold's lease counts: it is at fault, or the server gave its lock away.
+            let (sound, broken): (Vec<_>, Vec<_>) = others
+                .into_iter()
+                .partition(|(_, theirs)| !self.server_broke(&state, theirs.entry.request.timing));
+            let sum = |holds: &[(usize, HeldLock)]| -> u32 {
+                holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
+            };
+            let (valid, mine) = (sum(&sound), kind.weight());
+            if valid + mine > kind.capacity() {
+                let theirs: Vec<_> = (sound.iter())
+                    .map(|(other, theirs)| format!("c{other} #{}", theirs.entry.owner))
+                    .collect();
+                let theirs = theirs.join(" and ");
+                let all =
+                    format_args!("c{client} #{owner} and {theirs} hold {key}, {valid} + {mine}");
+                state.trace.violated(now, all);
+            } else if valid + sum(&broken) + mine > kind.capacity() {
+                state.trace.count("excused: overlaps");
             }
         }
         state.holds.push((client, hold.clone()));
@@ -59,7 +81,10 @@ impl Oracle {
             state.trace.violated(now, text);
         }
         self.check_server(&mut state, server, client, hold);
-        let token = hold.fencing_token().get();
+        // Permits do not exclude each other, so users see no token.
+        let Some(token) = hold.public_token().map(FencingToken::get) else {
+            return;
+        };
         let used = state.used.get(key).copied().unwrap_or(0);
         if token < used {
             let timing = hold.entry.request.timing;
@@ -81,15 +106,17 @@ impl Oracle {
         client: usize,
         hold: &HeldLock,
     ) {
-        let there = server.snapshot(hold.lock_key()).hold;
+        let there = server.snapshot(hold.lock_key());
         let me = owner_text(&state.clients[client].id, hold.entry.owner);
-        if let Some(there) = &there
-            && there.owner == me
-            && there.token == hold.fencing_token()
-        {
-            self.check_grace(state, client, hold, there.left);
+        let (mine, weight) = (hold.fencing_token(), hold.kind().weight());
+        let mut holds = there.holds();
+        let found =
+            holds.find(|(owner, token, its, _)| *owner == me && *token == mine && *its == weight);
+        if let Some((.., left)) = found {
+            self.check_grace(state, client, hold, left);
             return;
         }
+        drop(holds);
         if self.server_broke(state, hold.entry.request.timing) {
             state.trace.count("excused: holds without a lock");
             return;
@@ -125,15 +152,20 @@ impl Oracle {
     }
 
     /// Compares the lock in the server with the belief of its holder.
-    pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &HoldSnapshot) {
+    pub(super) fn check_belief(
+        &self,
+        state: &mut State,
+        key: &LockKey,
+        (owner, token, left): (&str, FencingToken, Duration),
+    ) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
             hold.lock_key().same_lock(key)
-                && hold.fencing_token() == there.token
-                && owner_text(&state.clients[*client].id, hold.entry.owner) == there.owner
+                && hold.fencing_token() == token
+                && owner_text(&state.clients[*client].id, hold.entry.owner) == owner
                 && state.is_believed(*client, hold)
         });
         if let Some((client, hold)) = holder.cloned() {
-            self.check_grace(state, client, &hold, there.left);
+            self.check_grace(state, client, &hold, left);
         }
     }
 

@@ -2,15 +2,24 @@
 
 use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::OwnerNumber;
 use crate::store::memory::hooks::{HoldSnapshot, Snapshot, owner_text};
 
 impl State {
-    pub(super) fn check_tokens(&mut self, now: Millis, key: &LockKey, hold: &HoldSnapshot) {
-        let token = hold.token.get();
+    /// Checks the token of a new hold. A reader shares that of its read phase.
+    pub(super) fn check_tokens(
+        &mut self,
+        now: Millis,
+        key: &LockKey,
+        token: FencingToken,
+        is_shared: bool,
+    ) {
+        let token = token.get();
         if let Some((last, forgotten)) = self.tokens.get(key)
             && token <= *last
+            && !(is_shared && token == *last)
         {
             if *forgotten && self.stepped_back {
                 self.trace.count("excused: tokens");
@@ -26,7 +35,8 @@ impl State {
     /// Checks that an owner that acquired a free lock passed no waiter that still waits.
     pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: OwnerNumber) {
         let me = owner_text(applied.id, owner);
-        for (key, before, after) in &applied.effects {
+        let mutexes = applied.effects.iter();
+        for (key, before, after) in mutexes.filter(|(_, _, after)| after.shares.is_empty()) {
             let passed = (before.queue.iter())
                 .take_while(|entry| entry.owner != me)
                 .find(|entry| after.queue.iter().any(|left| left.owner == entry.owner));
@@ -102,6 +112,8 @@ impl State {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
             (Op::AcquireAll { .. }, Some(before)) => after == Some(before),
+            // A downgrade finds no mutex.
+            (Op::Downgrade { .. }, before) => after == before,
             // A free lock may be acquired, or granted to a waiter.
             (Op::Acquire { .. } | Op::Release { .. } | Op::CheckQueue(_), None) => true,
             (Op::AcquireAll { .. }, None) => true,

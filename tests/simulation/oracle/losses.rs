@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{Oracle, State};
-use crate::__inside::simulation::faulty::Millis;
+use crate::__inside::simulation::faulty::{FaultyServer, Millis};
 use crate::manager::engine::held::HeldLock;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
+use crate::store::memory::hooks::owner_text;
 use crate::util::mutex::lock;
 
 /// Timers count whole milliseconds, and a timer may start within a millisecond.
@@ -27,6 +28,20 @@ impl Oracle {
             let text =
                 format_args!("c{client} is notified {late:?} too late of the loss of #{owner}");
             state.trace.violated(now, text);
+        }
+    }
+}
+
+impl Oracle {
+    /// Checks that the server no longer has a hold whose caller learned that it is gone.
+    pub(crate) fn check_gone(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
+        let mut state = lock(&self.state);
+        let owner = hold.entry.owner;
+        let me = owner_text(&state.clients[client].id, owner);
+        let there = server.snapshot(hold.lock_key());
+        if let Some(left) = there.left(&me, hold.fencing_token()) {
+            let text = format_args!("the hold of c{client} #{owner} is not gone, for {left:?}");
+            state.trace.violated(self.network.now(), text);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 mod beliefs;
 mod effects;
 mod losses;
+mod shares;
 
 use super::connections::Connections;
 use super::time::WorldTime;
@@ -21,7 +22,7 @@ use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 
-/// Extra time of a call that uses a forgotten script. The script is loaded, sent again by hash, and
+/// Extra time of a call that uses an unknown script. The script is loaded, sent again by hash, and
 /// sent by source, each with a timeout of at most 200 ms here.
 const FLUSH_COSTS: Millis = 3 * 200;
 
@@ -57,6 +58,8 @@ struct State {
     connections: Connections,
     /// When the server last forgot its scripts.
     flushed: Option<Millis>,
+    /// When the server last did not know a script of a client.
+    unknown: BTreeMap<usize, Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -98,6 +101,7 @@ impl Oracle {
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
                 flushed: None,
+                unknown: BTreeMap::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -184,7 +188,9 @@ impl Oracle {
         let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
         let took = (now - call.began).saturating_sub(stopped);
         let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
-        if (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began) {
+        let is_flushed = (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began);
+        let unknown = state.unknown.get(&client);
+        if is_flushed || unknown.is_some_and(|when| *when >= call.began) {
             limit += FLUSH_COSTS;
         }
         let what = match &result {
@@ -266,9 +272,14 @@ impl Oracle {
         (state.trace).line(now, format_args!("! {fault:?}{affected}: {detail}"));
     }
 
-    /// Records that the server did not know the hash of a script.
-    pub(crate) fn unknown_script(&self) {
-        self.count("unknown scripts");
+    /// Records that the server did not know the hash of a client's script, or no longer.
+    pub(crate) fn unknown_script(&self, client: usize, is_forgotten: bool) {
+        self.count(if is_forgotten {
+            "unknown scripts"
+        } else {
+            "scripts: first used"
+        });
+        lock(&self.state).unknown.insert(client, self.network.now());
     }
 
     /// Records that a client listens on a new connection, perhaps with a new id.
@@ -318,6 +329,14 @@ impl Oracle {
                 state.trace.count("confirmations: refused");
             }
             (Op::CheckQueue(_), Answer::Checked(_)) => state.trace.count("queue checks"),
+            (Op::Downgrade { owner, .. }, Answer::Downgraded(Some(_))) => {
+                state
+                    .proven
+                    .insert((client, *owner), "acquired: by a downgrade");
+            }
+            (Op::Downgrade { .. }, Answer::Downgraded(None)) => {
+                state.trace.count("downgrades: refused");
+            }
             _ => {}
         }
         let State {
@@ -326,15 +345,16 @@ impl Oracle {
         connections.applied(now, applied, trace);
         for (key, before, after) in &applied.effects {
             state.check_record(now, applied, before, after);
-            let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
-            if let Some(before) = before {
-                self.check_belief(&mut state, key, before);
+            state.check_shares(now, applied, key, before, after);
+            for (owner, token, _, left) in before.holds() {
+                self.check_belief(&mut state, key, (owner, token, left));
             }
+            let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(after) = after
                 && before
                     .is_none_or(|before| before.owner != after.owner || before.token != after.token)
             {
-                state.check_tokens(now, key, after);
+                state.check_tokens(now, key, after.token, false);
                 if matches!(applied.op, Op::Release { .. }) {
                     state.trace.count("hand-offs");
                 }

@@ -22,7 +22,7 @@ pub(super) const REMOVAL_COST: i64 = 5;
 const MAX_EXAMINED: usize = 100;
 
 /// An acquisition, unique among all clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OwnerId {
     pub(super) client: ClientId,
     pub(super) owner: OwnerNumber,

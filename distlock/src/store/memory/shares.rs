@@ -1,6 +1,6 @@
 //! The holds of a counted lock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::context::CommandContext;
 use super::hold::Hold;
@@ -15,7 +15,8 @@ use crate::util::clock::BootInstant;
 /// The holds of a counted lock.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    pub(super) by_owner: HashMap<OwnerId, Share>,
+    /// Sorted, so that equal states give equal replies.
+    pub(super) by_owner: BTreeMap<OwnerId, Share>,
     /// The token of the current read phase, which its readers share (K9).
     pub(super) phase: Option<FencingToken>,
     /// When the last grant of each client ends that it has not confirmed (K13).
