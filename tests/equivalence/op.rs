@@ -371,7 +371,7 @@ fn op(once_share: f64) -> impl Strategy<Value = Op> {
         ),
         3 => ([pick(4, 1, 1), pick(4, 1, 1), pick(4, 1, 1)], [right(), right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
-        6 => client().prop_map(|client| Op::CheckQueue { client }),
+        7 => client().prop_map(|client| Op::CheckQueue { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
         10 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),
@@ -381,7 +381,7 @@ fn op(once_share: f64) -> impl Strategy<Value = Op> {
             .prop_map(|(client, key, count)| Op::Enter { client, key, count }),
         5 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
         // The other keys are often free, as `AcquireAll` needs them to find a later token.
-        1 => (0..KEYS).prop_map(|key| Op::Ahead { key }),
+        2 => (0..KEYS).prop_map(|key| Op::Ahead { key }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Expire { nth, key }),
         1 => key().prop_map(|key| Op::StepBack { key }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Silence { client, key }),
