@@ -94,6 +94,19 @@ const STEP_BACK: &str = "
 const SILENCE: &str = "
     if counted and redis.call('EXISTS', queue) == 1 then redis.call('HSET', entries, '?' .. ARGV[2], '1') end";
 
+/// Removes what the next acquire of a free lock removes: the mark of an ended queue, and expired
+/// holders. With either of these, several locks are not acquired in one step.
+const TIDY: &str = "
+    local last_token = redis.call('GET', fence)
+    if last_token and string.sub(last_token, -1) == '+' and redis.call('EXISTS', queue) == 0 then
+        redis.call('SET', fence, string.sub(last_token, 1, -2), 'KEEPTTL')
+    end
+    if kind(lock) ~= 'hash' then return end
+    for _, record in ipairs(redis.call('HVALS', lock)) do
+        if tonumber(string.match(record, '^%l (%d+)') or 0) > now then return end
+    end
+    redis.call('DEL', lock)";
+
 /// Shifts the acquisition of the hold of a mutex by some hours.
 const SHIFT_HOLD: &str = "
     local start, since, name = string.match(not counted and redis.call('GET', lock) or '', '^(2 %S+ %d+ %d+ )(%d+)( .*)$')
@@ -165,6 +178,10 @@ impl Keys {
 
     pub(super) fn ahead(&self, redis: &mut Resp) {
         self.run(redis, AHEAD, &[]);
+    }
+
+    pub(super) fn tidy(&self, redis: &mut Resp) {
+        self.run(redis, TIDY, &[]);
     }
 
     pub(super) fn shift_hold(&self, redis: &mut Resp, hours: i64) {

@@ -34,7 +34,7 @@ const CASES: u32 = 13_000;
 /// How often each kind of reply must occur in that many sequences.
 const MIN_REPLIES: u32 = 100;
 const CLIENTS: usize = 3;
-const KEYS: usize = 2;
+const KEYS: usize = 3;
 
 /// The number of queue entries that one call grants or removes in Redis. A further call grants at a
 /// later time.
@@ -131,7 +131,7 @@ impl Bench {
     async fn run(&mut self, sequence: &Sequence) -> Result<(), String> {
         self.sequence += 1;
         let name = format!("sequence:{}", self.sequence);
-        let keys = [format!("{{{name}}}:b"), name];
+        let keys = [format!("{{{name}}}:b"), format!("{{{name}}}:c"), name];
         let redis = &mut self.redis;
         if std::mem::replace(&mut self.broke_off, true) {
             for client in 0..CLIENTS {
@@ -196,7 +196,8 @@ impl Both<'_> {
         self.observed_in_redis.start();
         self.memory.meddle(keys, step);
         let full = self.memory.finds_full(keys, step);
-        // A queue check of both locks shares the limit.
+        let obstacles = self.memory.obstacles(keys, step);
+        // A queue check of all locks shares the limit.
         if self.memory.queued(keys) >= PER_CALL {
             self.observed_in_memory.ignore_since();
             self.observed_in_redis.ignore_since();
@@ -222,6 +223,9 @@ impl Both<'_> {
         }
         let mut kinds = in_memory.kinds();
         kinds.extend(self.memory.unfinished(keys, step));
+        if in_memory == Reply::AcquireAll(None) {
+            kinds.extend(obstacles);
+        }
         if full && matches!(in_memory, Reply::Acquire(AcquireReply::Queued(_))) {
             kinds.push("room made");
         }

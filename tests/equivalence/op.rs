@@ -46,13 +46,22 @@ pub(super) enum Op {
         key: usize,
         act: Act,
     },
-    /// Both keys in one batch, with right or wrong tokens.
+    /// Several keys in one step. If all are acquired, they may be renewed and released at once.
+    AcquireAll {
+        client: usize,
+        keys: Several,
+        /// The owner of the first key. Every other key has another one.
+        owner: OwnerNumber,
+        timing: Timing,
+        is_released: bool,
+    },
+    /// All keys in one batch, with right or wrong tokens.
     Renew {
         picks: [Pick; KEYS],
         right: [bool; KEYS],
         timing: Timing,
     },
-    /// A queue check for all owners of a client on both keys.
+    /// A queue check for all owners of a client on all keys.
     CheckQueue {
         client: usize,
     },
@@ -161,6 +170,9 @@ pub(super) static ONCE: Lazy<[Once; 3]> = Lazy::new(|| {
     })
 });
 
+/// Keys that are acquired together.
+pub(super) type Several = &'static [usize];
+
 /// The acting owner. Without a look at the lock, few operations would meet its holder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
@@ -180,14 +192,19 @@ pub(super) enum By {
 }
 
 pub(super) fn sequences() -> BoxedStrategy<Sequence> {
-    let any = any_sequence([kind(), kind()], 0.2);
+    let any = any_sequence([kind(), kind(), kind()], 0.2);
     prop_oneof![10 => any, 3 => after_success()].boxed()
 }
 
 /// Returns sequences on counted locks.
 pub(super) fn on_counted() -> BoxedStrategy<Sequence> {
     let counted = || kind().prop_filter("a counted lock", |kind| *kind != LockKind::Mutex);
-    any_sequence([counted(), counted()], 0.01)
+    any_sequence([counted(), counted(), counted()], 0.01)
+}
+
+/// Returns sequences on mutexes.
+pub(super) fn on_mutexes() -> BoxedStrategy<Sequence> {
+    any_sequence([Just(LockKind::Mutex); KEYS], 0.01)
 }
 
 fn any_sequence(
@@ -323,8 +340,8 @@ fn op_of_record() -> impl Strategy<Value = Op> {
 
 /// `once_share` is the share of calls that run at most once.
 fn op(once_share: f64) -> impl Strategy<Value = Op> {
-    // One key is more contended than the other.
-    let key = || prop::bool::weighted(0.25).prop_map(usize::from);
+    // Some keys are more contended than others.
+    let key = || prop_oneof![24 => Just(0), 7 => Just(1), 1 => Just(2_usize)];
     let client = || 0..CLIENTS;
     let right = || prop::bool::weighted(0.8);
     let maybe_once = || prop::option::weighted(once_share, once());
@@ -347,21 +364,36 @@ fn op(once_share: f64) -> impl Strategy<Value = Op> {
             .prop_map(move |(pick, key, keep_for, success)| {
                 act(pick, key, Act::Release { keep_for, success })
             }),
-        3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
+        3 => (client(), several(), FIRST..FIRST + OWNERS, timing(), prop::bool::ANY).prop_map(
+            |(client, keys, owner, timing, is_released)| {
+                Op::AcquireAll { client, keys, owner, timing, is_released }
+            }
+        ),
+        3 => ([pick(4, 1, 1), pick(4, 1, 1), pick(4, 1, 1)], [right(), right(), right()], timing())
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
-        6 => client().prop_map(|client| Op::CheckQueue { client }),
+        7 => client().prop_map(|client| Op::CheckQueue { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
         10 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, delete)| Op::Revoke { client, key, right, delete }),
         3 => key().prop_map(|key| Op::DeleteHolds { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
-        5 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
+        6 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
             .prop_map(|(client, key, count)| Op::Enter { client, key, count }),
         5 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
-        1 => key().prop_map(|key| Op::Ahead { key }),
+        // The other keys are often free, as `AcquireAll` needs them to find a later token.
+        2 => (0..KEYS).prop_map(|key| Op::Ahead { key }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Expire { nth, key }),
         1 => key().prop_map(|key| Op::StepBack { key }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Silence { client, key }),
+    ]
+}
+
+fn several() -> impl Strategy<Value = Several> {
+    prop_oneof![
+        1 => Just(&[0, 1][..]),
+        1 => Just(&[2, 0][..]),
+        2 => Just(&[1, 2][..]),
+        2 => Just(&[0, 1, 2][..]),
     ]
 }
 

@@ -22,6 +22,12 @@ use crate::util::clock::BootInstant;
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Acquire(AcquireReply),
+    AcquireAll(Option<Proof>),
+    /// The replies to the renewal and to the releases of several locks that were acquired together.
+    ReleaseAll {
+        failures: Vec<(usize, RenewalFailure)>,
+        were_held: Vec<bool>,
+    },
     Confirm(Confirmation),
     Downgrade(Option<Proof>),
     Renew(Vec<(usize, RenewalFailure)>),
@@ -40,7 +46,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 34] = [
+pub(super) const KINDS: [&str; 42] = [
     "held",
     "queued",
     "busy",
@@ -75,6 +81,14 @@ pub(super) const KINDS: [&str; 34] = [
     "recorded before",
     "not recorded",
     "record deleted",
+    "all acquired",
+    "all renewed and released",
+    "not all acquired",
+    "one of several held",
+    "one of several counted",
+    "one of several queued for",
+    "one of several with a later token",
+    "some of several free",
 ];
 
 impl Reply {
@@ -90,6 +104,19 @@ impl Reply {
             Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
             Reply::Acquire(AcquireReply::AlreadyRan(_)) => vec!["already ran"],
             Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
+            Reply::AcquireAll(Some(_)) => vec!["all acquired"],
+            Reply::AcquireAll(None) => vec!["not all acquired"],
+            Reply::ReleaseAll {
+                failures,
+                were_held,
+            } => {
+                let is_complete = failures.is_empty() && were_held.iter().all(|held| *held);
+                vec![if is_complete {
+                    "all renewed and released"
+                } else {
+                    "lost at once"
+                }]
+            }
             Reply::Confirm(Confirmation::Held(_)) => vec!["confirmed"],
             Reply::Confirm(Confirmation::NotHeld) => vec!["not confirmed"],
             Reply::Confirm(Confirmation::AlreadyRan(_)) => vec!["not confirmed: already ran"],
@@ -339,6 +366,24 @@ impl Observed {
             AcquireReply::Unfinished | AcquireReply::Late | AcquireReply::KeyConflict(_) => {}
         }
         Reply::Acquire(reply)
+    }
+
+    /// All locks have the same token, and their ranks are those of their own tokens.
+    pub(super) fn acquire_all(
+        &mut self,
+        client: usize,
+        several: &[(usize, OwnerNumber)],
+        mut reply: Option<Proof>,
+    ) -> Reply {
+        if let Some(proof) = &mut reply {
+            let token = proof.token;
+            for (key, owner) in several {
+                self.record(client, *key, *owner, token);
+                proof.token = token;
+                self.proof(*key, proof);
+            }
+        }
+        Reply::AcquireAll(reply)
     }
 
     pub(super) fn confirm(

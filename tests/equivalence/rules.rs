@@ -1,4 +1,4 @@
-//! The rules of counted locks and of success records that the scripts keep
+//! The rules of counted locks, of success records and of several keys that the scripts keep
 //! (`docs/internals/rules.md`). Without one of them, Redis differs from the memory store.
 
 use std::sync::Arc;
@@ -160,23 +160,54 @@ const EDITS: &[Edit] = &[
         "> math.min(acquired, now) then",
         "> redis.call('TIME')[1] * 1000000 then",
     ),
+    (
+        "R41: all or none",
+        "\nend\nfor i = 1, #KEYS, 3 do\n  redis.call('SET', KEYS[i + 2]",
+        "\n  redis.call('SET', KEYS[i + 2]",
+    ),
+    (
+        "R41: held keys",
+        "if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then",
+        "if not is_uncontended then",
+    ),
+    (
+        "R41: only the first key is checked",
+        "for i = 1, #KEYS, 3 do\n  local fence_value",
+        "for i = 1, 1 do\n  local fence_value",
+    ),
+    (
+        "R41: a queue with a fence",
+        "#fence_value == 16 and fence_value < now_text and tonumber(fence_value)",
+        "string.sub(fence_value, 1, 16) < now_text",
+    ),
+    (
+        "R41: a queue without a fence",
+        "redis.call('EXISTS', KEYS[i + 2], KEYS[i + 1]) == 0",
+        "true",
+    ),
+    ("R41: tokens rise", "fence_value < now_text and", "true and"),
+    (
+        "R41: the fence",
+        "redis.call('SET', KEYS[i + 2], now_text, 'PX', fence_ttl)",
+        "",
+    ),
+    ("R41: an owner each", "ARGV[4 + (i + 2) / 3]", "ARGV[5]"),
 ];
 
-/// Returns true for a rule of success records.
-fn is_of_records(rule: &str) -> bool {
-    rule.starts_with('P')
+/// Returns the start of the names of the scripts that keep a rule.
+fn scripts_of(rule: &str) -> &'static str {
+    match rule.as_bytes()[0] {
+        b'P' => "once/",
+        b'R' => "acquire_all",
+        _ => "counted/",
+    }
 }
 
 /// Returns the scripts without a rule.
 fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
-    let folder = if is_of_records(rule) {
-        "once/"
-    } else {
-        "counted/"
-    };
     let found = std::cell::Cell::new(false);
     let scripts = Scripts::edited(|name, source| {
-        let is_edited = name.starts_with(folder);
+        let is_edited = name.starts_with(scripts_of(rule));
         found.set(found.get() || is_edited && source.contains(passage));
         if is_edited {
             source.replace(passage, replacement)
@@ -195,10 +226,10 @@ fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
 fn a_script_without_a_rule_differs() {
     for edit in EDITS {
         let scripts = Arc::new(scripts_without(*edit));
-        let sequences = if is_of_records(edit.0) {
-            op::after_success()
-        } else {
-            op::on_counted()
+        let sequences = match scripts_of(edit.0) {
+            "once/" => op::after_success(),
+            "acquire_all" => op::on_mutexes(),
+            _ => op::on_counted(),
         };
         let result = Bench::run_sequences(scripts, sequences, MAX_CASES, 0);
         assert!(result.is_err(), "no difference without {}", edit.0);

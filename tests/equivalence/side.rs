@@ -198,6 +198,26 @@ impl InMemory {
             && queue.iter().all(|entry| entry.owner != owner)
     }
 
+    /// Returns why locks cannot be acquired in one step.
+    pub(super) fn obstacles(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
+        let Step::Op(Op::AcquireAll { keys: several, .. }) = step else {
+            return Vec::new();
+        };
+        let obstacle = |key: &usize| match self.snapshot(&keys[*key]) {
+            Snapshot { hold: Some(_), .. } => Some("one of several held"),
+            Snapshot { shares, .. } if !shares.is_empty() => Some("one of several counted"),
+            Snapshot { queue, .. } if !queue.is_empty() => Some("one of several queued for"),
+            _ => None,
+        };
+        let mut obstacles: Vec<_> = several.iter().filter_map(obstacle).collect();
+        if obstacles.is_empty() {
+            obstacles.push("one of several with a later token");
+        } else if obstacles.len() < several.len() {
+            obstacles.push("some of several free");
+        }
+        obstacles
+    }
+
     /// Returns the number of waiters of all locks.
     pub(super) fn queued(&self, keys: &[LockKey; KEYS]) -> usize {
         keys.iter().map(|key| self.snapshot(key).queue.len()).sum()
@@ -301,6 +321,9 @@ impl InRedis {
                 keys(key).silence(raw, self.clients.ids[*client].as_str());
             }
             Step::Expire { key, owner, .. } => keys(key).expire(raw, owner),
+            Step::Op(Op::AcquireAll { keys: several, .. }) => {
+                several.iter().for_each(|key| keys(key).tidy(raw));
+            }
             Step::Enter {
                 key,
                 client,

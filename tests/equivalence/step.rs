@@ -12,7 +12,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Renewal};
+use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Proof, Renewal};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -144,7 +144,7 @@ impl Step {
         Step::OfKinds(op, kinds)
     }
 
-    /// Returns a queue check of both locks.
+    /// Returns a queue check of all locks.
     pub(super) fn last(kinds: [LockKind; KEYS]) -> Self {
         let kinds = kinds.map(|kind| request(kind, 0, false));
         Step::OfKinds(Op::CheckQueue { client: 0 }, kinds)
@@ -207,6 +207,26 @@ impl Step {
                 };
                 let reply = run(&*stores[client], confirm, LIMIT).await?;
                 return Ok(observed.confirm(client, key, owner, reply));
+            }
+            Step::Op(Op::AcquireAll {
+                client,
+                keys: several,
+                owner,
+                timing,
+                is_released,
+            }) => {
+                let several = several.iter().map(|key| {
+                    let owner = FIRST + (owner - FIRST + *key as OwnerNumber) % OWNERS;
+                    (*key, owner)
+                });
+                let several: Vec<_> = several.collect();
+                let store = &*stores[client];
+                let reply = acquire_all(store, keys, &several, timing).await?;
+                let reply = observed.acquire_all(client, &several, reply);
+                if !is_released || reply == Reply::AcquireAll(None) {
+                    return Ok(reply);
+                }
+                return renew_and_release(store, keys, &several, timing, observed, client).await;
             }
             Step::Op(Op::DeleteAll { key }) => return Ok(observed.flushed(key)),
             Step::Op(Op::Ahead { key }) => return Ok(observed.behind(key)),
@@ -283,17 +303,12 @@ impl Step {
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
                 let mut failures = Vec::new();
+                let mut first = 0;
                 for part in batch.chunk_by(|a, b| a.kind.is_counted() == b.kind.is_counted()) {
-                    let first = if part.len() < KEYS && part[0].key == keys[1] {
-                        1
-                    } else {
-                        0
-                    };
-                    let reply = run(&*stores[client], part, LIMIT)
-                        .await?
-                        .failures
-                        .into_iter();
+                    let reply = run(&*stores[client], part, LIMIT).await?.failures;
+                    let reply = reply.into_iter();
                     failures.extend(reply.map(|(index, failure)| (first + index, failure)));
+                    first += part.len();
                 }
                 Reply::Renew(failures)
             }
@@ -361,4 +376,61 @@ impl Step {
 /// Returns what a call does at most once. Counted locks have no success records.
 fn once_of(kind: Kind, once: Option<usize>) -> Option<&'static Once> {
     once.filter(|_| !kind.is_counted()).map(|once| &ONCE[once])
+}
+
+/// Acquires several mutexes in one step, each for an owner.
+async fn acquire_all(
+    store: &dyn LockStore,
+    keys: &[LockKey; KEYS],
+    several: &[(usize, OwnerNumber)],
+    timing: Timing,
+) -> Result<Option<Proof>, StoreError> {
+    let requests = several.iter().map(|(key, owner)| Acquire {
+        key: &keys[*key],
+        kind: Kind::Mutex,
+        owner: *owner,
+        timing,
+        durability: Durability::NONE,
+        wait: Duration::ZERO,
+        metadata: None,
+        once: None,
+    });
+    let requests: Vec<_> = requests.collect();
+    store.acquire_all(&requests, LIMIT).await
+}
+
+/// Renews several mutexes in one batch, and then releases them.
+async fn renew_and_release(
+    store: &dyn LockStore,
+    keys: &[LockKey; KEYS],
+    several: &[(usize, OwnerNumber)],
+    timing: Timing,
+    observed: &Observed,
+    client: usize,
+) -> Result<Reply, StoreError> {
+    let renewal = |(key, owner): &(usize, OwnerNumber)| Renewal {
+        key: keys[*key].clone(),
+        kind: Kind::Mutex,
+        owner: *owner,
+        token: (observed.received_token(client, *key, *owner)).expect("it was acquired"),
+        timing,
+        durability: Durability::NONE,
+    };
+    let batch: Vec<_> = several.iter().map(renewal).collect();
+    let failures = run(store, &*batch, LIMIT).await?.failures;
+    let mut were_held = Vec::new();
+    for (key, owner) in several {
+        let release = Release {
+            key: &keys[*key],
+            kind: Kind::Mutex,
+            owner: *owner,
+            keep_for: Duration::ZERO,
+            success: None,
+        };
+        were_held.push(run(store, release, LIMIT).await?.was_held);
+    }
+    Ok(Reply::ReleaseAll {
+        failures,
+        were_held,
+    })
 }

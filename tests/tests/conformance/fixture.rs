@@ -8,10 +8,14 @@ use std::time::Duration;
 use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
+    Tls,
 };
+use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{
-    Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async, within,
+    Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async,
+    within,
 };
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 /// A limit far above the time of any step, also on a loaded machine.
@@ -28,6 +32,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(8);
 
 /// The longest lease.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+const CA_FILE: &str = "ca.pem";
 
 /// The limit of every test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -51,6 +57,10 @@ pub(crate) enum Store {
     Proxied,
     /// A quorum of three servers.
     Quorum,
+    /// A server of the fixture alone, over TLS.
+    Tls,
+    /// A primary of the fixture alone, named by sentinels.
+    Sentinel,
 }
 
 /// The servers of a fixture. They stop with the last fixture that uses them.
@@ -61,6 +71,32 @@ struct Servers {
     redis: Option<Arc<RedisServer>>,
     cluster: Option<Arc<RedisCluster>>,
     quorum: Option<Arc<RedisQuorum>>,
+    sentinels: Option<Sentinels>,
+    /// The directory of the certificates of `redis`, if clients use TLS.
+    certificates: Option<TempDir>,
+}
+
+impl Servers {
+    /// Returns a builder of managers that trusts the servers.
+    fn builder(&self) -> LockManagerBuilder {
+        let builder = LockManager::builder().connect_timeout(PATIENCE);
+        match &self.certificates {
+            None => builder,
+            Some(dir) => builder.tls(Tls::new().ca_file(dir.path().join(CA_FILE))),
+        }
+    }
+
+    /// Starts a server with a certificate, and returns its URL.
+    fn start_tls(&mut self) -> String {
+        let (host, dir) = ("127.0.0.1", tempfile::tempdir().unwrap());
+        let (authority, ca) = (Authority::new(), dir.path().join(CA_FILE));
+        authority.write(&ca);
+        let files = authority.sign(host, dir.path());
+        let server = RedisServer::builder().tls(&ca, &files.certificate, &files.key);
+        let server = self.redis.insert(Arc::new(server.start()));
+        self.certificates = Some(dir);
+        format!("rediss://{host}:{}", server.tls_port())
+    }
 }
 
 /// A store with keys that only one test uses.
@@ -85,6 +121,8 @@ impl Fixture {
                 servers.proxy.insert(shared_proxy(server)).url()
             }
             Store::Quorum => servers.quorum.insert(shared_quorum()).url(),
+            Store::Tls => servers.start_tls(),
+            Store::Sentinel => servers.sentinels.insert(Sentinels::start()).url(),
         };
         Self::over(url, servers).await
     }
@@ -109,8 +147,8 @@ impl Fixture {
         if let Some(quorum) = &servers.quorum {
             quorum.vote(&namespace);
         }
-        let builder = LockManager::builder().namespace(&namespace);
-        let builder = builder.client_name("observer").connect_timeout(PATIENCE);
+        let builder = servers.builder().namespace(&namespace);
+        let builder = builder.client_name("observer");
         let observer = builder.connect(&url).await.unwrap();
         Fixture {
             url,
@@ -169,7 +207,7 @@ impl Fixture {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder().connect_timeout(PATIENCE);
+        let builder = self.servers.builder();
         let builder = match &self.servers.quorum {
             None => builder,
             Some(_) => builder.quorum(Quorum::new().max_lease(LONGEST)),

@@ -1,11 +1,14 @@
 //! A key has one kind at a time, and a call tree re-enters a hold only as the kind that it has.
 
-use distlock::{
-    Error, LockGuard, LockKind, LockManager, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit,
-};
-use distlock_tests::within;
+use std::time::Duration;
 
-use crate::fixture::{Fixture, PATIENCE, SOON, ms};
+use distlock::{
+    Error, LockGuard, LockKind, LockManager, MultiLockGuard, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit,
+};
+use distlock_tests::{eventually_async, within};
+
+use crate::fixture::{Fixture, HELD, PATIENCE, SOON, ms};
 
 /// What a call requests under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,26 +51,20 @@ impl Kind {
 
     async fn acquire(self, manager: &LockManager, key: &str) -> Result<Guard, Error> {
         match self {
-            Kind::Mutex => manager
-                .lock(key)
-                .wait(PATIENCE)
-                .acquire()
-                .await
-                .map(Guard::Mutex),
-            Kind::Read => manager
-                .rw_lock(key)
-                .wait(PATIENCE)
-                .read()
-                .await
-                .map(Guard::Read),
-            Kind::Write => manager
-                .rw_lock(key)
-                .wait(PATIENCE)
-                .write()
-                .await
-                .map(Guard::Write),
+            Kind::Mutex => {
+                let lock = manager.lock(key).lease(HELD).wait(PATIENCE);
+                lock.acquire().await.map(Guard::Mutex)
+            }
+            Kind::Read => {
+                let lock = manager.rw_lock(key).lease(HELD).wait(PATIENCE);
+                lock.read().await.map(Guard::Read)
+            }
+            Kind::Write => {
+                let lock = manager.rw_lock(key).lease(HELD).wait(PATIENCE);
+                lock.write().await.map(Guard::Write)
+            }
             Kind::Permits { permits, weight } => {
-                let semaphore = manager.semaphore(key, permits).wait(PATIENCE);
+                let semaphore = manager.semaphore(key, permits).lease(HELD).wait(PATIENCE);
                 semaphore.acquire_many(weight).await.map(Guard::Permits)
             }
         }
@@ -95,6 +92,7 @@ enum Guard {
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Permits(SemaphorePermit),
+    Several(MultiLockGuard),
 }
 
 impl Guard {
@@ -104,6 +102,25 @@ impl Guard {
             Guard::Read(guard) => guard.scope(future).await,
             Guard::Write(guard) => guard.scope(future).await,
             Guard::Permits(guard) => guard.scope(future).await,
+            Guard::Several(guard) => guard.scope(future).await,
+        }
+    }
+
+    fn remaining(&self) -> Duration {
+        match self {
+            Guard::Mutex(guard) => guard.remaining(),
+            Guard::Read(guard) => guard.remaining(),
+            Guard::Write(guard) => guard.remaining(),
+            Guard::Permits(guard) => guard.remaining(),
+            Guard::Several(guard) => guard.remaining(),
+        }
+    }
+
+    /// Downgrades a write. Every other guard is returned unchanged.
+    async fn downgrade(self) -> Guard {
+        match self {
+            Guard::Write(guard) => Guard::Read(guard.downgrade().await.unwrap()),
+            other => other,
         }
     }
 
@@ -112,7 +129,7 @@ impl Guard {
             Guard::Mutex(guard) => Some(guard.fencing_token()),
             Guard::Read(guard) => Some(guard.fencing_token()),
             Guard::Write(guard) => Some(guard.fencing_token()),
-            Guard::Permits(_) => None,
+            Guard::Permits(_) | Guard::Several(_) => None,
         }
     }
 
@@ -122,6 +139,7 @@ impl Guard {
             Guard::Read(guard) => guard.release().await,
             Guard::Write(guard) => guard.release().await,
             Guard::Permits(guard) => guard.release().await,
+            Guard::Several(guard) => guard.release().await,
         };
         released.unwrap();
     }
@@ -330,3 +348,73 @@ async fn a_quorum_has_only_mutexes() {
         }
     }
 }
+
+/// A hold, and the call that waits for it.
+const HAND_OFFS: [[Option<Kind>; 2]; 6] = [
+    [Some(Kind::Mutex); 2],
+    [Some(Kind::Read), Some(Kind::Write)],
+    // Served by the downgrade, and the others by the release.
+    [Some(Kind::Write), Some(Kind::Read)],
+    [Some(Kind::Write); 2],
+    [Some(TWO_OF_THREE); 2],
+    // Several keys, of which the other call waits for the first.
+    [None; 2],
+];
+
+/// Acquires as a kind, or several keys.
+async fn acquire(kind: Option<Kind>, manager: &LockManager, key: &str) -> Guard {
+    match kind {
+        Some(kind) => kind.acquire(manager, key).await.unwrap(),
+        None => {
+            let lock = manager.lock_all([key, &format!("z{key}")]);
+            let guard = lock.lease(HELD).wait(PATIENCE).acquire().await;
+            Guard::Several(guard.unwrap())
+        }
+    }
+}
+
+/// The commands of every kind, over transports that the other tests of these kinds do not use.
+async fn each_kind_is_renewed_and_handed_off(store: &Fixture) {
+    let (first, second) = (&store.manager().await, store.manager().await);
+    let hand_off = |(place, [held, waiting]): (usize, [Option<Kind>; 2])| {
+        let (key, second) = (format!("k{place}"), second.clone());
+        async move {
+            let guard = acquire(held, first, &key).await;
+            let token = guard.token();
+            let waiter = tokio::spawn({
+                let key = key.clone();
+                async move { acquire(waiting, &second, &key).await }
+            });
+            store.until_waiting(&key, 1).await;
+            let mut last = guard.remaining();
+            eventually_async(PATIENCE, async || {
+                let before = std::mem::replace(&mut last, guard.remaining());
+                assert!(last > Duration::ZERO, "{held:?}: lost");
+                last > before
+            })
+            .await;
+            assert!(!waiter.is_finished(), "{held:?} and {waiting:?} at once");
+            let (next, kept) = if (held, waiting) == (Some(Kind::Write), Some(Kind::Read)) {
+                let kept = guard.downgrade().await;
+                let next = within(PATIENCE, waiter).await.unwrap();
+                assert_eq!(next.token(), kept.token());
+                (next, Some(kept))
+            } else {
+                guard.release().await;
+                (within(PATIENCE, waiter).await.unwrap(), None)
+            };
+            assert!(
+                token.is_none() || next.token() > token,
+                "{held:?}, {waiting:?}"
+            );
+            for guard in [Some(next), kept].into_iter().flatten() {
+                guard.release().await;
+            }
+            store.until_free(&key, SOON).await;
+        }
+    };
+    futures::future::join_all(HAND_OFFS.into_iter().enumerate().map(hand_off)).await;
+}
+
+tests_on!(tls, Tls, each_kind_is_renewed_and_handed_off);
+tests_on!(sentinel, Sentinel, each_kind_is_renewed_and_handed_off);

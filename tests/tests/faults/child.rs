@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{BodyState, Error, LockManager};
 use distlock_tests::{Worker, child_args, is_child, this_test_binary};
 
-use crate::support::{connect, hold, ms};
+use crate::support::{LONG, connect, hold, ms};
 
 /// Starts a child in one of the roles below.
 #[track_caller]
@@ -40,8 +40,41 @@ async fn play() {
         "guard" => guard(&manager, key, lease).await,
         "body" => body(&manager, key, lease).await,
         "blocking" => blocking(&manager, key, lease).await,
+        "permits" => {
+            let semaphore = |key| manager.semaphore(key, 3).lease(lease).wait(LONG);
+            keep(
+                semaphore(key).acquire_many(2).await,
+                semaphore(&second_key(key)).acquire().await,
+            )
+            .await;
+        }
+        "read" | "write" => {
+            let lock = |key| manager.rw_lock(key).lease(lease).wait(LONG);
+            let (first, second) = (lock(key), lock(&second_key(key)));
+            if role == "read" {
+                keep(first.read().await, second.read().await).await;
+            } else {
+                keep(first.write().await, second.write().await).await;
+            }
+        }
+        "several" => {
+            let lock = manager.lock_all([key, &second_key(key)]).lease(lease);
+            keep(lock.wait(LONG).acquire().await, Ok(())).await;
+        }
         other => panic!("no role {other:?}"),
     }
+}
+
+/// Returns the other key that a child with holds of a kind also holds.
+pub(crate) fn second_key(key: &str) -> String {
+    format!("{key}:second")
+}
+
+/// Keeps holds until the process is killed.
+async fn keep<A, B>(first: Result<A, Error>, second: Result<B, Error>) {
+    let _holds = (first.expect("it is free"), second.expect("it is free"));
+    println!("held");
+    std::future::pending::<()>().await;
 }
 
 /// Waits for the lock `count` times at once. Each waiter prints its token and releases.

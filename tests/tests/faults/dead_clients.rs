@@ -1,14 +1,17 @@
-//! Waiters of a frozen or dead process do not hold up other waiters.
+//! A frozen or dead process does not hold up other waiters: neither do its waiters, nor do its holds
+//! after their time.
 
-use std::time::Instant;
+use std::any::Any;
+use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, eventually_async, within};
+use tokio::task::JoinHandle;
 
-use crate::child::child;
+use crate::child::{child, second_key};
 use crate::support::{
-    LONG, SLACK, acquire_later, acquired, connect, give_back, grace, grant_lease, hold, leftovers,
-    lock_key, ms, queue_key, until_listening, until_queued,
+    HELD, LONG, SLACK, acquire_later, acquired, connect, give_back, grace, grant_lease, hold,
+    leftovers, lock_key, ms, queue_key, until_clean, until_listening, until_queued,
 };
 
 /// Freezes a process with 100 waiters that are queued before a live one.
@@ -127,4 +130,121 @@ async fn one_queue_check_skips_ten_thousand_dead_waiters() {
     raw.cmd(&["DEL", &lock_key("k")]);
     acquired(waiting).await.release().await.unwrap();
     until_queued(&mut raw, "k", 0).await;
+}
+
+/// A call of another process.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Mutex,
+    Read,
+    Write,
+    /// Of three permits.
+    Permits(u32),
+}
+
+impl Call {
+    async fn acquire(self, manager: &LockManager, key: &str) -> Result<Box<dyn Any + Send>, Error> {
+        Ok(match self {
+            Call::Mutex => Box::new(manager.lock(key).wait(LONG).acquire().await?),
+            Call::Read => Box::new(manager.rw_lock(key).wait(LONG).read().await?),
+            Call::Write => Box::new(manager.rw_lock(key).wait(LONG).write().await?),
+            Call::Permits(weight) => {
+                let semaphore = manager.semaphore(key, 3).wait(LONG);
+                Box::new(semaphore.acquire_many(weight).await?)
+            }
+        })
+    }
+
+    /// Acquires in a task that returns when it has acquired, and returns once it is the last of
+    /// `count` waiters.
+    async fn queue(self, manager: &LockManager, key: &str, count: u64) -> Queued {
+        let (caller, name) = (manager.clone(), key.to_owned());
+        let waiting = tokio::spawn(async move {
+            let hold = self.acquire(&caller, &name).await.unwrap();
+            (hold, Instant::now())
+        });
+        let is_queued = async || manager.inspect(key).await.unwrap().queue_length == count;
+        eventually_async(LONG, is_queued).await;
+        waiting
+    }
+}
+
+type Queued = JoinHandle<(Box<dyn Any + Send>, Instant)>;
+
+/// Returns the earliest and the latest time at which the only hold of a key expires, if it is not
+/// renewed any longer.
+async fn expiry(manager: &LockManager, key: &str, lease: Duration) -> [Instant; 2] {
+    let before = Instant::now();
+    let state = manager.inspect(key).await.unwrap();
+    let (expires_in, after) = (state.expires_in.unwrap(), Instant::now());
+    assert_eq!(state.holders.len(), 1, "{state:?}");
+    assert!(expires_in <= lease + grace(lease), "{state:?}");
+    [before + expires_in - ms(20), after + expires_in]
+}
+
+/// A dead holder keeps what it has for its lease and the grace period. Then the head of the queue
+/// is granted, and no waiter behind it. A key without waiters can then be acquired as another kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_process_holds_goes_to_the_head_of_the_queue() {
+    // What the process holds, the head of the queue, the waiter behind it, a call of another kind.
+    let rows = [
+        // The waiter behind would fit even before the process is killed.
+        ("permits", [Call::Permits(3), Call::Permits(1)], Call::Mutex),
+        ("read", [Call::Write, Call::Read], Call::Permits(1)),
+        ("write", [Call::Read, Call::Write], Call::Mutex),
+        ("several", [Call::Mutex, Call::Mutex], Call::Read),
+    ];
+    let server = RedisServer::start();
+    let (lease, live) = (HELD, connect(&server.url()).await);
+    let mut held = Vec::new();
+    for (role, [head, behind], other) in rows {
+        let holder = child(role, &server.url(), role, lease, 0);
+        holder.expect_line("held", LONG);
+        let head = head.queue(&live, role, 1).await;
+        let behind = behind.queue(&live, role, 2).await;
+        held.push((holder, role, head, behind, other));
+    }
+    let killed = held.into_iter().map(|(holder, role, head, behind, other)| {
+        holder.kill();
+        (role, head, behind, other)
+    });
+    let killed: Vec<_> = killed.collect();
+    let ends = killed.into_iter().map(|(role, head, behind, other)| {
+        let live = live.clone();
+        async move {
+            let second = second_key(role);
+            let (first, alone) =
+                tokio::join!(expiry(&live, role, lease), expiry(&live, &second, lease));
+            let assert_after = |acquired: Instant, [earliest, latest]: [Instant; 2]| {
+                assert!(
+                    acquired >= earliest,
+                    "{role}: {:?} early",
+                    earliest - acquired
+                );
+                // Of half a second are queue checks.
+                let late = acquired.saturating_duration_since(latest);
+                assert!(late <= ms(1_000) + SLACK, "{role}: {late:?} late");
+            };
+            let taken_over = async {
+                let (hold, acquired) = within(LONG, head).await.unwrap();
+                assert_after(acquired, first);
+                assert!(!behind.is_finished(), "{role}: the head was passed");
+                drop(hold);
+                within(LONG, behind).await.unwrap();
+            };
+            let reused =
+                eventually_async(LONG, async || match other.acquire(&live, &second).await {
+                    Ok(_) => true,
+                    Err(Error::WrongKind { .. }) => false,
+                    Err(error) => panic!("{role}: {error:?}"),
+                });
+            let reused = async {
+                reused.await;
+                assert_after(Instant::now(), alone);
+            };
+            tokio::join!(taken_over, reused);
+        }
+    });
+    futures::future::join_all(ends).await;
+    until_clean(&mut server.client(), LONG).await;
 }
