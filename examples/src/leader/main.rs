@@ -9,7 +9,6 @@
 mod campaign;
 mod demonstration;
 mod journal;
-#[path = "../replicas.rs"]
 mod replicas;
 
 use std::io::IsTerminal as _;

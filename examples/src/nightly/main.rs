@@ -1,43 +1,31 @@
-//! A job that runs once per period on one of several replicas, also when one dies while running it.
+//! A job that runs once per day on one of several replicas, also when one fails or dies.
 //!
-//! A lock determines which replica works now. A record, which is read and written under the lock
-//! and rejects older tokens, shows what is done. All replicas wait for the lock of the period. The
-//! next one acquires it when the report is done, and finds that in the record. After a replica's
-//! death and its lease, the next one finds an unfinished attempt and repeats it. A replica begins
-//! with the current period, and a period without replicas is left out.
+//! All replicas wait for the lock of the job. The record of a success is written with the release
+//! (`once_for`), so the replicas behind a successful one are answered `AlreadyRan`. After a failure
+//! or a SIGTERM, the next one begins at once, and after a SIGKILL when the lease and the grace
+//! period have expired. The value is the start of the day, and not "now", so a late run does not
+//! move the next one.
 //!
-//! The report is stored with its record, in one step, so each period has one report. A step outside
-//! before that, such as a mail, is done at least once, because no lock knows whether the dead
-//! replica has sent it.
-//!
-//! If Redis loses keys, by an eviction or a failover, it may lose lock and record, and a period is
-//! done twice. A record in a row of a database does not have this limit.
-//!
-//! If one step that stores report and record together is not necessary, `once_for` or `once_per` of
-//! the lock replaces the record: distlock then records the success with the release
-//! (docs/recipes/jobs.md). A replica that dies between its work and the release repeats the work.
-
-mod demonstration;
-mod record;
-#[path = "../replicas.rs"]
-mod replicas;
+//! The record does not replace what the work itself needs. A replica that dies between its write
+//! and the release leaves the day open, and the report is written twice. So the report is a file
+//! with the name of its day, which a repetition replaces. A write that cannot be repeated needs the
+//! fencing token, as in `examples/shop`, or a row for the day in the same transaction.
 
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use distlock::{LockManager, distributed_lock};
-use redis::aio::MultiplexedConnection;
+use distlock::{Error, LockManager, distributed_lock};
+use tokio::signal::unix::{SignalKind, signal};
 
-use record::Record;
-
-/// Does a job once per period, over all replicas that are started with the same --job.
+/// Writes a report once per period, over all replicas.
 // Not Debug: the URL may contain a password.
 #[derive(Parser)]
 #[command(name = "nightly", version)]
 struct Options {
-    /// The Redis server of the locks and the records: `redis://[user:password@]host[:port]`
+    /// The Redis server: `redis://[user:password@]host[:port]`
     #[arg(
         long,
         env = "DISTLOCK_URL",
@@ -46,149 +34,95 @@ struct Options {
     )]
     store: String,
 
-    /// The name of the job.
-    #[arg(long, default_value = "nightly-report")]
-    job: String,
-
-    /// The length of a period; 24h is a day that begins at midnight UTC.
+    /// The length of a period, in whole seconds; 24h is a day that begins at midnight UTC.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = humantime::parse_duration)]
     period: Duration,
 
-    /// How long the report takes.
+    /// How long a report takes.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     work: Duration,
+
+    /// The folder of the reports.
+    #[arg(long, value_name = "FOLDER", default_value = "target/reports")]
+    reports: PathBuf,
 
     /// The name of this replica. [default: its pid]
     #[arg(long, default_value_t = std::process::id().to_string(), hide_default_value = true)]
     name: String,
-
-    #[command(flatten)]
-    demonstration: demonstration::DemonstrationOptions,
 }
 
-/// Upper limit of a sleep, because Redis's clock may be set, and this machine suspended.
-const MAX_SLEEP: Duration = Duration::from_secs(60);
+/// Interval at which the clock is read. It may be set, and this machine suspended.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time until a replica whose report failed is queued again. The others do not wait for it.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
-
-/// The job in one replica.
-struct Job {
-    name: String,
-    replica: String,
-    period: Duration,
-    work: Duration,
-    records: redis::Client,
-}
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
-    if let Some(replicas) = options.demonstration.replicas {
-        return demonstration::main(&options, replicas).await;
-    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    let mut terminate = signal(SignalKind::terminate())?;
     let locks = LockManager::builder().client_name(&options.name);
     distlock::install(locks.connect(&options.store).await?)?;
-    let job = Job {
-        name: options.job,
-        replica: options.name,
-        period: options.period.max(Duration::from_millis(1)),
-        work: options.work,
-        records: redis::Client::open(&*options.store).context("--store")?,
-    };
     tokio::select! {
-        () = run_periods(&job) => {}
-        received = replicas::shutdown_signal() => received?,
+        ended = run_periods(&options) => ended?,
+        _ = terminate.recv() => {}
+        pressed = tokio::signal::ctrl_c() => pressed?,
     }
-    // A report in progress was dropped. Its lock is released, and another replica restarts it
-    // within milliseconds.
+    // A report in progress was dropped. Its lock is released before the process ends.
     distlock::shutdown().await;
     Ok(())
 }
 
-/// Runs one period after the other, without leaving one out. The first is the current one, which
-/// the replicas before this one may have left undone.
-async fn run_periods(job: &Job) {
-    let mut next = None;
+/// Tries each period until it is done or has ended. The first one is the current one, which earlier
+/// replicas may have left open.
+async fn run_periods(options: &Options) -> Result<()> {
     loop {
-        if let Err(error) = run_next(job, &mut next).await {
-            tracing::warn!(
-                replica = job.replica,
-                period = next,
-                "tried again: {error:#}"
-            );
-            tokio::time::sleep(RETRY_BACKOFF).await;
+        let period = current_period(options.period)?;
+        match report(options, &period).await {
+            Ok(()) => println!("{period} done"),
+            Err(error) if matches!(error.downcast_ref(), Some(Error::AlreadyRan { .. })) => {
+                println!("{period} was done by another replica");
+            }
+            Err(error) => {
+                tracing::warn!(period, "tried again: {error:#}");
+                tokio::time::sleep(RETRY_BACKOFF).await;
+                continue;
+            }
+        }
+        while current_period(options.period)? == period {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Runs the next period, or waits for it.
-async fn run_next(job: &Job, next: &mut Option<u64>) -> Result<()> {
-    // A new connection each time, because the last one may have ended in an outage.
-    let mut connection = job.records.get_multiplexed_async_connection().await?;
-    let (current, remaining) = current_period(&mut connection, job.period).await?;
-    let period = *next.get_or_insert(current);
-    if period > current {
-        tokio::time::sleep(remaining.min(MAX_SLEEP)).await;
-        return Ok(());
-    }
-    // If another replica has done this period, that costs one look at its record.
-    let reported = report(job, period, Record::new(connection, &job.name, period)).await;
-    match reported {
-        Err(error) if period < current => {
-            tracing::error!(
-                replica = job.replica,
-                period,
-                "given up, its period is over: {error:#}"
-            );
-        }
-        reported => reported?,
-    }
-    *next = Some(period + 1);
-    Ok(())
+/// Returns the start of the current period by the clock of this machine. If clocks differ, the
+/// replica whose clock is ahead begins; no period runs twice.
+fn current_period(length: Duration) -> Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let start = Duration::from_secs(now - now % length.as_secs().max(1));
+    Ok(humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string())
 }
 
-/// Returns the current period and its remaining time, by the clock of Redis. All replicas use this
-/// clock, because one with a fast clock would do the next period's job in advance.
-async fn current_period(
-    connection: &mut MultiplexedConnection,
-    length: Duration,
-) -> Result<(u64, Duration)> {
-    let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
-    let now = Duration::new(seconds, micros * 1_000).as_nanos();
-    let remaining = length.as_nanos() - now % length.as_nanos();
-    let period = u64::try_from(now / length.as_nanos())?;
-    Ok((period, Duration::from_nanos(u64::try_from(remaining)?)))
-}
-
-/// Makes the report of a period, unless it is done.
+/// Writes the report of a period, unless it is done.
 ///
 /// `lease` is how long the others wait for a replica that died. It is short here, and by default 30
-/// s. `max_hold` ends a report that hangs, so it is several times the usual time. `wait` is longer
-/// than `max_hold`.
+/// s. `max_hold` ends a report that hangs, so it is several times the usual time. `wait` is longer.
 #[distributed_lock(
-    key = "jobs:<job.name>:<period>",
+    key = "jobs:report",
+    once_for = period,
     lease = "2s",
     wait = "2h",
     max_hold = "1h"
 )]
-async fn report(job: &Job, period: u64, mut record: Record) -> Result<()> {
-    let held = distlock::current();
-    // A hand-off grants the lock for at most a second. An attempt could begin at once, because it
-    // can be stopped; it waits so that none is recorded that cannot be confirmed.
-    held.confirmed().await?;
-    let token = held.fencing_token();
-    let Some(attempt) = record.begin(token, &job.replica).await? else {
-        return Ok(());
-    };
-    tracing::info!(replica = job.replica, period, attempt, "begins");
+async fn report(options: &Options, period: &str) -> Result<()> {
+    println!("{period} begins");
     // This is where a report is made.
-    tokio::time::sleep(job.work).await;
-    let report = format!("period {period}, by {}", job.replica);
-    record.finish(token, &report).await?;
-    tracing::info!(replica = job.replica, period, attempt, "done");
-    Ok(())
+    tokio::time::sleep(options.work).await;
+    std::fs::create_dir_all(&options.reports).context("--reports")?;
+    let file = options.reports.join(period);
+    std::fs::write(file, format!("{period}, by {}\n", options.name)).context("--reports")
 }

@@ -2,120 +2,94 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../src/nightly/record.rs"]
-mod record;
-
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use distlock::FencingToken;
 use distlock_tests::documents::typed;
-use distlock_tests::{RedisServer, Resp, Worker, eventually};
-
-use record::Record;
+use distlock_tests::{RedisServer, Worker, eventually};
 
 /// Upper limit of every wait on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn nightly(server: &RedisServer, arguments: &[String]) -> Command {
+fn reports(server: &RedisServer) -> PathBuf {
+    let folder = format!("nightly-{}", server.port());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+fn start(server: &RedisServer, name: &str, reports: &Path, arguments: &[String]) -> Worker {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nightly"));
-    command.args(arguments).env("DISTLOCK_URL", server.url());
-    command
+    command.args(arguments).args(["--name", name]);
+    command.arg("--reports").arg(reports);
+    Worker::spawn(command.env("DISTLOCK_URL", server.url()))
 }
 
-fn reports(client: &mut Resp) -> Vec<String> {
-    let reports = client.cmd(&["LRANGE", "jobs:{report}:reports", "0", "-1"]);
-    let reports = reports
-        .array()
-        .iter()
-        .map(|report| report.text().unwrap().to_owned());
-    reports.collect()
+/// Returns the arguments of a replica whose report takes so long.
+fn work(time: &str) -> [String; 2] {
+    ["--work", time].map(str::to_owned)
 }
 
 #[test]
-fn another_replica_completes_the_period_of_a_killed_replica() {
+fn one_of_three_replicas_does_each_period() {
     let server = RedisServer::start();
-    let mut arguments = typed(
-        "examples/README.md",
-        "cargo run -p examples --bin nightly -- --replicas 3 --period 2s --kill",
-    );
-    arguments.extend(["--periods", "3"].map(str::to_owned));
-    let run = nightly(&server, &arguments).output().unwrap();
-    let shown = String::from_utf8(run.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{shown}{errors}");
-    let rows = shown.lines().skip(1);
-    let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().collect()).collect();
-    let (killed, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row[1] == "killed");
-    let periods: Vec<u64> = done.iter().map(|row| row[0].parse().unwrap()).collect();
-    let first = periods[0];
-    assert_eq!(periods, [first, first + 1, first + 2], "{shown}");
-    let [killed] = killed[..] else {
-        panic!("one replica is killed: {shown}");
-    };
-    for row in done {
-        // Without a failure, one replica works and the others find the period done.
-        let is_repeated = row[2] != "1";
-        assert_eq!(is_repeated, row[0] == killed[0], "{shown}");
-        assert!(!is_repeated || row[1] != killed[2], "{shown}");
-    }
-    assert_eq!(server.client().keys("jobs:*"), Vec::<String>::new());
-}
-
-#[test]
-fn a_replica_that_is_terminated_leaves_its_period_to_a_new_one() {
-    let server = RedisServer::start();
-    let start = |name: &str, work: &str| {
-        let arguments = ["--job", "report", "--name", name, "--work", work];
-        Worker::spawn(&mut nightly(&server, &arguments.map(str::to_owned)))
-    };
-    let mut client = server.client();
-    let mut old = start("old", "10m");
-    eventually(TIMEOUT, || !client.keys("jobs:*").is_empty());
-    let new = start("new", "10ms");
-    eventually(TIMEOUT, || !client.keys("distlock:queue:*").is_empty());
-    assert!(old.terminate(TIMEOUT).success());
-    eventually(TIMEOUT, || reports(&mut client).len() == 1);
-    assert!(reports(&mut client)[0].ends_with("by new"));
-    new.kill();
-}
-
-#[test]
-fn a_replica_waits_for_midnight() {
-    let server = RedisServer::start();
+    let reports = reports(&server);
     let arguments = typed(
         "examples/README.md",
-        "cargo run -p examples --bin nightly -- --period 24h",
+        "cargo run -p examples --bin nightly -- --period 5s --work 2s",
     );
-    let mut replica = Worker::spawn(&mut nightly(&server, &arguments));
-    let mut client = server.client();
-    let report = "jobs:{nightly-report}:reports";
-    eventually(TIMEOUT, || client.cmd(&["LLEN", report]).int() == 1);
-    assert!(replica.terminate(TIMEOUT).success());
+    let replicas = ["a", "b", "c"].map(|name| start(&server, name, &reports, &arguments));
+    let (mut done, mut skipped) = (Vec::new(), BTreeSet::new());
+    eventually(TIMEOUT, || {
+        for line in replicas.iter().flat_map(Worker::drain_lines) {
+            match line.split_once(' ').unwrap() {
+                (period, "done") => done.push(period.to_owned()),
+                (period, "was done by another replica") => {
+                    skipped.insert(period.to_owned());
+                }
+                (_, other) => assert_eq!(other, "begins"),
+            }
+        }
+        done.len() > 2 && !skipped.is_empty()
+    });
+    let periods: BTreeSet<_> = done.iter().collect();
+    assert_eq!(periods.len(), done.len(), "one was done twice: {done:?}");
 }
 
-#[tokio::test]
-async fn the_record_rejects_older_tokens_and_a_second_report() {
-    let server = RedisServer::start();
-    let store = redis::Client::open(server.url()).unwrap();
-    let connection = store.get_multiplexed_async_connection().await.unwrap();
-    let record = || Record::new(connection.clone(), "report", 7);
-    let (mut paused, mut next) = (record(), record());
-    let [old, new] = [1, 2].map(FencingToken::new);
-    assert_eq!(paused.begin(old, "a").await.unwrap(), Some(1));
-    assert_eq!(next.begin(new, "b").await.unwrap(), Some(2));
-    let error = paused.finish(old, "late").await.unwrap_err().to_string();
-    assert!(error.contains("rejects token 1"), "{error}");
-    assert!(
-        paused.begin(old, "a").await.is_err(),
-        "it reads with an old token"
-    );
-    next.finish(new, "made").await.unwrap();
-    assert!(next.finish(new, "made again").await.is_err());
-    assert_eq!(next.begin(FencingToken::new(3), "c").await.unwrap(), None);
-    let mut client = server.client();
-    assert_eq!(reports(&mut client), ["made"]);
-    for key in record::keys("report", 7) {
-        assert!(client.pttl(&key) > 0, "{key} does not expire");
+#[test]
+fn the_next_replica_does_what_an_ended_one_left_undone() {
+    for is_killed in [true, false] {
+        let server = RedisServer::start();
+        let reports = reports(&server);
+        let mut old = start(&server, "old", &reports, &work("10m"));
+        let period = old.expect_line("", TIMEOUT).replace(" begins", "");
+        let new = start(&server, "new", &reports, &work("10ms"));
+        eventually(TIMEOUT, || {
+            !server.client().keys("distlock:queue:*").is_empty()
+        });
+        if is_killed {
+            old.kill();
+        } else {
+            assert!(old.terminate(TIMEOUT).success());
+        }
+        new.expect_line(&format!("{period} done"), TIMEOUT);
+        let report = fs::read_to_string(reports.join(&period)).unwrap();
+        assert_eq!(report, format!("{period}, by new\n"));
     }
+}
+
+#[test]
+fn a_failure_leaves_the_period_open() {
+    let server = RedisServer::start();
+    let reports = reports(&server);
+    let arguments = typed("examples/README.md", "cargo run -p examples --bin nightly");
+    let fails = start(&server, "fails", Path::new("/dev/null/reports"), &arguments);
+    let period = fails.expect_line("", TIMEOUT);
+    assert_eq!(fails.next_line(TIMEOUT), period, "it begins again");
+    let works = start(&server, "works", &reports, &arguments);
+    works.expect_line(&period.replace("begins", "done"), TIMEOUT);
+    fails.expect_line(&period.replace("begins", "was done"), TIMEOUT);
 }

@@ -100,6 +100,7 @@ fn dashboard_and_alerts_use_all_exported_metrics_and_no_others() {
         ("distlock_locks_lost_total", "reason=\"not_renewed\""),
         ("distlock_locks_lost_total", "reason=\"gone\""),
         ("distlock_success_records_total", "outcome=\"recorded\""),
+        ("distlock_skipped_total", "reason=\"already_ran\""),
     ] {
         text = service.until_exported(metric, label);
     }

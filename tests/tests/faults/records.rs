@@ -8,7 +8,10 @@ use distlock::observer::{self, Event, RecordOutcome};
 use distlock::{Error, Lock, LockManager, RunOutcome, SkipReason};
 use distlock_tests::{After, RedisServer, Resp, eventually, within};
 
-use crate::support::{LONG, connect, ms, ok};
+use crate::replicas::{primary, replica_of};
+use crate::support::{
+    LONG, connect, hold, leftovers, lock_key, ms, ok, queue_key, until_queued, warm,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -166,4 +169,44 @@ async fn a_lost_hold_records_nothing() {
     assert_eq!(raw.cmd(&["EXISTS", RECORD]).int(), 0);
     manager.shutdown().await;
     assert_eq!(*outcomes.lock().unwrap(), [RecordOutcome::Refused]);
+}
+
+/// The work succeeds elsewhere after a first acquire that queued the call, and whose reply was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_work_has_run_leaves_the_queue() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let mut raw = server.client();
+    let plain = connect(&server.url()).await;
+    assert_eq!(last_success(&hourly(&plain)).await, None);
+    let record = raw.get(RECORD).unwrap();
+    raw.cmd(&["DEL", RECORD]);
+    let guard = hold(&plain, "k", ms(30_000)).await;
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    proxy.swallow_reply_to(&lock_key("k"), After::Silence);
+    // An entry that is left stays longer than the test waits.
+    let lock = hourly(&manager).wait(ms(600_000));
+    let call = tokio::spawn(async move { last_success(&lock).await });
+    until_queued(&mut raw, "k", 1).await;
+    ok(&mut raw, &["SET", RECORD, &record, "EX", "7200"]);
+    assert!(within(LONG, call).await.unwrap().is_some());
+    assert_eq!(proxy.stats().replies_swallowed, 1);
+    eventually(LONG, || !raw.exists(&queue_key("k")));
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+/// Replicas acknowledge a lock. A call that finds a record takes none, and waits for no replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_found_without_replicas() {
+    let primary = primary();
+    let replica = replica_of(&primary).await;
+    let mut raw = primary.client();
+    let builder = LockManager::builder().min_replicas(1);
+    let lock = hourly(&builder.connect(&primary.url()).await.unwrap());
+    assert_eq!(last_success(&lock).await, None);
+    replica.stop_process();
+    assert!(last_success(&lock.wait(ms(0))).await.is_some());
+    assert_eq!(leftovers(&mut raw), [RECORD]);
 }

@@ -168,12 +168,14 @@ impl Dialer {
     }
 
     /// Returns the commands that load scripts which the server does not know. A write that waits
-    /// for acknowledgments cannot be sent as source, so those of counted locks are among them.
+    /// for acknowledgments cannot be sent as source, so those of counted locks and of calls that run
+    /// at most once are among them.
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         if self.purpose == Purpose::Acks && !all.are_for_quorum() {
             let counted = [Confirm, Renew, Downgrade].map(|id| all.counted(id).load_command());
             load_commands.extend(counted);
+            load_commands.push(all.once(Confirm).load_command());
         }
         load_commands
     }
