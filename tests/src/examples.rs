@@ -13,7 +13,7 @@ macro_rules! document {
     };
 }
 
-document!(attribute, "../distlock-macros/src/example.md");
+document!(attribute, "../distlock-macros/doc/example.md");
 document!(cancellation, "guide/cancellation.md");
 document!(introduction, "README.md");
 document!(first_lock, "guide/first-lock.md");
