@@ -8,8 +8,8 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # Most tests wait for servers and clocks, not for a processor.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((5 * $(nproc)))}
-# A build from a clean clone is a third faster without what the next build would use. Cargo keeps
-# such builds beside the incremental ones.
+# A clean build is a third faster without incremental data. Cargo stores both kinds of build
+# separately.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 usage() {
@@ -138,7 +138,7 @@ default_tests() {
     cargo test "${default_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
         --test secrets --test observing --test testing --test inventory
     cargo test "${default_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
-    cargo test "${default_packages[@]}" --doc
+    cargo test -p distlock -p distlock-tests --doc
 }
 
 # A server with TLS reports the missing certificate. Any other server fails earlier.

@@ -22,7 +22,7 @@ use crate::util::clock::BootInstant;
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Acquire(AcquireReply),
-    AcquireAll(Option<Proof>),
+    AcquireAll(Option<Vec<Proof>>),
     /// The replies to the renewal and to the releases of several locks that were acquired together.
     ReleaseAll {
         failures: Vec<(usize, RenewalFailure)>,
@@ -373,17 +373,18 @@ impl Observed {
         &mut self,
         client: usize,
         several: &[(usize, OwnerNumber)],
-        mut reply: Option<Proof>,
+        reply: Option<Proof>,
     ) -> Reply {
-        if let Some(proof) = &mut reply {
-            let token = proof.token;
-            for (key, owner) in several {
-                self.record(client, *key, *owner, token);
-                proof.token = token;
-                self.proof(*key, proof);
-            }
-        }
-        Reply::AcquireAll(reply)
+        let proofs = reply.map(|proof| {
+            let of_key = |(key, owner): &(usize, OwnerNumber)| {
+                let mut proof = proof;
+                self.record(client, *key, *owner, proof.token);
+                self.proof(*key, &mut proof);
+                proof
+            };
+            several.iter().map(of_key).collect()
+        });
+        Reply::AcquireAll(proofs)
     }
 
     pub(super) fn confirm(

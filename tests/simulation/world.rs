@@ -84,7 +84,7 @@ impl World {
             permits: *random.pick(&[1, 2, 3, 5]),
         };
         let [mutex, rw] = [LockKind::Mutex, LockKind::ReadWrite];
-        // At most one, so that calls with several keys have some.
+        // At most one key is counted, because calls for several keys need mutexes.
         let counted = *random.pick(&[mutex, mutex, rw, semaphore]);
         let mut kinds = vec![mutex; keys.len() - 1];
         kinds.push(counted);

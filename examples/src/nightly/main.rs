@@ -88,7 +88,10 @@ async fn run_periods(options: &Options) -> Result<()> {
                 println!("{period} was done by another replica");
             }
             Err(error) => {
-                tracing::warn!(period, "tried again: {error:#}");
+                tracing::warn!(
+                    period,
+                    "the report failed; it is tried again in a second: {error:#}"
+                );
                 tokio::time::sleep(RETRY_BACKOFF).await;
                 continue;
             }
@@ -100,7 +103,8 @@ async fn run_periods(options: &Options) -> Result<()> {
 }
 
 /// Returns the start of the current period by the clock of this machine. If clocks differ, the
-/// replica whose clock is ahead begins; no period runs twice.
+/// replica whose clock is ahead begins. That alone makes no
+/// period run twice.
 fn current_period(length: Duration) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let start = Duration::from_secs(now - now % length.as_secs().max(1));

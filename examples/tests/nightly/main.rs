@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,13 +14,6 @@ use distlock_tests::{RedisServer, Worker, eventually};
 /// Upper limit of every wait on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn reports(server: &RedisServer) -> PathBuf {
-    let folder = format!("nightly-{}", server.port());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    let _ = fs::remove_dir_all(&folder);
-    folder
-}
-
 fn start(server: &RedisServer, name: &str, reports: &Path, arguments: &[String]) -> Worker {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nightly"));
     command.args(arguments).args(["--name", name]);
@@ -28,7 +21,7 @@ fn start(server: &RedisServer, name: &str, reports: &Path, arguments: &[String])
     Worker::spawn(command.env("DISTLOCK_URL", server.url()))
 }
 
-/// Returns the arguments of a replica whose report takes so long.
+/// Returns the arguments of a replica whose report takes `time`.
 fn work(time: &str) -> [String; 2] {
     ["--work", time].map(str::to_owned)
 }
@@ -36,12 +29,13 @@ fn work(time: &str) -> [String; 2] {
 #[test]
 fn one_of_three_replicas_does_each_period() {
     let server = RedisServer::start();
-    let reports = reports(&server);
+    let folder = tempfile::tempdir().unwrap();
+    let reports = folder.path();
     let arguments = typed(
         "examples/README.md",
         "cargo run -p examples --bin nightly -- --period 5s --work 2s",
     );
-    let replicas = ["a", "b", "c"].map(|name| start(&server, name, &reports, &arguments));
+    let replicas = ["a", "b", "c"].map(|name| start(&server, name, reports, &arguments));
     let (mut done, mut skipped) = (Vec::new(), BTreeSet::new());
     eventually(TIMEOUT, || {
         for line in replicas.iter().flat_map(Worker::drain_lines) {
@@ -63,10 +57,11 @@ fn one_of_three_replicas_does_each_period() {
 fn the_next_replica_does_what_an_ended_one_left_undone() {
     for is_killed in [true, false] {
         let server = RedisServer::start();
-        let reports = reports(&server);
-        let mut old = start(&server, "old", &reports, &work("10m"));
+        let folder = tempfile::tempdir().unwrap();
+        let reports = folder.path();
+        let mut old = start(&server, "old", reports, &work("10m"));
         let period = old.expect_line("", TIMEOUT).replace(" begins", "");
-        let new = start(&server, "new", &reports, &work("10ms"));
+        let new = start(&server, "new", reports, &work("10ms"));
         eventually(TIMEOUT, || {
             !server.client().keys("distlock:queue:*").is_empty()
         });
@@ -84,12 +79,13 @@ fn the_next_replica_does_what_an_ended_one_left_undone() {
 #[test]
 fn a_failure_leaves_the_period_open() {
     let server = RedisServer::start();
-    let reports = reports(&server);
+    let folder = tempfile::tempdir().unwrap();
+    let reports = folder.path();
     let arguments = typed("examples/README.md", "cargo run -p examples --bin nightly");
     let fails = start(&server, "fails", Path::new("/dev/null/reports"), &arguments);
     let period = fails.expect_line("", TIMEOUT);
     assert_eq!(fails.next_line(TIMEOUT), period, "it begins again");
-    let works = start(&server, "works", &reports, &arguments);
+    let works = start(&server, "works", reports, &arguments);
     works.expect_line(&period.replace("begins", "done"), TIMEOUT);
     fails.expect_line(&period.replace("begins", "was done"), TIMEOUT);
 }

@@ -69,7 +69,7 @@ pub(crate) struct FaultyServer {
 
 #[derive(Default)]
 struct State {
-    /// The scripts that the server knew, by hash, and whether it still does.
+    /// Hashes of all scripts ever sent; false once the server forgot them.
     scripts: HashMap<String, bool>,
     /// The connections accepted since the server started; `ever` counts them across restarts.
     accepted: u64,
@@ -109,9 +109,7 @@ impl FaultyServer {
 
     /// Forgets scripts and connection ids, like a restart.
     pub(crate) fn restarts(&self) {
-        let mut state = lock(&self.state);
-        state.accepted = 0;
-        drop(state);
+        lock(&self.state).accepted = 0;
         self.forgets_scripts();
     }
 

@@ -243,16 +243,18 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         };
         named == name
     };
-    let once = ONCE.into_iter().find(|id| is(scripts.once(*id)));
-    let counted = COUNTED.into_iter().find(|id| is(scripts.counted(*id)));
-    let mutex = || SENT.into_iter().find(|id| is(scripts.get(*id)));
-    let known = once.or(counted).or_else(mutex);
-    let script = known.unwrap_or_else(|| panic!("no client sends this: {named}"));
-    let hash = match (once, counted) {
-        (Some(id), _) => &scripts.once(id).hash,
-        (_, Some(id)) => &scripts.counted(id).hash,
-        _ => &scripts.get(script).hash,
+    let once = ONCE.map(|id| (id, scripts.once(id)));
+    let once = once.into_iter().find(|(_, script)| is(script));
+    let counted = COUNTED.map(|id| (id, scripts.counted(id)));
+    let counted = counted.into_iter().find(|(_, script)| is(script));
+    let mutex = || {
+        SENT.map(|id| (id, scripts.get(id)))
+            .into_iter()
+            .find(|(_, script)| is(script))
     };
+    let known = once.or(counted).or_else(mutex);
+    let (script, Script { hash, .. }) =
+        known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
         (0, _) => Run::Nothing,

@@ -16,7 +16,7 @@ use crate::util::mutex::lock;
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
-    /// Checks a hold that a caller received. It may have ended; if valid, it must fit beside the
+    /// Checks a hold that a caller received. It may have ended; if valid, it must fit with the
     /// other valid ones.
     pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let now = self.network.now();
@@ -45,7 +45,7 @@ impl Oracle {
                 .cloned()
                 .collect();
             if !others.is_empty() && kind.is_counted() {
-                state.trace.count("counted: holds beside others");
+                state.trace.count("counted: several holds");
             }
             // The older hold's lease counts: it is at fault, or the server gave its lock away.
             let (sound, broken): (Vec<_>, Vec<_>) = others
@@ -116,7 +116,6 @@ impl Oracle {
             self.check_grace(state, client, hold, left);
             return;
         }
-        drop(holds);
         if self.server_broke(state, hold.entry.request.timing) {
             state.trace.count("excused: holds without a lock");
             return;

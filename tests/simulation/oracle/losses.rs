@@ -30,9 +30,7 @@ impl Oracle {
             state.trace.violated(now, text);
         }
     }
-}
 
-impl Oracle {
     /// Checks that the server no longer has a hold whose caller learned that it is gone.
     pub(crate) fn check_gone(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
         let mut state = lock(&self.state);

@@ -26,9 +26,6 @@ use crate::util::mutex::lock;
 /// sent by source, each with a timeout of at most 200 ms here.
 const FLUSH_COSTS: Millis = 3 * 200;
 
-/// How long after the flush a call with that extra time may begin.
-const UNKNOWN_FOR: Millis = 1_000;
-
 /// An observer of everything, with knowledge that the clients cannot have.
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
@@ -56,8 +53,6 @@ struct State {
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
-    /// When the server last forgot its scripts.
-    flushed: Option<Millis>,
     /// When the server last did not know a script of a client.
     unknown: BTreeMap<usize, Millis>,
     forgot: Vec<Duration>,
@@ -100,7 +95,6 @@ impl Oracle {
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
-                flushed: None,
                 unknown: BTreeMap::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
@@ -188,9 +182,8 @@ impl Oracle {
         let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
         let took = (now - call.began).saturating_sub(stopped);
         let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
-        let is_flushed = (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began);
         let unknown = state.unknown.get(&client);
-        if is_flushed || unknown.is_some_and(|when| *when >= call.began) {
+        if unknown.is_some_and(|when| *when + FLUSH_COSTS >= call.began) {
             limit += FLUSH_COSTS;
         }
         let what = match &result {
@@ -265,14 +258,11 @@ impl Oracle {
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
         state.connections.record_fault(now, client, fault);
-        if fault == Fault::ScriptFlush {
-            state.flushed = Some(now);
-        }
         let affected = client.map_or(String::new(), |client| format!(" c{client}"));
         (state.trace).line(now, format_args!("! {fault:?}{affected}: {detail}"));
     }
 
-    /// Records that the server did not know the hash of a client's script, or no longer.
+    /// Records that the server did not know, or had forgotten, a client's script.
     pub(crate) fn unknown_script(&self, client: usize, is_forgotten: bool) {
         self.count(if is_forgotten {
             "unknown scripts"

@@ -7,7 +7,7 @@ use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{AcquireReply, OwnerNumber};
-use crate::store::memory::hooks::{ShareSnapshot, Snapshot, owner_text};
+use crate::store::memory::hooks::{EntrySnapshot, ShareSnapshot, Snapshot, owner_text};
 
 impl State {
     pub(super) fn check_shares(
@@ -62,12 +62,9 @@ impl State {
                     self.trace.count("counted: hand-offs");
                 }
                 let me = owner_text(applied.id, *owner);
-                if before.queue.iter().any(|entry| entry.owner == me)
-                    && before
-                        .queue
-                        .iter()
-                        .any(|entry| entry.kind != LockKind::Mutex)
-                {
+                let is_mine =
+                    |entry: &EntrySnapshot| entry.owner == me && entry.kind != LockKind::Mutex;
+                if before.queue.iter().any(is_mine) {
                     self.trace.count("counted: cancelled in the queue");
                 }
             }
@@ -96,7 +93,14 @@ fn check_sum(applied: &Applied<'_>, after: &Snapshot) -> Option<String> {
     let used: u32 = after.shares.iter().map(|share| share.weight).sum();
     let first = after.shares.first();
     let head = after.queue.first();
-    let kind = first.map_or(head?.kind, |share| share.kind);
+    let kind = first
+        .map(|share| share.kind)
+        .or(head.map(|entry| entry.kind))?;
+    if (after.shares.iter()).any(|share| share.kind != kind)
+        || first.is_some() && after.hold.is_some()
+    {
+        return Some("left holds of two kinds".into());
+    }
     let capacity = match kind {
         LockKind::Semaphore { permits } => permits,
         LockKind::ReadWrite => Kind::Write.capacity(),
@@ -131,26 +135,29 @@ fn check_old(
         let is_held = |left: &ShareSnapshot| left.flag == 'h' && old.flag == 'h';
         let is_extended = left.is_some_and(|left| is_same(left, old) && is_held(left));
         match applied.op {
+            Op::Release {
+                owner, keep_for, ..
+            } if is(*owner) && old.flag != 'r' && !matches!(applied.answer, Answer::Refused(_)) => {
+                let is_kept = |left: &ShareSnapshot| {
+                    is_same(left, old) && left.flag == 'k' && left.left == *keep_for
+                };
+                left.map_or(keep_for.is_zero(), is_kept)
+            }
             _ if left == Some(*old) => true,
             Op::Renew(batch) => batch.iter().any(|renewal| {
                 let is_its = is(renewal.owner) && renewal.token == old.token;
                 renewal.key.same_lock(key) && is_its && is_extended
             }),
             Op::Acquire { owner, .. } | Op::Confirm { owner, .. } => is(*owner) && is_extended,
-            Op::Release {
-                owner, keep_for, ..
-            } => {
-                let is_kept = |left: &ShareSnapshot| is_same(left, old) && left.flag == 'k';
-                is(*owner) && left.map_or(keep_for.is_zero(), is_kept)
-            }
             Op::Downgrade { owner, token, .. } => {
                 let became_reader = |left: &ShareSnapshot| {
                     let was_writer = old.weight == Kind::Write.weight() && old.token == *token;
                     was_writer && left.weight == 1 && left.token > old.token
                 };
-                is(*owner) && (is_extended || left.is_some_and(became_reader))
+                let is_repeated = is_extended && old.weight == 1;
+                is(*owner) && (is_repeated || left.is_some_and(became_reader))
             }
-            Op::AcquireAll { .. } | Op::CheckQueue(_) => false,
+            Op::Release { .. } | Op::AcquireAll { .. } | Op::CheckQueue(_) => false,
         }
     };
     let changed = before.shares.iter().find(|old| !is_allowed(old))?;

@@ -57,9 +57,9 @@ pub(crate) enum Store {
     Proxied,
     /// A quorum of three servers.
     Quorum,
-    /// A server of the fixture alone, over TLS.
+    /// A server that only this fixture uses, over TLS.
     Tls,
-    /// A primary of the fixture alone, named by sentinels.
+    /// A primary that only this fixture uses, named by sentinels.
     Sentinel,
 }
 
@@ -122,7 +122,12 @@ impl Fixture {
             }
             Store::Quorum => servers.quorum.insert(shared_quorum()).url(),
             Store::Tls => servers.start_tls(),
-            Store::Sentinel => servers.sentinels.insert(Sentinels::start()).url(),
+            Store::Sentinel => {
+                let sentinels = servers.sentinels.insert(Sentinels::start());
+                // A stall of the machine is no failure of the primary.
+                sentinels.set_down_after(LIMIT);
+                sentinels.url()
+            }
         };
         Self::over(url, servers).await
     }

@@ -171,8 +171,8 @@ impl Call {
 
 type Queued = JoinHandle<(Box<dyn Any + Send>, Instant)>;
 
-/// Returns the earliest and the latest time at which the only hold of a key expires, if it is not
-/// renewed any longer.
+/// Returns the earliest and the latest time at which the only hold of a key expires, if it is no
+/// longer renewed.
 async fn expiry(manager: &LockManager, key: &str, lease: Duration) -> [Instant; 2] {
     let before = Instant::now();
     let state = manager.inspect(key).await.unwrap();
@@ -221,7 +221,7 @@ async fn what_a_killed_process_holds_goes_to_the_head_of_the_queue() {
                     "{role}: {:?} early",
                     earliest - acquired
                 );
-                // Of half a second are queue checks.
+                // A queue check runs every half second; the rest is for a loaded machine.
                 let late = acquired.saturating_duration_since(latest);
                 assert!(late <= ms(1_000) + SLACK, "{role}: {late:?} late");
             };

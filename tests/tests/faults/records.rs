@@ -185,11 +185,14 @@ async fn a_call_whose_work_has_run_leaves_the_queue() {
     let proxy = server.proxy();
     let manager = connect(&server.url_via(&proxy)).await;
     proxy.swallow_reply_to(&lock_key("k"), After::Silence);
+    // Otherwise the call could acquire again before there is a record.
+    proxy.refuse_connections(true);
     // An entry that is left stays longer than the test waits.
     let lock = hourly(&manager).wait(ms(600_000));
     let call = tokio::spawn(async move { last_success(&lock).await });
     until_queued(&mut raw, "k", 1).await;
     ok(&mut raw, &["SET", RECORD, &record, "EX", "7200"]);
+    proxy.refuse_connections(false);
     assert!(within(LONG, call).await.unwrap().is_some());
     assert_eq!(proxy.stats().replies_swallowed, 1);
     eventually(LONG, || !raw.exists(&queue_key("k")));

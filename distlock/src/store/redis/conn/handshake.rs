@@ -168,8 +168,8 @@ impl Dialer {
     }
 
     /// Returns the commands that load scripts which the server does not know. A write that waits
-    /// for acknowledgments cannot be sent as source, so those of counted locks and of calls that run
-    /// at most once are among them.
+    /// for acknowledgments cannot be sent as source, so those of counted locks and of success
+    /// records are among them.
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         if self.purpose == Purpose::Acks && !all.are_for_quorum() {
