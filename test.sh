@@ -237,7 +237,7 @@ case "$mode" in
             step "conformance: $server" against "$server" conformance
         done
         step "saboteurs" saboteurs --short
-        step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc -p distlock -p distlock-macros -p distlock-cli --no-deps --features distlock/testing
+        step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc -p distlock -p distlock-macros -p distlock-cli --no-deps --all-features
         step "published library" published
         step "example" cargo run -- --orders 300
         step "real examples" real_examples
