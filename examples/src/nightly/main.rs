@@ -103,8 +103,7 @@ async fn run_periods(options: &Options) -> Result<()> {
 }
 
 /// Returns the start of the current period by the clock of this machine. If clocks differ, the
-/// replica whose clock is ahead begins. That alone makes no
-/// period run twice.
+/// replica whose clock is ahead begins. A difference alone makes no period run twice.
 fn current_period(length: Duration) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let start = Duration::from_secs(now - now % length.as_secs().max(1));

@@ -353,7 +353,7 @@ async fn a_quorum_has_only_mutexes() {
 const HAND_OFFS: [[Option<Kind>; 2]; 6] = [
     [Some(Kind::Mutex); 2],
     [Some(Kind::Read), Some(Kind::Write)],
-    // Served by the downgrade, and the others by the release.
+    // The downgrade grants the read. In the other rows, the release does.
     [Some(Kind::Write), Some(Kind::Read)],
     [Some(Kind::Write); 2],
     [Some(TWO_OF_THREE); 2],

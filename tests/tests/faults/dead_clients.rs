@@ -1,5 +1,5 @@
-//! A frozen or dead process does not hold up other waiters: neither do its waiters, nor do its holds
-//! after their time.
+//! The waiters of a frozen or dead process do not hold up others, nor do its holds once they have
+//! expired.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
