@@ -36,7 +36,7 @@
 //! | a repeated downgrade takes a new token | 7 | the same |
 //! | a downgrade keeps the writer's token | 7 | the same |
 //! | a repeated acquire counts twice | 9 | it gave an owner what it did not request |
-//! | one holder more than the capacity | 9 | two clients hold the lock together |
+//! | one holder more than the capacity | 7 | it left more held than fits |
 //! | a newcomer, or a waiter that fits, passes the queue | 7 | it let an owner pass another |
 //! | a release serves only a free lock | 7 | it did not serve the head of the queue |
 //! | a downgrade serves no waiter | 10 | the same |
