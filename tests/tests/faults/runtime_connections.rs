@@ -1,13 +1,16 @@
 //! Runtime connections, which are owned by the callers' runtimes. The manager goes on, whatever
 //! becomes of a runtime.
 
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::observer::{Event, Observer};
-use distlock::{LockGuard, LockManager};
-use distlock_tests::{RedisServer, Resp, equal, eventually, eventually_async, within};
+use distlock::{Error, LockGuard, LockManager};
+use distlock_tests::{
+    Directions, Proxy, RedisServer, Resp, equal, eventually, eventually_async, within,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -21,8 +24,12 @@ use crate::support::{
 const IO_THREAD: usize = 2;
 
 async fn connect(server: &RedisServer, limit: usize) -> LockManager {
+    connect_to(&server.url(), limit).await
+}
+
+async fn connect_to(url: &str, limit: usize) -> LockManager {
     let builder = LockManager::builder().max_runtime_connections(limit);
-    builder.connect(&server.url()).await.unwrap()
+    builder.connect(url).await.unwrap()
 }
 
 /// Starts a server and a manager, connected on a runtime of its own, with a test connection.
@@ -100,10 +107,28 @@ impl Blockable {
         unblock
     }
 
-    fn acquire(&self, lease: Duration) -> JoinHandle<LockGuard> {
+    fn acquire(&self, lease: Duration) -> JoinHandle<Result<LockGuard, Error>> {
         let lock = self.manager.lock("k").lease(lease).wait(4 * LONG);
-        self.handle
-            .spawn(async move { lock.acquire().await.unwrap() })
+        self.handle.spawn(async move { lock.acquire().await })
+    }
+
+    /// Acquires, and blocks the runtime before the reply arrives. Resolves once the lock is held
+    /// in the store.
+    async fn acquire_and_block(
+        &mut self,
+        lease: Duration,
+    ) -> (JoinHandle<Result<LockGuard, Error>>, mpsc::Sender<()>) {
+        self.server.stop_process();
+        let acquiring = self.acquire(lease);
+        // The tasks that run before the blocking one send the acquire.
+        for _ in 0..20 {
+            let yields = self.handle.spawn(tokio::task::yield_now());
+            yields.await.unwrap();
+        }
+        let unblock = self.block().await;
+        self.server.cont_process();
+        eventually_async(LONG, async || self.raw.exists(&lock_key("k"))).await;
+        (acquiring, unblock)
     }
 }
 
@@ -156,7 +181,7 @@ async fn a_grant_to_a_blocked_runtime_is_released() {
     let third = acquired(third).await;
     assert!(!blocked.is_finished());
     third.release().await.unwrap();
-    let guard = within(LONG, blocked).await.unwrap();
+    let guard = within(LONG, blocked).await.unwrap().unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&mut this.raw, LONG).await;
@@ -169,26 +194,83 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     let lease = ms(600_000);
     let mut this = Blockable::start().await;
     let before = connections(&mut this.raw);
-    this.server.stop_process();
-    let acquiring = this.acquire(lease);
-    // The tasks that run before the blocking one send the acquire.
-    for _ in 0..20 {
-        let yields = this.handle.spawn(tokio::task::yield_now());
-        yields.await.unwrap();
-    }
-    let unblock = this.block().await;
-    this.server.cont_process();
-    eventually_async(LONG, async || this.raw.exists(&lock_key("k"))).await;
+    let (acquiring, unblock) = this.acquire_and_block(lease).await;
     let guard = within(LONG, hold(&this.other, "k", lease)).await;
     eventually_async(LONG, async || connections(&mut this.raw) < before).await;
     assert!(!acquiring.is_finished());
     drop(unblock);
     until_queued(&mut this.raw, "k", 1).await;
     guard.release().await.unwrap();
-    let guard = within(LONG, acquiring).await.unwrap();
+    let guard = within(LONG, acquiring).await.unwrap().unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&mut this.raw, LONG).await;
+}
+
+/// A shutdown releases what a blocked runtime has acquired, although that runtime does not run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_releases_acquires_of_a_blocked_runtime() {
+    let mut this = Blockable::start().await;
+    let (acquiring, unblock) = this.acquire_and_block(ms(600_000)).await;
+    within(LONG, this.manager.shutdown()).await;
+    until_clean(&mut this.raw, LONG).await;
+    drop(unblock);
+    let error = within(LONG, acquiring).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+}
+
+/// The release of a cancelled acquire is sent on the same runtime connection, which stays open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_acquire_keeps_the_runtime_connection() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server, 8).await;
+    let here = Handle::current();
+    open_runtime_connection(&here, &manager, &mut raw).await;
+    let before = accepted(&mut raw);
+    let lock = manager.lock("k").lease(ms(600_000));
+    let cancelled = tokio::spawn(async move {
+        for _ in 0..20 {
+            assert!(futures::poll!(Box::pin(lock.acquire())).is_pending());
+        }
+    });
+    cancelled.await.unwrap();
+    until_clean(&mut raw, LONG).await;
+    call_often(&here, &manager, "warm").await;
+    assert_eq!(accepted(&mut raw), before);
+}
+
+/// An attempt to open a connection may take a second. If it fails, the runtime does not try again
+/// for ten seconds.
+#[test]
+fn a_runtime_connection_may_take_a_second_to_open() {
+    const DELAY: Duration = ms(25);
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.addr());
+    let [own, hanging, slow] = [(); 3].map(|()| Runtime::new().unwrap());
+    let manager = own.block_on(connect_to(&proxy.url(), 8));
+    let last = *proxy.connections().last().unwrap();
+    let before = proxy.stats().accepted;
+    // This server accepts connections and never replies.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.move_to(silent.local_addr().unwrap());
+    let began = Instant::now();
+    while began.elapsed() < ms(2_500) {
+        own.block_on(call_often(hanging.handle(), &manager, "k"));
+    }
+    assert_eq!(proxy.stats().accepted, before + 1);
+    // The next connection is slow, and so are calls once they use it.
+    proxy.move_to(server.addr());
+    proxy.limit_to(&[last + 2]);
+    proxy.delay(Directions::Both, DELAY);
+    eventually(LONG, || {
+        own.block_on(call_often(slow.handle(), &manager, "k"));
+        let began = Instant::now();
+        let lock = manager.lock("k").wait(LONG);
+        let pair = async move { lock.acquire().await.unwrap().release().await.unwrap() };
+        own.block_on(slow.spawn(pair)).unwrap();
+        began.elapsed() >= 4 * DELAY
+    });
 }
 
 /// A waiter leaves the queue at the end of its `wait`, although its runtime does not run.

@@ -13,7 +13,6 @@ use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
 use crate::store::redis::transport::with_timeout;
-use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
@@ -368,10 +367,8 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreErro
         };
         elapsed += ping_timeout;
         return match response {
-            Ok(Ok(_)) => Ok(()),
-            // An error is a reply too.
-            Ok(Err(error)) if !error.is_unrecoverable_error() => Ok(()),
-            Ok(Err(error)) => Err(errors::classify(&error)),
+            // An error is a reply too, unless the connection has ended, which sets `session.end`.
+            Ok(_) => Ok(()),
             // The server is replying to commands that were sent earlier.
             Err(_) if connection.activity() != activity && elapsed < MAX_LIVENESS_CHECK => continue,
             Err(_) => Err(StoreError::timed_out(ping_timeout)),

@@ -1,7 +1,6 @@
 //! The nodes of a quorum.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::ConnectionAddr;
@@ -27,7 +26,6 @@ pub(super) struct QuorumNodes {
     pub(super) quorum_size: usize,
     /// Notified when a server becomes usable or unusable.
     pub(super) changed: Notify,
-    closed: AtomicBool,
 }
 
 impl QuorumNodes {
@@ -65,7 +63,6 @@ impl QuorumNodes {
             all: nodes.collect(),
             quorum_size,
             changed: Notify::new(),
-            closed: AtomicBool::new(false),
         }
     }
 
@@ -144,12 +141,7 @@ impl QuorumNodes {
         times.max()
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
         for node in &self.all {
             node.close();
         }

@@ -60,9 +60,8 @@ impl Quorum {
                         Some(Err(_)) => true,
                     };
                     if is_pending && acquisition.mark_background_release(node) {
-                        context
-                            .clone()
-                            .spawn(release_later(context, acquisition, node, timeout));
+                        let retries = release_later(context.clone(), acquisition, node, timeout);
+                        context.spawn(context.nodes.all[node].while_open(Box::pin(retries)));
                     }
                     released
                 },
@@ -110,7 +109,7 @@ impl Quorum {
     }
 }
 
-/// Retries a release until the node replies, everything there has expired, or the client is closed.
+/// Retries a release until the node replies, or everything there has expired.
 async fn release_later(
     context: Arc<QuorumContext>,
     acquisition: Arc<QuorumAcquisition>,
@@ -118,7 +117,7 @@ async fn release_later(
     timeout: Duration,
 ) {
     let expires_at = acquisition.expires_at(context.clock.now());
-    while context.clock.now() < expires_at && !context.nodes.is_closed() {
+    while context.clock.now() < expires_at {
         tokio::time::sleep(RETRY_RELEASE_INTERVAL).await;
         let released =
             (acquisition.clone()).release_on(context.clone(), node, Duration::ZERO, None, timeout);
