@@ -43,6 +43,21 @@ const EDITS: &[Edit] = &[
         "if used + weight <= limit",
     ),
     (
+        "K7: acquire",
+        "outcome = grant_next(owner)",
+        "outcome = used == 0 and grant_next(owner) or 'full'",
+    ),
+    (
+        "K7: revoke",
+        "if head then grant_next('') end -- also because",
+        "-- also because",
+    ),
+    (
+        "K7: a downgrade without a hold",
+        "if head then grant_next('') end -- a sweep",
+        "-- a sweep",
+    ),
+    (
         "K7: release",
         "remove(owner)\n  outcome = grant_next('')",
         "remove(owner)\n  outcome = used == 0 and grant_next('')",

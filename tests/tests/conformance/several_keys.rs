@@ -249,6 +249,23 @@ for_redis! {
         }
     }
 
+    /// A guard cannot stop the code that uses it, so the other keys stay held until it is released.
+    async fn a_guard_is_lost_with_one_of_its_keys(fixture) {
+        let lock = fixture.manager().await.lock_all(["a", "b", "c"]).lease(HELD);
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(fixture.raw().cmd(&["DEL", &fixture.name("lock", "b")]).int(), 1);
+        let error = within(PATIENCE, guard.lost()).await;
+        assert!(matches!(&error, Error::Lost { key, .. } if key == "b"), "{error:?}");
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        assert!(guard.check().is_err() && guard.confirmed().await.is_err());
+        assert_eq!(fixture.inspect("a").await.holders.len(), 1);
+        match guard.release().await.unwrap_err() {
+            Error::Lost { key, body: BodyState::Completed, .. } => assert_eq!(key, "b"),
+            other => panic!("{other:?}"),
+        }
+        all_free(fixture, &["a", "b", "c"]).await;
+    }
+
     /// A key that is lost while the call waits for another one is acquired again.
     async fn a_loss_before_the_body_starts_over(fixture) {
         let busy = fixture.hold("b").await;
