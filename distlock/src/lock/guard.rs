@@ -354,8 +354,7 @@ impl LockGuard {
     /// keeps that of its owner.
     pub(crate) fn start_max_hold(&self, now: BootInstant) {
         if matches!(self.kind, Kind::Owner) && self.held.options().max_hold.is_some() {
-            let registry = &self.held.core.registry;
-            registry.update(&self.held.entry, |acquisition| {
+            (self.held.core.registry).update(&self.held.entry, |acquisition| {
                 acquisition.start_max_hold(now)
             });
         }

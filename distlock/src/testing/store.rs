@@ -152,9 +152,8 @@ impl TestStore {
                 let deleted =
                     run(&self.memory, entry.release_command(Duration::ZERO), timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
-                    let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
-                    (core.registry).update(entry, |acquisition| {
+                    core.update(entry, |acquisition, now| {
                         acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
                     });
                     renew::finish_lost_hold(core, entry);
