@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
@@ -19,7 +19,7 @@ use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::BootInstant;
 
@@ -166,23 +166,18 @@ impl ScriptCall for VoteCommand<'_> {
         }
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<VoteReply> {
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
             return Dated::undated(NodeEvent::Yielded.into());
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if let NodeCommand::RequestVote(_) = self.command {
-            return Dated::at(at, read_vote(context, sent_at, at, status, &mut reply)?);
+            return Dated::at(at, read_vote(context, raw.sent_at, at, status, &mut reply)?);
         }
         let event = match status {
             1 => {
-                let token = reply.token()?.get();
+                let (token, sent_at) = (reply.token()?.get(), raw.sent_at);
                 NodeEvent::Confirmed { token, sent_at }
             }
             2 => NodeEvent::Newer {
@@ -252,13 +247,8 @@ impl ScriptCall for ReleaseVote<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<ReleaseEffect> {
-        self.release().decode(context, sent_at, raw_reply)
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<ReleaseEffect> {
+        self.release().decode(context, raw)
     }
 }
 
@@ -294,14 +284,9 @@ impl ScriptCall for RenewVotes<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
@@ -356,7 +341,7 @@ impl ScriptCall for RepairVote<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, _: Value) -> Decoded<()> {
+    fn decode(&self, _: &ScriptContext<'_>, _: TimedReply) -> Decoded<()> {
         Dated::undated(())
     }
 }

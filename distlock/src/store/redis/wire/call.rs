@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
@@ -15,8 +15,8 @@ use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::names::Names;
+use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
-use crate::util::clock::BootInstant;
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -42,13 +42,7 @@ pub(crate) trait ScriptCall: Sync {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd;
 
-    /// Reads the reply to a command that was sent at `sent_at`.
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        reply: Value,
-    ) -> Decoded<Self::Reply>;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
     fn conflict_reply(

@@ -21,9 +21,8 @@ use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{decode_record, decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::BootInstant;
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
@@ -69,17 +68,12 @@ impl ScriptCall for Acquire<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<AcquireReply> {
-        if !reply::is_list(&raw_reply) {
-            let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, AcquireReply::Held(Proof { sent_at, token }));
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<AcquireReply> {
+        if !reply::is_list(&raw.value) {
+            let (proof, at) = held(raw)?;
+            return Dated::at(at, AcquireReply::Held(proof));
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if self.kind.is_counted() {
             return Dated::at(at, counted::decode_acquire(context, status, at, reply)?);
@@ -159,17 +153,12 @@ impl ScriptCall for AcquireAll<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Option<Proof>> {
-        if !reply::is_list(&raw_reply) {
-            let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, Some(Proof { sent_at, token }));
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Option<Proof>> {
+        if !reply::is_list(&raw.value) {
+            let (proof, at) = held(raw)?;
+            return Dated::at(at, Some(proof));
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         match (reply.int()?, reply.int()?) {
             (3 | 4, at) => Dated::at(at, None),
             (other, _) => Err(reply::unknown_status(other, "an acquire of several locks")),
@@ -204,19 +193,14 @@ impl ScriptCall for Confirm<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Confirmation> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Confirmation> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let confirmation = match status {
-            1 => Confirmation::Held(Proof {
-                sent_at,
-                token: reply.token()?,
-            }),
+            1 => {
+                let (sent_at, token) = (raw.sent_at, reply.token()?);
+                Confirmation::Held(Proof { sent_at, token })
+            }
             2 => match decode_record(&reply.text()?) {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
@@ -252,13 +236,8 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<RenewReply> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RenewReply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
@@ -278,6 +257,7 @@ impl ScriptCall for [Renewal] {
             };
             failures.push((index, failure));
         }
+        let sent_at = raw.sent_at;
         Dated::undated(RenewReply { sent_at, failures })
     }
 
@@ -338,13 +318,8 @@ impl ScriptCall for Release<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<ReleaseEffect> {
-        let text = reply::text(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<ReleaseEffect> {
+        let text = reply::text(raw.value)?;
         let recorded = (self.success).and_then(|_| text.strip_suffix(" recorded"));
         let (was_held, has_more_dead) = match recorded.unwrap_or(&text) {
             "0" => (false, false),
@@ -402,13 +377,8 @@ impl ScriptCall for [CheckQueue] {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Vec<CheckQueueReply>> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let at = reply.int()?;
         let mut each = |check: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(context, check, at, entry),
@@ -476,13 +446,8 @@ impl ScriptCall for Inspect<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
@@ -547,8 +512,8 @@ impl ScriptCall for DeleteRecord<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, raw_reply: Value) -> Decoded<bool> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<bool> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         Dated::undated(reply.int()? == 1)
     }
 }
@@ -566,13 +531,8 @@ impl ScriptCall for Revoke<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<RevokeReply> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RevokeReply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, token_text) = if self.is_counted {
             let token = reply.text()?;
             (counted::revoke_status(&mut reply)?, token)

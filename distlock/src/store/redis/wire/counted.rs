@@ -19,9 +19,8 @@ use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext}
 use crate::store::redis::wire::decode::decode_waiters;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::BootInstant;
 
 /// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
 const ENTRY_FIELDS: usize = 6;
@@ -171,13 +170,8 @@ impl ScriptCall for InspectCounted<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (at, state) = (reply.int()?, reply.text()?);
         let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
         let holders = decode_holders(context, at, &mut fields)?;
@@ -234,17 +228,12 @@ impl ScriptCall for Downgrade<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<DowngradeEffect> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<DowngradeEffect> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let (mut proof, mut has_more) = (None, false);
         if status == 1 {
-            let token = reply.token()?;
+            let (sent_at, token) = (raw.sent_at, reply.token()?);
             proof = Some(Proof { sent_at, token });
             has_more = reply.int()? == 1;
         }

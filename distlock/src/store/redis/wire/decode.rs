@@ -8,14 +8,14 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotice};
+use crate::protocol::messages::{Grant, HolderView, Proof, QueuedWaiter, RevocationNotice};
 use crate::protocol::once::Record;
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::util::clock::BootInstant;
 
 /// The number of the layout, at the start of a lock's value. A value of another layout conflicts.
@@ -199,13 +199,18 @@ pub(crate) fn decode_record(text: &str) -> Option<Record> {
 }
 
 /// Reads `held token`, where the token is also the server's time, or `held token now`.
-pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), StoreError> {
+pub(crate) fn held(raw: TimedReply) -> Result<(Proof, u64), StoreError> {
+    let sent_at = raw.sent_at;
+    let text = reply::text(raw.value)?;
     let numbers = text.strip_prefix("held ").map(|numbers| {
         let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
         (parse_number(token), parse_number(now))
     });
     match numbers {
-        Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
+        Some((Some(token @ 1..), Some(now))) => {
+            let token = FencingToken::new(token);
+            Ok((Proof { sent_at, token }, now))
+        }
         _ => Err(reply::malformed("a string that is not a hold")),
     }
 }
