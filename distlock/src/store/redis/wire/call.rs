@@ -9,14 +9,13 @@ use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber};
-use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply::TimedReply;
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -104,37 +103,13 @@ pub(crate) struct ScriptContext<'a> {
 }
 
 impl<'a> ScriptContext<'a> {
-    /// Starts a command that runs a script.
+    /// Starts a command that runs a script in the form for mutexes.
     pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
-        self.scripts.get(id).command(script_ref)
+        self.script_in(Form::Mutex, id, script_ref)
     }
 
-    /// Starts a command that runs a script of mutexes or of counted locks.
-    pub(crate) fn script_of_kind(
-        &self,
-        id: ScriptId,
-        is_counted: bool,
-        script_ref: ScriptRef,
-    ) -> Cmd {
-        if is_counted {
-            self.scripts.counted(id).command(script_ref)
-        } else {
-            self.script(id, script_ref)
-        }
-    }
-
-    /// Starts a command of a call, which may run at most once.
-    pub(crate) fn script_for(
-        &self,
-        id: ScriptId,
-        is_counted: bool,
-        once: Option<&Once>,
-        script_ref: ScriptRef,
-    ) -> Cmd {
-        match once {
-            Some(_) => self.scripts.once(id).command(script_ref),
-            None => self.script_of_kind(id, is_counted, script_ref),
-        }
+    pub(crate) fn script_in(&self, form: Form, id: ScriptId, script_ref: ScriptRef) -> Cmd {
+        self.scripts.in_form(form, id).command(script_ref)
     }
 
     /// Returns the argument that names an owner.

@@ -21,8 +21,9 @@ use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{decode_record, decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
+use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
@@ -38,9 +39,10 @@ impl ScriptCall for Acquire<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
         let once = self.once;
-        let mut cmd = context.script_for(ScriptId::Acquire, is_counted, once, script_ref);
+        let form = Form::of(is_counted, once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
         let settings = context.settings;
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()))
@@ -132,9 +134,8 @@ impl ScriptCall for AcquireAll<'_> {
         let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
         cmd.arg(3 * self.requests.len());
         for request in self.requests {
-            context
-                .names
-                .append_keys_without_entry(&mut cmd, request.key);
+            let kinds = [KeyKind::Lock, KeyKind::Queue, KeyKind::Fence];
+            context.names.append(&mut cmd, request.key, &kinds);
         }
         let context = ScriptContext {
             apply_by: self.apply_by,
@@ -175,13 +176,15 @@ impl ScriptCall for Confirm<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
-        let mut cmd = context.script_for(ScriptId::Confirm, is_counted, self.once, script_ref);
-        if is_counted {
-            (context.names).append_lock_and_entries_of_counted(&mut cmd, self.key);
+        let form = Form::of(is_counted, self.once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
+        let kinds: &[_] = if is_counted {
+            &[KeyKind::Lock, KeyKind::Queue]
         } else {
-            let record = self.once.map(|once| &*once.selector);
-            (context.names).append_keys_without_fence(&mut cmd, self.key, record);
-        }
+            &[KeyKind::Lock, KeyKind::Queue, KeyKind::Entry]
+        };
+        let record = self.once.map(|once| &*once.selector);
+        context.names.append_all(&mut cmd, self.key, kinds, record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         if is_counted {
@@ -223,7 +226,8 @@ impl ScriptCall for [Renewal] {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.first().is_some_and(|first| first.kind.is_counted());
-        let mut cmd = context.script_of_kind(ScriptId::Renew, is_counted, script_ref);
+        let form = Form::of(is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
             cmd.arg(context.names.lock(&renewal.key));
@@ -302,9 +306,10 @@ impl ScriptCall for Release<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
         let once = self.success.map(|(once, _)| once);
-        let mut cmd = context.script_for(ScriptId::Release, is_counted, once, script_ref);
+        let form = Form::of(is_counted, once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, self.key);
@@ -352,14 +357,11 @@ impl ScriptCall for [CheckQueue] {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.first().is_some_and(|first| first.is_counted);
-        let mut cmd = context.script_of_kind(ScriptId::CheckQueue, is_counted, script_ref);
+        let form = Form::of(is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
         cmd.arg(4 * self.len());
         for check in self {
-            if is_counted {
-                context.names.append_keys_of_counted(&mut cmd, &check.key);
-            } else {
-                context.names.append_keys(&mut cmd, &check.key);
-            }
+            (context.names).append(&mut cmd, &check.key, &KeyKind::of(is_counted));
         }
         // In a cluster, all entries are for one lock.
         let channels = self
@@ -439,9 +441,7 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, false, Some(""));
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::MUTEX, Some(""));
         cmd.arg(self.max_listed);
         cmd
     }
@@ -504,11 +504,8 @@ impl ScriptCall for DeleteRecord<'_> {
     type Reply = bool;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = (context.scripts)
-            .once(ScriptId::DeleteRecord)
-            .command(script_ref);
-        cmd.arg(1);
-        (context.names).append_record(&mut cmd, self.key, self.selector);
+        let mut cmd = context.script_in(Form::Once, ScriptId::DeleteRecord, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &[], Some(self.selector));
         cmd
     }
 
@@ -522,8 +519,9 @@ impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Revoke, self.is_counted, script_ref);
-        (context.names).append_four_keys(&mut cmd, self.key, self.is_counted, None);
+        let form = Form::of(self.is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(self.is_counted), None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
         cmd.arg(tokens.join(" ")).arg(u8::from(self.delete));
         context.append_client(&mut cmd, self.key);

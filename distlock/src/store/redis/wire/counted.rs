@@ -19,8 +19,9 @@ use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext}
 use crate::store::redis::wire::decode::decode_waiters;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
+use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 /// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
 const ENTRY_FIELDS: usize = 6;
@@ -162,10 +163,8 @@ impl ScriptCall for InspectCounted<'_> {
     type Reply = Inspection;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Inspect, true, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.0.key, true, None);
+        let mut cmd = context.script_in(Form::Counted, ScriptId::Inspect, script_ref);
+        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::COUNTED, None);
         cmd.arg(self.0.max_listed);
         cmd
     }
@@ -217,10 +216,8 @@ impl ScriptCall for Downgrade<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Downgrade, true, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, true, None);
+        let mut cmd = context.script_in(Form::Counted, ScriptId::Downgrade, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::COUNTED, None);
         cmd.arg(context.owner(self.owner))
             .arg(self.token.to_string())
             .arg(millis(self.timing.ttl()));
