@@ -10,7 +10,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
-    OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
@@ -294,6 +294,14 @@ impl ReleaseEffect {
             has_more_dead: later.has_more_dead,
         }
     }
+
+    pub(crate) fn reply(self, repeat_after: Option<Duration>) -> ReleaseReply {
+        ReleaseReply {
+            was_held: self.was_held,
+            repeat_after,
+            is_recorded: self.is_recorded,
+        }
+    }
 }
 
 impl ScriptCall for Release<'_> {
@@ -343,11 +351,7 @@ impl ScriptCall for Release<'_> {
     /// A counted lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<ReleaseEffect> {
         let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
-        is_other_kind.then_some(ReleaseEffect {
-            was_held: false,
-            is_recorded: false,
-            has_more_dead: false,
-        })
+        is_other_kind.then(ReleaseEffect::default)
     }
 }
 
