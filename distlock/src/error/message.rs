@@ -18,7 +18,7 @@ pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[Stri
         text += "other calls wait for it; ";
     }
     text += &holder_list(holders);
-    text += match holders {
+    let remedy = match holders {
         [holder] if holder.kept_until.is_some() => {
             "`min_hold` keeps the key so that the work is not repeated: try again after that time"
         }
@@ -35,7 +35,7 @@ pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[Stri
         _ if tried_once => "not retried because `wait` is 0",
         _ => "try again later, or allow a longer wait",
     };
-    text
+    text + remedy
 }
 
 /// Lists holders, each with a semicolon behind it.
