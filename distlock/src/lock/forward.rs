@@ -1,6 +1,7 @@
 //! Methods of types that wrap a lock, a guard or a hold.
 
-/// Adds the options of the [`Lock`](crate::Lock) in the field `lock`.
+/// Adds the options of the [`Lock`](crate::Lock) in the field `lock` that locks of several keys have,
+/// too.
 macro_rules! forward_options {
     ($type:ident) => {
         impl $type {
@@ -20,13 +21,6 @@ macro_rules! forward_options {
             /// Sets the longest time of a hold, see [`Lock::max_hold`](crate::Lock::max_hold).
             pub fn max_hold(mut self, limit: std::time::Duration) -> Self {
                 self.lock = self.lock.max_hold(limit);
-                self
-            }
-
-            /// Sets how long a hold stays taken at least, see
-            /// [`Lock::min_hold`](crate::Lock::min_hold).
-            pub fn min_hold(mut self, shortest: std::time::Duration) -> Self {
-                self.lock = self.lock.min_hold(shortest);
                 self
             }
 
@@ -54,6 +48,22 @@ macro_rules! forward_options {
             /// [`Lock::metadata`](crate::Lock::metadata).
             pub fn metadata(mut self, text: impl Into<String>) -> Self {
                 self.lock = self.lock.metadata(text);
+                self
+            }
+        }
+    };
+}
+
+/// Adds the options and the key of the [`Lock`](crate::Lock) in the field `lock`.
+macro_rules! forward_lock {
+    ($type:ident) => {
+        $crate::lock::forward::forward_options!($type);
+
+        impl $type {
+            /// Sets how long a hold stays taken at least, see
+            /// [`Lock::min_hold`](crate::Lock::min_hold).
+            pub fn min_hold(mut self, shortest: std::time::Duration) -> Self {
+                self.lock = self.lock.min_hold(shortest);
                 self
             }
 
@@ -169,4 +179,4 @@ macro_rules! forward_guard {
     };
 }
 
-pub(crate) use {forward_guard, forward_hold, forward_options};
+pub(crate) use {forward_guard, forward_hold, forward_lock, forward_options};

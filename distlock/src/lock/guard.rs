@@ -76,12 +76,9 @@ impl LockGuard {
         held: HeldLock,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        LockGuard {
-            manager,
-            held,
-            reentry_lock: OnceCell::new(),
-            kind: Kind::Reentered { _turn: turn },
-        }
+        let mut guard = Self::new(manager, held);
+        guard.kind = Kind::Reentered { _turn: turn };
+        guard
     }
 
     /// Returns a handle for code that works under the lock, such as tasks and helpers. It is cheap
@@ -290,13 +287,8 @@ impl LockGuard {
     pub async fn __release(self, succeeded: bool) -> Result<(), Error> {
         let end_error = self.held.error();
         let loss = self.finish(succeeded && end_error.is_none()).await;
-        match end_error
-            .map(|error| error.with_body(BodyState::Completed))
-            .or(loss)
-        {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let end_error = end_error.map(|error| error.with_body(BodyState::Completed));
+        end_error.or(loss).map_or(Ok(()), Err)
     }
 
     /// Runs a future with this hold on the re-entry stack. Inside, [`current`](crate::current)
@@ -347,15 +339,19 @@ impl LockGuard {
     pub(crate) fn frame_on(&self, parent: Option<Arc<Frame>>) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
         let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
-        Frame::new(self.held(), store, reentry_lock.clone(), parent)
+        Arc::new(Frame {
+            held: self.held(),
+            store,
+            reentry_lock: reentry_lock.clone(),
+            parent,
+        })
     }
 
     /// Starts the `max_hold` of a hold whose body starts after the acquisition. A re-entered hold
     /// keeps that of its owner.
     pub(crate) fn start_max_hold(&self, now: BootInstant) {
         if matches!(self.kind, Kind::Owner) && self.held.options().max_hold.is_some() {
-            let registry = &self.held.core.registry;
-            registry.update(&self.held.entry, |acquisition| {
+            (self.held.core.registry).update(&self.held.entry, |acquisition| {
                 acquisition.start_max_hold(now)
             });
         }

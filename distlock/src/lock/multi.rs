@@ -1,6 +1,5 @@
 //! The description of several locks that are held together, and the calls that acquire them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use crate::error::{BodyState, Error};
 use crate::key::LockKey;
 use crate::lock::Lock;
+use crate::lock::forward::forward_options;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::multi_guard::MultiLockGuard;
@@ -48,6 +48,12 @@ const MAX_KEYS: usize = 64;
 /// # }
 /// ```
 ///
+/// # Options
+///
+/// The options apply to every lock, with two exceptions. [`wait`](MultiLock::wait) is the time for
+/// all locks together. [`max_hold`](MultiLock::max_hold) counts from the time at which the call
+/// holds all of them.
+///
 /// # Deadlocks
 ///
 /// Name all keys in one call. A body that acquires another lock can wait for a call that waits for
@@ -59,6 +65,8 @@ pub struct MultiLock {
     /// The options of every key, and the manager.
     pub(crate) lock: Lock,
 }
+
+forward_options!(MultiLock);
 
 impl LockManager {
     /// Creates the description of 1 to 64 locks that are held together. Performs no validation and
@@ -87,50 +95,6 @@ impl LockManager {
 }
 
 impl MultiLock {
-    /// Sets the lease of every lock, see [`Lock::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lock = self.lock.lease(lease);
-        self
-    }
-
-    /// Sets how long to wait for all locks together: at most 24 h, default 10 s, zero for one
-    /// attempt. See [`Lock::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.lock = self.lock.wait(wait);
-        self
-    }
-
-    /// Sets the longest time for which the locks may be held, counted from the time at which the
-    /// call holds all of them. See [`Lock::max_hold`].
-    pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.lock = self.lock.max_hold(limit);
-        self
-    }
-
-    /// Sets how many replicas must have acknowledged every lock, see [`Lock::min_replicas`].
-    pub fn min_replicas(mut self, n: u32) -> Self {
-        self.lock = self.lock.min_replicas(n);
-        self
-    }
-
-    /// Sets whether every lock counts only once it is on the disk, see [`Lock::fsync`].
-    pub fn fsync(mut self, on: bool) -> Self {
-        self.lock = self.lock.fsync(on);
-        self
-    }
-
-    /// Sets the name of these locks in logs and metrics, see [`Lock::label`].
-    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
-        self.lock = self.lock.label(label);
-        self
-    }
-
-    /// Sets a text about this call that other clients see at each key, see [`Lock::metadata`].
-    pub fn metadata(mut self, text: impl Into<String>) -> Self {
-        self.lock = self.lock.metadata(text);
-        self
-    }
-
     /// Returns the keys as they were passed.
     ///
     /// ```

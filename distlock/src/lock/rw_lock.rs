@@ -2,8 +2,7 @@
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::lock::forward::forward_options;
-use crate::lock::run;
+use crate::lock::forward::forward_lock;
 use crate::lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 use crate::manager::LockManager;
 use crate::manager::engine::held::HeldLock;
@@ -53,7 +52,7 @@ pub struct RwLock {
     lock: Lock,
 }
 
-forward_options!(RwLock);
+forward_lock!(RwLock);
 
 impl LockManager {
     /// Creates the description of a readers-writer lock. Performs no validation and no I/O until it
@@ -169,9 +168,7 @@ impl RwLock {
         &self,
         body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (guards, span) = self.lock.of_kind(Kind::Read).acquire_for_run().await?;
-        let body = body(guards.first().held());
-        run::run_body(guards, span, body).await
+        self.lock.of_kind(Kind::Read).run(body).await
     }
 
     /// Acquires the lock for writing, runs `body` under the watchdog, and releases the lock. See
@@ -193,8 +190,6 @@ impl RwLock {
         &self,
         body: impl AsyncFnOnce(HeldLock) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (guards, span) = self.lock.of_kind(Kind::Write).acquire_for_run().await?;
-        let body = body(guards.first().held());
-        run::run_body(guards, span, body).await
+        self.lock.of_kind(Kind::Write).run(body).await
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::lock::forward::forward_options;
+use crate::lock::forward::forward_lock;
 use crate::lock::permit::{HeldPermit, SemaphorePermit};
 use crate::lock::run;
 use crate::manager::LockManager;
@@ -50,7 +50,7 @@ pub struct Semaphore {
     permits: u32,
 }
 
-forward_options!(Semaphore);
+forward_lock!(Semaphore);
 
 impl LockManager {
     /// Creates the description of a semaphore with 1 to 1,000 permits. Performs no validation and

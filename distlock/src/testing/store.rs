@@ -152,9 +152,8 @@ impl TestStore {
                 let deleted =
                     run(&self.memory, entry.release_command(Duration::ZERO), timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
-                    let now = core.clock.now();
                     let answer = Err(RenewalFailure::Gone);
-                    (core.registry).update(entry, |acquisition| {
+                    core.update(entry, |acquisition, now| {
                         acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
                     });
                     renew::finish_lost_hold(core, entry);
@@ -186,13 +185,9 @@ impl TestStore {
         timeout: Duration,
     ) -> Result<(), StoreError> {
         let is_lost = {
-            let State {
-                script,
-                not_renewed,
-                ..
-            } = &*lock(&self.state);
-            let rule = not_renewed.get(&owner);
-            rule.is_some_and(|rule| script.rule(*rule).is_some())
+            let state = lock(&self.state);
+            let rule = state.not_renewed.get(&owner);
+            rule.is_some_and(|rule| state.script.rule(*rule).is_some())
         };
         if is_lost {
             return Err(StoreError::timed_out(timeout));

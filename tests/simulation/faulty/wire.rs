@@ -20,7 +20,7 @@ use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HoldSnapshot, ShareSnapshot, Snapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::{Script, ScriptId, Scripts};
+use crate::store::redis::wire::scripts::{Form, Script, ScriptId, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -243,9 +243,9 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         };
         named == name
     };
-    let once = ONCE.map(|id| (id, scripts.once(id)));
+    let once = ONCE.map(|id| (id, scripts.in_form(Form::Once, id)));
     let once = once.into_iter().find(|(_, script)| is(script));
-    let counted = COUNTED.map(|id| (id, scripts.counted(id)));
+    let counted = COUNTED.map(|id| (id, scripts.in_form(Form::Counted, id)));
     let counted = counted.into_iter().find(|(_, script)| is(script));
     let mutex = || {
         SENT.map(|id| (id, scripts.get(id)))

@@ -64,11 +64,9 @@ pub(crate) async fn acquire_all(
     let mut attempts: Vec<_> = requests
         .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
         .collect();
-    let now = core.clock.now();
     let mut time = None;
     for attempt in &attempts {
-        let action =
-            (core.registry).update(&attempt.entry, |acquisition| acquisition.poll_action(now));
+        let action = core.update(&attempt.entry, Acquisition::poll_action);
         let Some(Action::Acquire { wait, timeout }) = action else {
             // A shutdown has begun.
             return Ok(None);
@@ -159,9 +157,7 @@ impl AcquireAttempt {
             .register(owner, acquisition, core.in_store.token());
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
-            let now = core.clock.now();
-            core.registry
-                .update(&entry, |acquisition| acquisition.handle_shutdown(now));
+            core.update(&entry, Acquisition::handle_shutdown);
         }
         AcquireAttempt {
             core: core.clone(),
@@ -178,8 +174,7 @@ impl AcquireAttempt {
             // Taken before the decision: a shutdown waits for this token if a command is in flight,
             // instead of releasing the acquisition.
             let in_flight = self.core.in_flight.token();
-            let now = self.core.clock.now();
-            let next = self.core.registry.update(&self.entry, |acquisition| {
+            let next = self.core.update(&self.entry, |acquisition, now| {
                 acquisition.handle_time(now);
                 if let Some(outcome) = acquisition.poll_outcome() {
                     return Err(outcome);
@@ -221,12 +216,10 @@ impl AcquireAttempt {
         if call.is_queued_published {
             return;
         }
-        let registry = &self.core.registry;
-        if registry.peek(&self.entry, |acquisition| acquisition.state()) != AcquisitionState::Queued
-        {
+        if self.entry.peek(Acquisition::state) != AcquisitionState::Queued {
             return;
         }
-        let holder = || registry.peek(&self.entry, |acquisition| acquisition.first_holder());
+        let holder = || self.entry.peek(Acquisition::first_holder);
         logging::queued(&self.entry.request, holder);
         call.publish_queued(holder);
     }
@@ -254,15 +247,14 @@ impl AcquireAttempt {
                 biased;
                 reply = &mut reply => reply,
                 () = entry.changed.notified() => {
-                    if core.registry.peek(entry, |acquisition| acquisition.is_in_flight()) {
+                    if entry.peek(Acquisition::is_in_flight) {
                         continue;
                     }
                     return;
                 }
             };
             core.publish_command(Operation::Acquire, started, &reply);
-            let now = core.clock.now();
-            (core.registry).update(&self.entry, |acquisition| {
+            core.update(&self.entry, |acquisition, now| {
                 acquisition.handle_acquire_reply(reply, now)
             });
             self.in_flight = None;
@@ -293,15 +285,11 @@ impl AcquireAttempt {
             self.io_thread_done = None;
             if result.is_err() {
                 // The I/O thread no longer runs.
-                let now = core.clock.now();
-                core.registry
-                    .update(entry, |acquisition| acquisition.handle_shutdown(now));
+                core.update(entry, Acquisition::handle_shutdown);
             }
             return;
         }
-        let retry_at = core
-            .registry
-            .peek(entry, |acquisition| acquisition.poll_retry());
+        let retry_at = entry.peek(Acquisition::poll_retry);
         let retry = async {
             match retry_at {
                 Some(at) => {
@@ -361,7 +349,6 @@ async fn perform_all(
         let started = core.command_start();
         let reply = core.store.acquire_all(&commands, timeout).await;
         core.publish_command(Operation::Acquire, started, &reply);
-        let now = core.clock.now();
         for entry in &entries {
             let reply = match &reply {
                 Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),
@@ -369,7 +356,7 @@ async fn perform_all(
                 Ok(None) => Ok(AcquireReply::Busy(Vec::new())),
                 Err(error) => Err(error.clone()),
             };
-            (core.registry).update(entry, |acquisition| {
+            core.update(entry, |acquisition, now| {
                 acquisition.handle_acquire_reply(reply, now)
             });
         }
@@ -394,8 +381,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
         Action::Acquire { wait, timeout } => {
             let reply = core.run_command(entry.acquire_command(wait), timeout).await;
             let must_cancel = reply.is_err() && !core.rules.cancel_is_final;
-            let now = core.clock.now();
-            (core.registry).update(entry, |acquisition| {
+            core.update(entry, |acquisition, now| {
                 acquisition.handle_acquire_reply(reply, now)
             });
             if must_cancel {
@@ -405,8 +391,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
         }
         Action::Confirm { timeout } => {
             let reply = core.run_command(entry.confirm_command(), timeout).await;
-            let now = core.clock.now();
-            (core.registry).update(entry, |acquisition| {
+            core.update(entry, |acquisition, now| {
                 acquisition.handle_confirmation(reply, now)
             });
         }

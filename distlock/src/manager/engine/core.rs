@@ -12,11 +12,12 @@ use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
-use crate::manager::engine::registry::Registry;
+use crate::manager::engine::registry::{Entry, Registry};
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::telemetry::skips::Skips;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
@@ -67,6 +68,16 @@ pub(crate) enum Phase {
 impl Core {
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Changes an acquisition at the current time, see [`Registry::update`].
+    pub(crate) fn update<T>(
+        &self,
+        entry: &Arc<Entry>,
+        change: impl FnOnce(&mut Acquisition, BootInstant) -> T,
+    ) -> T {
+        let now = self.clock.now();
+        (self.registry).update(entry, |acquisition| change(acquisition, now))
     }
 
     /// Runs a command in the store, and publishes its end.

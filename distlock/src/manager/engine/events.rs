@@ -11,6 +11,7 @@ use crate::manager::engine::renew;
 use crate::manager::telemetry::logging;
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, OwnerNumber, RevocationNotice};
 use crate::store::{EventSink, StoreEvent};
@@ -87,9 +88,9 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
     let entry = core.registry.find(grant.owner);
     match entry.filter(|entry| entry.request.key.same_lock(&grant.key)) {
         Some(entry) => {
-            let now = core.clock.now();
-            core.registry
-                .update(&entry, |acquisition| acquisition.handle_grant(&grant, now));
+            core.update(&entry, |acquisition, now| {
+                acquisition.handle_grant(&grant, now)
+            });
             entry.changed.notify_one();
         }
         None => {
@@ -108,8 +109,7 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
 fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
     for entry in core.registry.held() {
         if entry.request.key.same_lock(&revocation.key) {
-            let now = core.clock.now();
-            core.registry.update(&entry, |acquisition| {
+            core.update(&entry, |acquisition, now| {
                 acquisition.handle_revocation(revocation, now)
             });
             release::report_loss(core, &entry);
@@ -120,10 +120,8 @@ fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
 /// Releases on the I/O thread what stalled callers requested, or were to release (R37).
 fn on_stalled(core: &Arc<Core>, owners: Vec<OwnerNumber>) {
     for owner in owners {
-        let now = core.clock.now();
         if let Some(entry) = core.registry.find(owner) {
-            core.registry
-                .update(&entry, |acquisition| acquisition.handle_stall(now));
+            core.update(&entry, Acquisition::handle_stall);
             entry.changed.notify_one();
             release::submit_pending_release(core, &entry);
         } else {
@@ -142,8 +140,7 @@ async fn on_reconnected(core: Arc<Core>) {
 
 fn reacquire_all(core: &Core) {
     for entry in core.registry.queued() {
-        core.registry
-            .update(&entry, |acquisition| acquisition.handle_missing());
+        (core.registry).update(&entry, Acquisition::handle_missing);
         entry.changed.notify_one();
     }
 }

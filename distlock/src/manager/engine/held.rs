@@ -172,8 +172,7 @@ impl HeldLock {
     /// Dropping the future changes nothing, because the watchdog confirms the lock without it.
     pub async fn confirmed(&self) -> Result<(), Error> {
         let confirmed = wait_until(&self.entry.confirmed, || {
-            let now = self.core.clock.now();
-            let is_confirmed = self.core.registry.update(&self.entry, |acquisition| {
+            let is_confirmed = self.core.update(&self.entry, |acquisition, now| {
                 acquisition.confirm_now(now);
                 acquisition.is_confirmed()
             });
@@ -243,9 +242,7 @@ impl HeldLock {
 impl HeldLock {
     /// Returns the hold of an acquisition, if the acquisition is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
-        let info = core
-            .registry
-            .peek(entry, |acquisition| acquisition.hold_info().cloned())?;
+        let info = entry.peek(|acquisition| acquisition.hold_info().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
         Some(HeldLock { core, entry, info })
     }
@@ -301,8 +298,7 @@ impl HeldLock {
         if self.is_held() {
             return None;
         }
-        let now = self.core.clock.now();
-        let (end, is_current) = self.core.registry.update(&self.entry, |acquisition| {
+        let (end, is_current) = self.core.update(&self.entry, |acquisition, now| {
             acquisition.handle_time(now);
             let info = acquisition.hold_info();
             let is_current = info.is_some_and(|info| info.token == self.info.token);
@@ -322,10 +318,7 @@ impl HeldLock {
     pub(crate) async fn downgrade(&self) -> Result<HeldLock, Error> {
         self.confirmed().await?;
         let (core, entry) = (&self.core, &self.entry);
-        let now = core.clock.now();
-        let has_begun =
-            (core.registry).update(entry, |acquisition| acquisition.begin_downgrade(now));
-        if !has_begun {
+        if !core.update(entry, Acquisition::begin_downgrade) {
             let error = self.error();
             return Err(error.unwrap_or_else(|| self.end_error(&HoldEnd::Gone)));
         }
@@ -335,7 +328,7 @@ impl HeldLock {
             if new.info.token != self.info.token {
                 return Some(Ok(new));
             }
-            let end = (core.registry).peek(entry, |acquisition| acquisition.end().cloned())?;
+            let end = entry.peek(|acquisition| acquisition.end().cloned())?;
             Some(Err(self.end_error(&end)))
         })
         .await
@@ -343,10 +336,7 @@ impl HeldLock {
 
     /// Returns the error of a lost hold, to the first caller only.
     pub(crate) fn take_loss(&self) -> Option<Error> {
-        let lost = self
-            .core
-            .registry
-            .update(&self.entry, Acquisition::poll_loss);
+        let lost = (self.core.registry).update(&self.entry, Acquisition::poll_loss);
         lost.map(|end| self.end_error(&end))
     }
 

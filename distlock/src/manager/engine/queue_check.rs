@@ -10,6 +10,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
 use crate::manager::telemetry::long_waits::LongWaits;
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
 use crate::protocol::request::Request;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
@@ -52,9 +53,8 @@ pub(crate) async fn run_queue_checks(core: Arc<Core>) {
 /// Releases what stalled calls have in the store. A call that is polled would have returned at the
 /// end of its wait, or continued (R37).
 fn release_stalled_calls(core: &Arc<Core>) {
-    let now = core.clock.now();
     for entry in core.registry.queued() {
-        let has_failed = core.registry.update(&entry, |acquisition| {
+        let has_failed = core.update(&entry, |acquisition, now| {
             acquisition.handle_time(now);
             acquisition.has_failed()
         });
@@ -68,8 +68,7 @@ fn release_stalled_calls(core: &Arc<Core>) {
         return;
     }
     for entry in core.registry.needing_poll() {
-        core.registry
-            .update(&entry, |acquisition| acquisition.handle_queue_check(now));
+        core.update(&entry, Acquisition::handle_queue_check);
         entry.changed.notify_one();
         release::submit_pending_release(core, &entry);
     }

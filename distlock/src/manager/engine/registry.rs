@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -173,6 +173,11 @@ impl Entry {
         }
     }
 
+    /// Reads the acquisition without changing it.
+    pub(crate) fn peek<T>(&self, read: impl FnOnce(&Acquisition) -> T) -> T {
+        read(&lock(&self.acquisition))
+    }
+
     /// Counts a body until the result is dropped.
     pub(crate) fn start_body(&self) -> RunningBody<'_> {
         self.bodies.fetch_add(1, Ordering::AcqRel);
@@ -318,6 +323,11 @@ impl Registry {
         all
     }
 
+    /// Returns all acquisitions: those that acquire, then those that hold.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<Entry>> {
+        self.acquiring().into_iter().chain(self.held())
+    }
+
     pub(crate) fn held(&self) -> Vec<Arc<Entry>> {
         let inner = lock(&self.inner);
         inner
@@ -352,15 +362,6 @@ impl Registry {
             .map(|(due, _)| due.since(now).min(MAX_WATCHDOG_SLEEP));
         inner.wakes_at = sleep.map(|sleep| now + sleep);
         sleep
-    }
-
-    /// Reads an acquisition without changing it.
-    pub(crate) fn peek<T>(
-        &self,
-        entry: &Entry,
-        read: impl FnOnce(MutexGuard<'_, Acquisition>) -> T,
-    ) -> T {
-        read(lock(&entry.acquisition))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> Sta
     if !begin_release(core, &hold.entry, succeeded) {
         return StartedRelease::NotNeeded;
     }
-    let release = new_release(core, &hold.entry, None);
+    let release = new_release(core, &hold.entry);
     match core.store.direct_sender() {
         Some(connection) => {
             core.releases.assign_to_holder(release);
@@ -70,8 +70,8 @@ pub(crate) fn take_over(core: &Arc<Core>, owner: OwnerNumber) {
         return;
     };
     let timeout = release.entry.request.timing.command_timeout();
-    let (timed_out, now) = (StoreError::timed_out(timeout), core.clock.now());
-    (core.registry).update(&release.entry, |acquisition| {
+    let timed_out = StoreError::timed_out(timeout);
+    core.update(&release.entry, |acquisition, now| {
         acquisition.handle_release_reply(Err(timed_out), now)
     });
     drop(send_on_io_thread(core, release));
@@ -117,15 +117,15 @@ pub(crate) fn release_unregistered(
 
 /// Starts the release of an acquisition, or queues it after others.
 pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if let Some(release) = core.releases.try_start(new_release(core, entry, None)) {
+    if let Some(release) = core.releases.try_start(new_release(core, entry)) {
         (core.executor).poll_or_spawn(run_releases(core.clone(), release));
     }
 }
 
 fn begin_release(core: &Arc<Core>, entry: &Arc<Entry>, succeeded: bool) -> bool {
-    let now = core.clock.now();
-    core.registry
-        .update(entry, |acquisition| acquisition.release(succeeded, now))
+    core.update(entry, |acquisition, now| {
+        acquisition.release(succeeded, now)
+    })
 }
 
 /// Hands off the lock once `min_hold` has elapsed. If the manager closes first, the key expires
@@ -148,14 +148,10 @@ fn hand_off_at(core: &Arc<Core>, entry: &Arc<Entry>, at: BootInstant) {
     });
 }
 
-fn new_release(
-    core: &Core,
-    entry: &Arc<Entry>,
-    result_sender: Option<oneshot::Sender<ReleaseResult>>,
-) -> PendingRelease {
+fn new_release(core: &Core, entry: &Arc<Entry>) -> PendingRelease {
     PendingRelease {
         entry: entry.clone(),
-        result_sender,
+        result_sender: None,
         due: core.clock.now(),
         is_first: true,
         _in_flight: core.in_flight.token(),
@@ -177,22 +173,13 @@ async fn run_releases(core: Arc<Core>, mut release: PendingRelease) {
 async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<PendingRelease> {
     let entry = release.entry.clone();
     let now = core.clock.now();
-    let keep_for = core
-        .registry
-        .peek(&entry, |acquisition| acquisition.keep_for(now));
+    let keep_for = entry.peek(|acquisition| acquisition.keep_for(now));
     let timeout = entry.request.timing.command_timeout();
     let reply = core
         .run_command(entry.release_command(keep_for), timeout)
         .await;
-    let failed = reply.is_err();
     let store_responds = !matches!(&reply, Err(error) if error.is_unanswered());
-    let step = handle_reply(core, &entry, reply);
-    if std::mem::take(&mut release.is_first) {
-        hold_events::publish_release(core, &entry, now, step, failed);
-    }
-    if step == ReleaseStep::Done && !keep_for.is_zero() {
-        hand_off_at(core, &entry, now + keep_for);
-    }
+    let step = handle_reply(core, &mut release, reply, now, keep_for);
     if let Some(sender) = release.result_sender.take() {
         // The receiver may be gone.
         let _ = sender.send(step.into());
@@ -214,27 +201,36 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
     }
 }
 
-/// Returns the result of a reply, and reports a loss that it reveals.
+/// Handles the reply to a command that was sent at `sent_at`: publishes the first one, and a loss
+/// that it reveals. A key that is kept for `keep_for` is handed off then.
 fn handle_reply(
     core: &Arc<Core>,
-    entry: &Arc<Entry>,
+    release: &mut PendingRelease,
     reply: Result<ReleaseReply, StoreError>,
+    sent_at: BootInstant,
+    keep_for: Duration,
 ) -> ReleaseStep {
-    let now = core.clock.now();
-    let step = core.registry.update(entry, |acquisition| {
+    let entry = &release.entry;
+    let failed = reply.is_err();
+    let step = core.update(entry, |acquisition, now| {
         acquisition.handle_release_reply(reply, now)
     });
     record_report::report(core, entry);
     if step == ReleaseStep::NotHeld {
         report_loss(core, entry);
     }
+    if std::mem::take(&mut release.is_first) {
+        hold_events::publish_release(core, entry, sent_at, step, failed);
+    }
+    if step == ReleaseStep::Done && !keep_for.is_zero() {
+        hand_off_at(core, entry, sent_at + keep_for);
+    }
     step
 }
 
 fn has_expired(core: &Core, release: &PendingRelease) -> bool {
     let now = core.clock.now();
-    core.registry
-        .peek(&release.entry, |acquisition| acquisition.has_expired(now))
+    (release.entry).peek(|acquisition| acquisition.has_expired(now))
 }
 
 /// Retries failed releases when they are due and the store can be used.
@@ -321,9 +317,7 @@ impl HolderRelease {
     async fn send(mut self) -> Result<ReleaseResult, oneshot::Receiver<ReleaseResult>> {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
-        let keep_for = core
-            .registry
-            .peek(entry, |acquisition| acquisition.keep_for(now));
+        let keep_for = entry.peek(|acquisition| acquisition.keep_for(now));
         let timeout = entry.request.timing.command_timeout();
         let started = core.command_start();
         let reply = SyncFuture::new(
@@ -342,13 +336,7 @@ impl HolderRelease {
         let Some(reply) = reply else {
             return Err(send_on_io_thread(core, release));
         };
-        let failed = reply.is_err();
-        let step = handle_reply(core, entry, reply);
-        release.is_first = false;
-        hold_events::publish_release(core, entry, now, step, failed);
-        if step == ReleaseStep::Done && !keep_for.is_zero() {
-            hand_off_at(core, entry, now + keep_for);
-        }
+        let step = handle_reply(core, &mut release, reply, now, keep_for);
         if matches!(step, ReleaseStep::RepeatAt(_)) {
             drop(send_on_io_thread(core, release));
         }

@@ -27,20 +27,15 @@ const COUNTED_RENEW_BATCH: usize = 250;
 /// Renews all holds, until the manager closes.
 pub(crate) async fn run_watchdog(core: Arc<Core>) {
     loop {
-        let now = core.clock.now();
         let mut renewals = Vec::new();
-        for entry in core.registry.due_holds(now) {
-            match core
-                .registry
-                .update(&entry, |acquisition| acquisition.poll_action(now))
-            {
-                Some(Action::Renew) => renewals.extend(DueRenewal::new(&core, entry)),
+        for entry in core.registry.due_holds(core.clock.now()) {
+            match core.update(&entry, Acquisition::poll_action) {
+                Some(Action::Renew) => renewals.extend(DueRenewal::new(entry)),
                 Some(Action::Confirm { timeout }) => {
                     let core = core.clone();
                     core.clone().executor.spawn(async move {
                         let reply = core.run_command(entry.confirm_command(), timeout).await;
-                        let now = core.clock.now();
-                        (core.registry).update(&entry, |acquisition| {
+                        core.update(&entry, |acquisition, now| {
                             acquisition.handle_confirmation(reply, now)
                         });
                         finish_lost_hold(&core, &entry);
@@ -51,8 +46,7 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
                     core.clone().executor.spawn(async move {
                         let downgrade = entry.downgrade_command(token);
                         let reply = core.run_command(downgrade, timeout).await;
-                        let now = core.clock.now();
-                        (core.registry).update(&entry, |acquisition| {
+                        core.update(&entry, |acquisition, now| {
                             acquisition.handle_downgrade(reply, now)
                         });
                         entry.changed.notify_one();
@@ -77,10 +71,8 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
 
 /// Renews all holds at once, because renewals use a new connection now.
 pub(crate) fn renew_all(core: &Core) {
-    let now = core.clock.now();
     for entry in core.registry.held() {
-        core.registry
-            .update(&entry, |acquisition| acquisition.renew_now(now));
+        core.update(&entry, Acquisition::renew_now);
     }
 }
 
@@ -108,9 +100,8 @@ struct DueRenewal {
 }
 
 impl DueRenewal {
-    fn new(core: &Core, entry: Arc<Entry>) -> Option<Self> {
-        let token =
-            (core.registry).peek(&entry, |acquisition| Some(acquisition.hold_info()?.token))?;
+    fn new(entry: Arc<Entry>) -> Option<Self> {
+        let token = entry.peek(|acquisition| Some(acquisition.hold_info()?.token))?;
         let renewal = Renewal {
             key: entry.request.key.clone(),
             kind: entry.request.kind,
@@ -125,13 +116,9 @@ impl DueRenewal {
     /// Returns what all holds of a batch have in common: the script, the command timeout and the
     /// durability.
     fn group(&self) -> (bool, Duration, Durability) {
-        let Renewal {
-            kind,
-            timing,
-            durability,
-            ..
-        } = &self.renewal;
-        (kind.is_counted(), timing.command_timeout(), *durability)
+        let (kind, timing) = (self.renewal.kind, self.renewal.timing);
+        let durability = self.renewal.durability;
+        (kind.is_counted(), timing.command_timeout(), durability)
     }
 }
 
@@ -178,7 +165,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
             None => (Ok(()), sent_at),
             Some(failure) => (Err(failure), started),
         };
-        outcome.record(&core, &entry, &reply, now);
+        outcome.record(&entry, &reply, now);
         core.registry.update(&entry, |acquisition| {
             acquisition.handle_renewal(reply, renewal.token, sent_at, now)
         });
@@ -208,13 +195,7 @@ struct BatchOutcome {
 }
 
 impl BatchOutcome {
-    fn record(
-        &mut self,
-        core: &Core,
-        entry: &Arc<Entry>,
-        reply: &Result<(), RenewalFailure>,
-        now: BootInstant,
-    ) {
+    fn record(&mut self, entry: &Arc<Entry>, reply: &Result<(), RenewalFailure>, now: BootInstant) {
         self.holds += 1;
         match reply {
             Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.lost += 1,
@@ -222,10 +203,7 @@ impl BatchOutcome {
                 self.failed.push((entry.clone(), error.clone()));
             }
             Ok(()) => {
-                let Some(slack) = core
-                    .registry
-                    .peek(entry, |acquisition| slack(&acquisition, now))
-                else {
+                let Some(slack) = entry.peek(|acquisition| slack(acquisition, now)) else {
                     return;
                 };
                 self.slack = Some(self.slack.map_or(slack, |shortest| shortest.min(slack)));

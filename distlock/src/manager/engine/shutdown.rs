@@ -62,15 +62,9 @@ pub(crate) fn close(core: &Arc<Core>) {
 
 /// Fails all waiters, ends all holds, and returns the holds that ended.
 fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
-    let now = core.clock.now();
     let mut held = Vec::new();
-    for entry in core
-        .registry
-        .acquiring()
-        .into_iter()
-        .chain(core.registry.held())
-    {
-        let (before, is_in_flight_on_io_thread) = core.registry.update(&entry, |acquisition| {
+    for entry in core.registry.all() {
+        let (before, is_in_flight_on_io_thread) = core.update(&entry, |acquisition, now| {
             let is_in_flight = acquisition.is_in_flight() && !entry.is_on_runtime_connection();
             let before = acquisition.state();
             acquisition.handle_shutdown(now);

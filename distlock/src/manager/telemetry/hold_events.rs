@@ -85,11 +85,7 @@ pub(crate) fn publish_release(
     step: ReleaseStep,
     failed: bool,
 ) {
-    if core.telemetry.is_observed()
-        && core
-            .registry
-            .peek(entry, |acquisition| acquisition.hold_info().is_some())
-    {
+    if core.telemetry.is_observed() && entry.peek(|acquisition| acquisition.hold_info().is_some()) {
         core.publish(&entry.request, |lock, key| Event::Released {
             lock,
             key,
@@ -106,11 +102,7 @@ pub(crate) fn publish_release(
 /// Publishes the length of a lock's queue, under the name by which this client uses the lock.
 pub(crate) fn publish_queue(core: &Core, key: &LockKey, queue_length: u64) {
     core.telemetry.emit(Delivery::BestEffort, || {
-        let mut entries = core
-            .registry
-            .acquiring()
-            .into_iter()
-            .chain(core.registry.held());
+        let mut entries = core.registry.all();
         let label = entries.find_map(|entry| {
             let label = entry.request.options.label.clone()?;
             entry.request.key.same_lock(key).then_some(label)

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Holder;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
+use crate::protocol::acquisition::Acquisition;
 use crate::util::clock::BootInstant;
 
 /// The shortest interval between two log lines about one key.
@@ -53,10 +53,6 @@ impl LongWaits {
     }
 }
 
-fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
-    (core.registry).peek(entry, |acquisition| acquisition.first_holder())
-}
-
 fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {
     for entry in entries {
         let request = &entry.request;
@@ -65,7 +61,7 @@ fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {
                 lock,
                 key,
                 waited: request.waited(now),
-                holder: holder(core, entry),
+                holder: entry.peek(Acquisition::first_holder),
             });
         }
     }
@@ -77,11 +73,9 @@ fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: BootInstant) {
     let Some(longest) = entries.iter().find(is_long) else {
         return;
     };
-    let last_error = core
-        .registry
-        .peek(longest, |acquisition| acquisition.error().cloned());
+    let last_error = longest.peek(|acquisition| acquisition.error().cloned());
     let (waited, waiters) = (longest.request.waited(now), entries.len());
-    let holder = holder(core, longest);
+    let holder = longest.peek(Acquisition::first_holder);
     let error = core.store.unavailable().or(last_error);
     let (log_core, request) = (core.clone(), longest.request.clone());
     core.spawn_logging(move || {

@@ -12,9 +12,7 @@ use super::queue::{OwnerId, QueueEntry, REMOVAL_COST};
 use super::shares::Share;
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, Proof, RevocationNotice, RevokeReply,
-};
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, Proof, RevokeReply};
 use crate::store::StoreEvent;
 use crate::store::command::{Downgrade, Revoke};
 
@@ -69,10 +67,7 @@ impl MemoryLock {
         }
         let own = self.hold_of(&owner_id).map(|hold| (hold.state, hold.token));
         if let Some((HoldState::Held, token)) = own {
-            return AcquireReply::Held(Proof {
-                sent_at: context.now,
-                token,
-            });
+            return AcquireReply::Held(context.proof(token));
         }
         let holders = self.holders(context);
         let held_kind = self.shares.kind();
@@ -182,10 +177,7 @@ impl MemoryLock {
             name: Arc::clone(name),
         };
         self.shares.by_owner.insert(owner_id, Share { kind, hold });
-        Proof {
-            sent_at: context.now,
-            token,
-        }
+        context.proof(token)
     }
 
     /// Turns a write hold into a read hold with a new token, which begins a read phase.
@@ -197,7 +189,7 @@ impl MemoryLock {
         let owner_id = context.owner_id(downgrade.owner);
         let share = self.shares.by_owner.get(&owner_id);
         let share = share.filter(|share| share.hold.state == HoldState::Held);
-        let proof = match share.map(|share| (share.kind, share.hold.token)) {
+        let read_token = match share.map(|share| (share.kind, share.hold.token)) {
             Some((Kind::Write, token)) if token == downgrade.token => {
                 let token = self.next_token(context);
                 self.shares.phase = Some(token);
@@ -206,7 +198,7 @@ impl MemoryLock {
             Some((Kind::Read, token)) => Some(token),
             _ => None,
         };
-        if let Some(token) = proof
+        if let Some(token) = read_token
             && let Some(Share { kind, hold }) = self.shares.by_owner.get_mut(&owner_id)
         {
             *kind = Kind::Read;
@@ -217,8 +209,7 @@ impl MemoryLock {
         } else {
             self.grant_next(context, None);
         }
-        let sent_at = context.now;
-        proof.map(|token| Proof { sent_at, token })
+        read_token.map(|token| context.proof(token))
     }
 
     /// Revokes the holds with these tokens.
@@ -258,12 +249,7 @@ impl MemoryLock {
             (self.fence.as_ref()).map_or(newest, |fence| fence.token)
         };
         for (client, token) in marked {
-            let notice = RevocationNotice {
-                key: revoke.key.clone(),
-                token,
-                by: context.client.name.to_string(),
-            };
-            context.push(&client, StoreEvent::Revoked(notice));
+            context.push_revocation(&client, revoke.key, token);
         }
         self.shares.retain(|hold| !gone.contains(&hold.owner_id));
         self.grant_counted(context, None);

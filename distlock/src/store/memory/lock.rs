@@ -13,7 +13,7 @@ use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, HolderView, Inspection,
-    OwnerNumber, Proof, QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
+    OwnerNumber, Proof, QueuedWaiter, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
@@ -207,17 +207,9 @@ impl MemoryLock {
         if self.is_counted() {
             return self.revoke_counted(context, revoke);
         }
-        let Revoke {
-            key,
-            tokens,
-            delete,
-            ..
-        } = *revoke;
-        let wanted = self
-            .hold
-            .as_ref()
-            .filter(|hold| tokens.contains(&hold.token));
-        let Some(hold) = wanted else {
+        let (key, delete) = (revoke.key, revoke.delete);
+        let is_wanted = |hold: &&Hold| revoke.tokens.contains(&hold.token);
+        let Some(hold) = self.hold.as_ref().filter(is_wanted) else {
             return RevokeReply::NotHeld;
         };
         let (owner_id, token, state) = (hold.owner_id.clone(), hold.token, hold.state);
@@ -240,12 +232,7 @@ impl MemoryLock {
         if let Some(hold) = &mut self.hold {
             hold.state = HoldState::Revoked;
         }
-        let revocation = RevocationNotice {
-            key: key.clone(),
-            token,
-            by: context.client.name.to_string(),
-        };
-        context.push(&owner_id.client, StoreEvent::Revoked(revocation));
+        context.push_revocation(&owner_id.client, key, token);
         RevokeReply::Revoked(new_token)
     }
 
@@ -356,6 +343,7 @@ impl MemoryLock {
             None => self.shares.views(context),
         }
     }
+
     /// Extends the hold of `owner_id` to its full lease and removes its mark; `None` if it has no
     /// hold.
     pub(super) fn extend(
@@ -368,10 +356,7 @@ impl MemoryLock {
         hold.expires_at = context.now + timing.ttl();
         let token = hold.token;
         self.queue.remove(owner_id);
-        Some(Proof {
-            sent_at: context.now,
-            token,
-        })
+        Some(context.proof(token))
     }
 
     /// Hands the lock to the first live waiter if it is free, unless that is `me`. Grants a counted
@@ -458,10 +443,7 @@ impl MemoryLock {
             since: context.wall,
             name: Arc::clone(name),
         });
-        Proof {
-            sent_at: context.now,
-            token,
-        }
+        context.proof(token)
     }
 
     /// Returns a token above all others, for a revocation.

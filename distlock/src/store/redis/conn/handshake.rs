@@ -27,7 +27,7 @@ use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::ScriptId::{
     Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew, Repair, Yield,
 };
-use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{self, Form, Script, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
 use crate::util::mutex::lock;
 
@@ -173,9 +173,9 @@ impl Dialer {
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
         if self.purpose == Purpose::Acks && !all.are_for_quorum() {
-            let counted = [Confirm, Renew, Downgrade].map(|id| all.counted(id).load_command());
-            load_commands.extend(counted);
-            load_commands.push(all.once(Confirm).load_command());
+            let counted = [Confirm, Renew, Downgrade].map(|id| all.in_form(Form::Counted, id));
+            load_commands.extend(counted.map(Script::load_command));
+            load_commands.push(all.in_form(Form::Once, Confirm).load_command());
         }
         load_commands
     }

@@ -22,6 +22,7 @@ use crate::store::redis::conn::reconnecting_connection::{
 };
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts;
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
@@ -125,9 +126,6 @@ pub(crate) struct WriteResult {
     pub(crate) session: Arc<Session>,
     pub(crate) response: Result<TimedReply, StoreError>,
 }
-
-/// An instant before the write was sent, and the server's reply.
-pub(crate) type TimedReply = (BootInstant, Value);
 
 /// A batch of writes in flight, with its `WAIT`.
 #[derive(Debug)]
@@ -276,7 +274,7 @@ impl Writer {
                     continue;
                 }
                 (Err(error), _) => Err(errors::classify(&error)),
-                (Ok(response), Ok(true)) => Ok((sent_at, response)),
+                (Ok(value), Ok(true)) => Ok(TimedReply { sent_at, value }),
                 (Ok(_), Ok(false)) => Err(too_few_acks_error(self.durability, write.timeout)),
                 (Ok(_), Err(error)) => Err(error.clone()),
             };

@@ -20,8 +20,8 @@ use crate::store::redis::node::runtime_connection::RuntimeConnection;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
+use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, ScriptRef};
-use crate::util::clock::BootInstant;
 
 impl Node {
     /// Runs a script over its connection. `preceding` is sent in the same write.
@@ -107,12 +107,13 @@ impl Node {
         if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
             unanswered_guard.mark_answered();
         }
-        let (sent_at, response) = match (result, conflict_reply) {
+        let raw = match (result, conflict_reply) {
             (Ok(result), _) => result,
             (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
             (Err(error), None) => return Err(error),
         };
-        let Dated { at, reply } = script.decode(&context, sent_at, response)?;
+        let sent_at = raw.sent_at;
+        let Dated { at, reply } = script.decode(&context, raw)?;
         if let Some(at) = at {
             self.record_server_time(sent_at, at);
         }
@@ -136,9 +137,9 @@ impl Node {
             let command = script.encode(&context, ScriptRef::Hash);
             let acks = self.acks.for_durability(durability)?;
             let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
-            let (sent_at, response) =
+            let raw =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
-            let reply = script.decode(&context, sent_at, response)?.reply;
+            let reply = script.decode(&context, raw)?.reply;
             self.handle_failures::<S>(&session, &reply);
             Ok(reply)
         })
@@ -166,7 +167,7 @@ impl Node {
         owner: OwnerNumber,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
+    ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let session = &runtime_connection.session;
             let reloads_before = session.scripts.reload_count();
@@ -180,7 +181,7 @@ impl Node {
                         .wait_for_reply(owner, sent_at, timeout, response)
                         .await
                     {
-                        Some(Ok(value)) => Ok((sent_at, value)),
+                        Some(Ok(value)) => Ok(TimedReply { sent_at, value }),
                         Some(Err(error)) => Err(Failure::Error(error)),
                         None => Err(Failure::TimedOut),
                     }
@@ -215,7 +216,7 @@ impl Node {
         preceding: &'a [Cmd],
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
+    ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
             let reloads_before = session.scripts.reload_count();
@@ -260,7 +261,7 @@ impl Node {
         timeout: Duration,
         preceding: &[Cmd],
         command: Cmd,
-    ) -> Result<(BootInstant, Value), Failure> {
+    ) -> Result<TimedReply, Failure> {
         let sent_at = self.shared.clock.now();
         let mut query = send(&*session.connection, preceding, command);
         // A command with more time keeps waiting while the connection's liveness is checked.
@@ -273,7 +274,7 @@ impl Node {
             }
         }
         match result {
-            Ok(Ok(value)) => Ok((sent_at, value)),
+            Ok(Ok(value)) => Ok(TimedReply { sent_at, value }),
             Ok(Err(error)) => Err(Failure::Error(error)),
             Err(_) => Err(Failure::TimedOut),
         }

@@ -52,7 +52,7 @@ impl Node {
             }
             let scan = |_| encode::scan(context.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);
-            let (page, next) = context.decode_scan(step.await?.1)?;
+            let (page, next) = context.decode_scan(step.await?.value)?;
             let page = page.into_iter();
             keys.extend(page.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {

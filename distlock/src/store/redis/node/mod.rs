@@ -153,21 +153,13 @@ impl Node {
         let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
             skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
+        let spawn = |dialer, session, connected| {
+            let health = health.clone();
+            ReconnectingConnection::spawn(dialer, session, connect_timeout, health, connected)
+        };
         Node {
-            commands: ReconnectingConnection::spawn(
-                commands,
-                first,
-                connect_timeout,
-                health.clone(),
-                reconnected,
-            ),
-            renewals: ReconnectingConnection::spawn(
-                renewals,
-                second,
-                connect_timeout,
-                health.clone(),
-                renewals_reconnected,
-            ),
+            commands: spawn(commands, first, reconnected),
+            renewals: spawn(renewals, second, renewals_reconnected),
             unanswered: UnansweredAcquires::default(),
             check_schedule: Arc::default(),
             shared,

@@ -60,11 +60,7 @@ impl Node {
         self.unanswered.forget(owner);
         self.check_schedule.remove(owner);
         let repeat_after = may_be_applied.then(|| self.time_until_rejected(&unanswered, timeout));
-        Ok(ReleaseReply {
-            was_held: effect.was_held,
-            repeat_after,
-            is_recorded: effect.is_recorded,
-        })
+        Ok(effect.reply(repeat_after))
     }
 
     /// Returns the delay after which a release certainly follows the unanswered acquires.
@@ -102,11 +98,7 @@ impl Node {
             return None;
         }
         let released = self.send_release(chosen, release, timeout).await;
-        Some(released.map(|effect| ReleaseReply {
-            was_held: effect.was_held,
-            repeat_after: None,
-            is_recorded: effect.is_recorded,
-        }))
+        Some(released.map(|effect| effect.reply(None)))
     }
 
     /// Downgrades a write hold, and repeats that while it lets further waiters in.

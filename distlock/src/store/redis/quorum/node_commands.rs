@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
@@ -19,7 +19,8 @@ use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::names::KeyKind;
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::BootInstant;
 
@@ -110,16 +111,12 @@ impl ScriptCall for VoteCommand<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let VoteCommand {
-            request,
-            quorum_config,
-            ..
-        } = self;
+        let (request, quorum_config) = (self.request, self.quorum_config);
         let (settings, timing) = (context.settings, request.timing);
         match self.command {
             NodeCommand::RequestVote(token) => {
                 let mut cmd = context.script(ScriptId::Acquire, script_ref);
-                context.names.append_keys_and_epoch(&mut cmd, &request.key);
+                context.names.append_all_and_epoch(&mut cmd, &request.key);
                 cmd.arg(context.owner(request.owner))
                     .arg(request.ticket)
                     .arg(millis(timing.ttl()))
@@ -141,7 +138,7 @@ impl ScriptCall for VoteCommand<'_> {
             }
             NodeCommand::Yield(token) => {
                 let mut cmd = context.script(ScriptId::Yield, script_ref);
-                (context.names).append_four_keys(&mut cmd, &request.key, false, None);
+                (context.names).append_all(&mut cmd, &request.key, &KeyKind::MUTEX, None);
                 let (lease, ttl) = (millis(timing.lease), millis(timing.ttl()));
                 cmd.arg(context.owner(request.owner))
                     .arg(token)
@@ -153,7 +150,7 @@ impl ScriptCall for VoteCommand<'_> {
             }
             NodeCommand::Confirm(token) => {
                 let mut cmd = context.script(ScriptId::Confirm, script_ref);
-                context.names.append_keys_and_epoch(&mut cmd, &request.key);
+                context.names.append_all_and_epoch(&mut cmd, &request.key);
                 cmd.arg(context.owner(request.owner))
                     .arg(token)
                     .arg(millis(timing.ttl()))
@@ -166,23 +163,18 @@ impl ScriptCall for VoteCommand<'_> {
         }
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<VoteReply> {
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<VoteReply> {
         if let NodeCommand::Yield(_) = self.command {
             return Dated::undated(NodeEvent::Yielded.into());
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if let NodeCommand::RequestVote(_) = self.command {
-            return Dated::at(at, read_vote(context, sent_at, at, status, &mut reply)?);
+            return Dated::at(at, read_vote(context, raw.sent_at, at, status, &mut reply)?);
         }
         let event = match status {
             1 => {
-                let token = reply.token()?.get();
+                let (token, sent_at) = (reply.token()?.get(), raw.sent_at);
                 NodeEvent::Confirmed { token, sent_at }
             }
             2 => NodeEvent::Newer {
@@ -228,37 +220,23 @@ impl ScriptCall for ReleaseVote<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let ReleaseVote {
-            request,
-            quorum_config,
-            ..
-        } = self;
+        let (request, quorum_config) = (self.request, self.quorum_config);
         let Some(next_token) = self.next_token else {
             return self.release().encode(context, script_ref);
         };
         let mut cmd = context.script(ScriptId::Release, script_ref);
-        context.names.append_keys_and_epoch(&mut cmd, &request.key);
-        let (quarantine, run) = (
-            millis(quorum_config.quarantine()),
-            quorum_config.run_id(context),
-        );
+        context.names.append_all_and_epoch(&mut cmd, &request.key);
         cmd.arg(context.owner(request.owner))
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, &request.key);
-        cmd.arg(format!(
-            "{next_token} {} {quarantine} {run}",
-            request.ticket
-        ));
+        let (ticket, quarantine) = (request.ticket, millis(quorum_config.quarantine()));
+        let run = quorum_config.run_id(context);
+        cmd.arg(format!("{next_token} {ticket} {quarantine} {run}"));
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<ReleaseEffect> {
-        self.release().decode(context, sent_at, raw_reply)
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<ReleaseEffect> {
+        self.release().decode(context, raw)
     }
 }
 
@@ -274,34 +252,26 @@ impl ScriptCall for RenewVotes<'_> {
     const RENEWS: bool = true;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let RenewVotes {
-            holds,
-            quorum_config,
-        } = self;
+        let (holds, quorum_config) = (self.holds, self.quorum_config);
         let mut cmd = context.script(ScriptId::Renew, script_ref);
         cmd.arg(holds.len() + 1).arg(&context.names.epoch);
-        for (request, _) in *holds {
+        for (request, _) in holds {
             cmd.arg(context.names.lock(&request.key));
         }
         let newest = holds.iter().map(|(request, _)| request.ticket).max();
         cmd.arg(quorum_config.run_id(context))
             .arg(millis(quorum_config.quarantine()))
             .arg(newest.unwrap_or(0));
-        for (request, token) in *holds {
+        for (request, token) in holds {
             cmd.arg(format!("{} {token}", context.owner(request.owner).0))
                 .arg(millis(request.timing.ttl()));
         }
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
@@ -337,13 +307,9 @@ impl ScriptCall for RepairVote<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let RepairVote {
-            request,
-            quorum_config,
-            ..
-        } = self;
+        let (request, quorum_config) = (self.request, self.quorum_config);
         let mut cmd = context.script(ScriptId::Repair, script_ref);
-        context.names.append_keys_and_epoch(&mut cmd, &request.key);
+        context.names.append_all_and_epoch(&mut cmd, &request.key);
         cmd.arg(context.owner(request.owner))
             .arg(self.token)
             .arg(request.ticket)
@@ -356,7 +322,7 @@ impl ScriptCall for RepairVote<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, _: Value) -> Decoded<()> {
+    fn decode(&self, _: &ScriptContext<'_>, _: TimedReply) -> Decoded<()> {
         Dated::undated(())
     }
 }

@@ -3,20 +3,19 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber};
-use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef, Scripts};
-use crate::util::clock::BootInstant;
+use crate::store::redis::wire::reply::TimedReply;
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -42,13 +41,7 @@ pub(crate) trait ScriptCall: Sync {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd;
 
-    /// Reads the reply to a command that was sent at `sent_at`.
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        reply: Value,
-    ) -> Decoded<Self::Reply>;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
     fn conflict_reply(
@@ -110,37 +103,13 @@ pub(crate) struct ScriptContext<'a> {
 }
 
 impl<'a> ScriptContext<'a> {
-    /// Starts a command that runs a script.
+    /// Starts a command that runs a script in the form for mutexes.
     pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
-        self.scripts.get(id).command(script_ref)
+        self.script_in(Form::Mutex, id, script_ref)
     }
 
-    /// Starts a command that runs a script of mutexes or of counted locks.
-    pub(crate) fn script_of_kind(
-        &self,
-        id: ScriptId,
-        is_counted: bool,
-        script_ref: ScriptRef,
-    ) -> Cmd {
-        if is_counted {
-            self.scripts.counted(id).command(script_ref)
-        } else {
-            self.script(id, script_ref)
-        }
-    }
-
-    /// Starts a command of a call, which may run at most once.
-    pub(crate) fn script_for(
-        &self,
-        id: ScriptId,
-        is_counted: bool,
-        once: Option<&Once>,
-        script_ref: ScriptRef,
-    ) -> Cmd {
-        match once {
-            Some(_) => self.scripts.once(id).command(script_ref),
-            None => self.script_of_kind(id, is_counted, script_ref),
-        }
+    pub(crate) fn script_in(&self, form: Form, id: ScriptId, script_ref: ScriptRef) -> Cmd {
+        self.scripts.in_form(form, id).command(script_ref)
     }
 
     /// Returns the argument that names an owner.

@@ -10,7 +10,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
-    OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
@@ -21,9 +21,9 @@ use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{decode_record, decode_waiters, ends_at, held, kept_until};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
-use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::BootInstant;
+use crate::store::redis::wire::names::KeyKind;
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
@@ -39,9 +39,10 @@ impl ScriptCall for Acquire<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
         let once = self.once;
-        let mut cmd = context.script_for(ScriptId::Acquire, is_counted, once, script_ref);
+        let form = Form::of(is_counted, once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
         let settings = context.settings;
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()))
@@ -60,26 +61,18 @@ impl ScriptCall for Acquire<'_> {
             context.names.channel_prefix(self.key),
         )));
         if let Some(Once { gap, ttl, .. }) = once {
-            cmd.arg(DisplayArg(format_args!(
-                "{} {}",
-                millis(*gap),
-                millis(*ttl)
-            )));
+            let (gap, ttl) = (millis(*gap), millis(*ttl));
+            cmd.arg(DisplayArg(format_args!("{gap} {ttl}")));
         }
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<AcquireReply> {
-        if !reply::is_list(&raw_reply) {
-            let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, AcquireReply::Held(Proof { sent_at, token }));
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<AcquireReply> {
+        if !reply::is_list(&raw.value) {
+            let (proof, at) = held(raw)?;
+            return Dated::at(at, AcquireReply::Held(proof));
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if self.kind.is_counted() {
             return Dated::at(at, counted::decode_acquire(context, status, at, reply)?);
@@ -138,9 +131,8 @@ impl ScriptCall for AcquireAll<'_> {
         let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
         cmd.arg(3 * self.requests.len());
         for request in self.requests {
-            context
-                .names
-                .append_keys_without_entry(&mut cmd, request.key);
+            let kinds = [KeyKind::Lock, KeyKind::Queue, KeyKind::Fence];
+            context.names.append(&mut cmd, request.key, &kinds);
         }
         let context = ScriptContext {
             apply_by: self.apply_by,
@@ -159,17 +151,12 @@ impl ScriptCall for AcquireAll<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Option<Proof>> {
-        if !reply::is_list(&raw_reply) {
-            let (token, at) = held(&reply::text(raw_reply)?)?;
-            return Dated::at(at, Some(Proof { sent_at, token }));
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Option<Proof>> {
+        if !reply::is_list(&raw.value) {
+            let (proof, at) = held(raw)?;
+            return Dated::at(at, Some(proof));
         }
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+        let mut reply = ReplyReader::from_list(raw.value)?;
         match (reply.int()?, reply.int()?) {
             (3 | 4, at) => Dated::at(at, None),
             (other, _) => Err(reply::unknown_status(other, "an acquire of several locks")),
@@ -186,13 +173,16 @@ impl ScriptCall for Confirm<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
-        let mut cmd = context.script_for(ScriptId::Confirm, is_counted, self.once, script_ref);
-        if is_counted {
-            (context.names).append_lock_and_entries_of_counted(&mut cmd, self.key);
+        let form = Form::of(is_counted, self.once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
+        let kinds: &[_] = if is_counted {
+            // The holders, and the entries of the waiters.
+            &[KeyKind::Lock, KeyKind::Queue]
         } else {
-            let record = self.once.map(|once| &*once.selector);
-            (context.names).append_keys_without_fence(&mut cmd, self.key, record);
-        }
+            &[KeyKind::Lock, KeyKind::Queue, KeyKind::Entry]
+        };
+        let record = self.once.map(|once| &*once.selector);
+        context.names.append_all(&mut cmd, self.key, kinds, record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         if is_counted {
@@ -204,19 +194,14 @@ impl ScriptCall for Confirm<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Confirmation> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Confirmation> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let confirmation = match status {
-            1 => Confirmation::Held(Proof {
-                sent_at,
-                token: reply.token()?,
-            }),
+            1 => {
+                let (sent_at, token) = (raw.sent_at, reply.token()?);
+                Confirmation::Held(Proof { sent_at, token })
+            }
             2 => match decode_record(&reply.text()?) {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
@@ -239,7 +224,8 @@ impl ScriptCall for [Renewal] {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.first().is_some_and(|first| first.kind.is_counted());
-        let mut cmd = context.script_of_kind(ScriptId::Renew, is_counted, script_ref);
+        let form = Form::of(is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
             cmd.arg(context.names.lock(&renewal.key));
@@ -252,13 +238,8 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<RenewReply> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RenewReply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
@@ -278,6 +259,7 @@ impl ScriptCall for [Renewal] {
             };
             failures.push((index, failure));
         }
+        let sent_at = raw.sent_at;
         Dated::undated(RenewReply { sent_at, failures })
     }
 
@@ -310,6 +292,14 @@ impl ReleaseEffect {
             has_more_dead: later.has_more_dead,
         }
     }
+
+    pub(crate) fn reply(self, repeat_after: Option<Duration>) -> ReleaseReply {
+        ReleaseReply {
+            was_held: self.was_held,
+            repeat_after,
+            is_recorded: self.is_recorded,
+        }
+    }
 }
 
 impl ScriptCall for Release<'_> {
@@ -322,29 +312,22 @@ impl ScriptCall for Release<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
         let once = self.success.map(|(once, _)| once);
-        let mut cmd = context.script_for(ScriptId::Release, is_counted, once, script_ref);
+        let form = Form::of(is_counted, once.is_some());
+        let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_four_keys(&mut cmd, self.key, is_counted, record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, self.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
-            cmd.arg(DisplayArg(format_args!(
-                "{token} {} {}",
-                millis(*gap),
-                millis(*ttl)
-            )));
+            let (gap, ttl) = (millis(*gap), millis(*ttl));
+            cmd.arg(DisplayArg(format_args!("{token} {gap} {ttl}")));
         }
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<ReleaseEffect> {
-        let text = reply::text(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<ReleaseEffect> {
+        let text = reply::text(raw.value)?;
         let recorded = (self.success).and_then(|_| text.strip_suffix(" recorded"));
         let (was_held, has_more_dead) = match recorded.unwrap_or(&text) {
             "0" => (false, false),
@@ -363,11 +346,7 @@ impl ScriptCall for Release<'_> {
     /// A counted lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<ReleaseEffect> {
         let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
-        is_other_kind.then_some(ReleaseEffect {
-            was_held: false,
-            is_recorded: false,
-            has_more_dead: false,
-        })
+        is_other_kind.then(ReleaseEffect::default)
     }
 }
 
@@ -377,14 +356,11 @@ impl ScriptCall for [CheckQueue] {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.first().is_some_and(|first| first.is_counted);
-        let mut cmd = context.script_of_kind(ScriptId::CheckQueue, is_counted, script_ref);
+        let form = Form::of(is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
         cmd.arg(4 * self.len());
         for check in self {
-            if is_counted {
-                context.names.append_keys_of_counted(&mut cmd, &check.key);
-            } else {
-                context.names.append_keys(&mut cmd, &check.key);
-            }
+            (context.names).append(&mut cmd, &check.key, &KeyKind::of(is_counted));
         }
         // In a cluster, all entries are for one lock.
         let channels = self
@@ -402,13 +378,8 @@ impl ScriptCall for [CheckQueue] {
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Vec<CheckQueueReply>> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let at = reply.int()?;
         let mut each = |check: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(context, check, at, entry),
@@ -453,15 +424,7 @@ fn decode_queue_check(
         return Ok(conflict(CONFLICT));
     }
     let missing = counted::decode_owners(check, fields.next())?;
-    let local_owner = holder.as_ref().and_then(|holder| holder.local_owner);
-    let holding = local_owner.filter(|owner| check.owners.contains(owner));
-    Ok(CheckQueueReply::Checked {
-        kind: holder.as_ref().map(|_| LockKind::Mutex),
-        holding: Vec::from_iter(holding),
-        is_unfinished: holder.is_none() && missing.len() < check.owners.len(),
-        holders: Vec::from_iter(holder),
-        missing,
-    })
+    Ok(check.reply_of_mutex(holder, missing))
 }
 
 impl ScriptCall for Inspect<'_> {
@@ -469,20 +432,13 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, false, Some(""));
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::MUTEX, Some(""));
         cmd.arg(self.max_listed);
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
@@ -539,16 +495,13 @@ impl ScriptCall for DeleteRecord<'_> {
     type Reply = bool;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = (context.scripts)
-            .once(ScriptId::DeleteRecord)
-            .command(script_ref);
-        cmd.arg(1);
-        (context.names).append_record(&mut cmd, self.key, self.selector);
+        let mut cmd = context.script_in(Form::Once, ScriptId::DeleteRecord, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &[], Some(self.selector));
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, _: BootInstant, raw_reply: Value) -> Decoded<bool> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<bool> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         Dated::undated(reply.int()? == 1)
     }
 }
@@ -557,8 +510,9 @@ impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Revoke, self.is_counted, script_ref);
-        (context.names).append_four_keys(&mut cmd, self.key, self.is_counted, None);
+        let form = Form::of(self.is_counted, false);
+        let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(self.is_counted), None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
         cmd.arg(tokens.join(" ")).arg(u8::from(self.delete));
         context.append_client(&mut cmd, self.key);
@@ -566,13 +520,8 @@ impl ScriptCall for Revoke<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<RevokeReply> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RevokeReply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, token_text) = if self.is_counted {
             let token = reply.text()?;
             (counted::revoke_status(&mut reply)?, token)

@@ -7,7 +7,6 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
-use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
@@ -19,9 +18,9 @@ use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext}
 use crate::store::redis::wire::decode::decode_waiters;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
-use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
-use crate::util::clock::BootInstant;
+use crate::store::redis::wire::names::KeyKind;
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 /// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
 const ENTRY_FIELDS: usize = 6;
@@ -137,21 +136,15 @@ fn decode_record(
     let mut number = || parse_number(fields.next()?);
     let (expires_at, _ttl, token) = (number()?, number()?, number()?);
     let (weight, since) = (number()?, number()?);
-    let (this_process, local_owner) = context.client.recognize(owner);
     let remaining = expires_at
         .checked_sub(at)
         .filter(|remaining| *remaining > 0)?;
-    let (name, metadata) = holder_name::split(fields.next()?);
+    let token = FencingToken::new(token);
     Some(HolderView {
-        local_owner,
-        this_process,
-        token: FencingToken::new(token),
         weight: u32::try_from(weight).ok()?,
-        since,
         expires_in: Some(Duration::from_micros(remaining)),
         kept_until: (flag == "k").then_some(expires_at),
-        name,
-        metadata,
+        ..context.holder(owner, token, since, fields.next()?)
     })
 }
 
@@ -163,21 +156,14 @@ impl ScriptCall for InspectCounted<'_> {
     type Reply = Inspection;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Inspect, true, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.0.key, true, None);
+        let mut cmd = context.script_in(Form::Counted, ScriptId::Inspect, script_ref);
+        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::COUNTED, None);
         cmd.arg(self.0.max_listed);
         cmd
     }
 
-    fn decode(
-        &self,
-        context: &ScriptContext<'_>,
-        _: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (at, state) = (reply.int()?, reply.text()?);
         let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
         let holders = decode_holders(context, at, &mut fields)?;
@@ -223,10 +209,8 @@ impl ScriptCall for Downgrade<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_of_kind(ScriptId::Downgrade, true, script_ref);
-        context
-            .names
-            .append_four_keys(&mut cmd, self.key, true, None);
+        let mut cmd = context.script_in(Form::Counted, ScriptId::Downgrade, script_ref);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::COUNTED, None);
         cmd.arg(context.owner(self.owner))
             .arg(self.token.to_string())
             .arg(millis(self.timing.ttl()));
@@ -234,17 +218,12 @@ impl ScriptCall for Downgrade<'_> {
         cmd
     }
 
-    fn decode(
-        &self,
-        _: &ScriptContext<'_>,
-        sent_at: BootInstant,
-        raw_reply: Value,
-    ) -> Decoded<DowngradeEffect> {
-        let mut reply = ReplyReader::from_list(raw_reply)?;
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<DowngradeEffect> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let (mut proof, mut has_more) = (None, false);
         if status == 1 {
-            let token = reply.token()?;
+            let (sent_at, token) = (raw.sent_at, reply.token()?);
             proof = Some(Proof { sent_at, token });
             has_more = reply.int()? == 1;
         }

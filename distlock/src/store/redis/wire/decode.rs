@@ -8,14 +8,14 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{Grant, HolderView, QueuedWaiter, RevocationNotice};
+use crate::protocol::messages::{Grant, HolderView, Proof, QueuedWaiter, RevocationNotice};
 use crate::protocol::once::Record;
 use crate::protocol::store_error::{StoreError, one_line};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader};
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::util::clock::BootInstant;
 
 /// The number of the layout, at the start of a lock's value. A value of another layout conflicts.
@@ -90,7 +90,6 @@ impl ScriptContext<'_> {
         {
             return None;
         }
-        let (this_process, local_owner) = self.client.recognize(owner);
         let token = fields.next()?;
         // One leading zero marks a lock that was released and is kept. Two zeros mark a revoked
         // lock.
@@ -98,18 +97,33 @@ impl ScriptContext<'_> {
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
         let since = fields.next()?.parse().ok()?;
-        let (name, metadata) = holder_name::split(fields.next()?);
         Some(HolderView {
+            kept_until: ends_at.filter(|_| is_kept),
+            ..self.holder(owner, token, since, fields.next()?)
+        })
+    }
+
+    /// Returns the view of a holder that is not kept, and whose end is not known.
+    pub(crate) fn holder(
+        &self,
+        owner: &str,
+        token: FencingToken,
+        since: u64,
+        name: &str,
+    ) -> HolderView {
+        let (this_process, local_owner) = self.client.recognize(owner);
+        let (name, metadata) = holder_name::split(name);
+        HolderView {
             local_owner,
             this_process,
             token,
             weight: 1,
             since,
             expires_in: None,
-            kept_until: ends_at.filter(|_| is_kept),
+            kept_until: None,
             name,
             metadata,
-        })
+        }
     }
 
     /// Reads a lock's value on a quorum's node, `3 state owner token ticket ttl since name`. Also
@@ -121,20 +135,13 @@ impl ScriptContext<'_> {
     ) -> Option<(HolderView, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
-        let (this_process, local_owner) = self.client.recognize(fields.next()?);
+        let owner = fields.next()?;
         let mut number = || fields.next()?.parse().ok();
         let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
-        let (name, metadata) = holder_name::split(fields.next()?);
+        let token = FencingToken::new(token);
         let holder = HolderView {
-            local_owner,
-            this_process,
-            token: FencingToken::new(token),
-            weight: 1,
-            since,
-            expires_in: None,
             kept_until: ends_at.filter(|_| state == "kept"),
-            name,
-            metadata,
+            ..self.holder(owner, token, since, fields.next()?)
         };
         Some((holder, state != "vote"))
     }
@@ -199,13 +206,18 @@ pub(crate) fn decode_record(text: &str) -> Option<Record> {
 }
 
 /// Reads `held token`, where the token is also the server's time, or `held token now`.
-pub(crate) fn held(text: &str) -> Result<(FencingToken, u64), StoreError> {
+pub(crate) fn held(raw: TimedReply) -> Result<(Proof, u64), StoreError> {
+    let sent_at = raw.sent_at;
+    let text = reply::text(raw.value)?;
     let numbers = text.strip_prefix("held ").map(|numbers| {
         let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
         (parse_number(token), parse_number(now))
     });
     match numbers {
-        Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
+        Some((Some(token @ 1..), Some(now))) => {
+            let token = FencingToken::new(token);
+            Ok((Proof { sent_at, token }, now))
+        }
         _ => Err(reply::malformed("a string that is not a hold")),
     }
 }

@@ -27,6 +27,32 @@ pub(crate) struct Names {
     is_cluster: bool,
 }
 
+/// A key of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyKind {
+    Lock,
+    Queue,
+    Entry,
+    Fence,
+}
+
+impl KeyKind {
+    pub(crate) const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+
+    /// The order of a counted lock's queue is where a mutex has its entries, and the other way
+    /// round, so that each kind's scripts fail at the keys of the other (K1).
+    pub(crate) const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
+
+    /// Returns the keys of a lock, in the order in which its scripts have them.
+    pub(crate) fn of(is_counted: bool) -> [KeyKind; 4] {
+        if is_counted {
+            Self::COUNTED
+        } else {
+            Self::MUTEX
+        }
+    }
+}
+
 impl Names {
     pub(crate) fn new(namespace: &str) -> Self {
         let kind = |kind: &str| format!("{namespace}:{kind}:");
@@ -55,109 +81,58 @@ impl Names {
         format!("{}{}", self.lock_prefix, key.tagged())
     }
 
+    /// Returns the names of the four keys.
     pub(crate) fn keys(&self, key: &LockKey) -> [String; 4] {
-        [
-            &self.lock_prefix,
-            &self.queue_prefix,
-            &self.entry_prefix,
-            &self.fence_prefix,
-        ]
-        .map(|prefix| format!("{prefix}{}", key.tagged()))
+        KeyKind::MUTEX.map(|kind| format!("{}{}", self.prefix(kind), key.tagged()))
     }
 
-    /// Writes the name of a success record. The selector has no brace, so the first brace opens the
-    /// hash tag of the lock.
-    pub(crate) fn append_record(&self, cmd: &mut Cmd, key: &LockKey, selector: &str) {
-        cmd.arg(self.record(key, selector));
+    fn prefix(&self, kind: KeyKind) -> &str {
+        match kind {
+            KeyKind::Lock => &self.lock_prefix,
+            KeyKind::Queue => &self.queue_prefix,
+            KeyKind::Entry => &self.entry_prefix,
+            KeyKind::Fence => &self.fence_prefix,
+        }
     }
 
+    /// Returns the name of a success record. The selector has no brace, so the first brace opens
+    /// the hash tag of the lock.
     pub(crate) fn record(&self, key: &LockKey, selector: &str) -> String {
         format!("{}{selector}:{}", self.record_prefix, key.tagged())
     }
 
-    pub(crate) fn append_keys(&self, cmd: &mut Cmd, key: &LockKey) {
-        append_names(
-            cmd,
-            [
-                &self.lock_prefix,
-                &self.queue_prefix,
-                &self.entry_prefix,
-                &self.fence_prefix,
-            ],
-            key,
-        );
-    }
-
-    /// Writes the keys of a script: the four keys of a mutex, or of a counted lock, and `record`.
-    pub(crate) fn append_four_keys(
+    /// Writes the keys of a script that has no others: their number, keys of the lock, and the
+    /// success record, if there is one.
+    pub(crate) fn append_all(
         &self,
         cmd: &mut Cmd,
         key: &LockKey,
-        is_counted: bool,
+        kinds: &[KeyKind],
         record: Option<&str>,
     ) {
-        cmd.arg(if record.is_some() { 5 } else { 4 });
-        if is_counted {
-            self.append_keys_of_counted(cmd, key);
-        } else {
-            self.append_keys(cmd, key);
-        }
+        cmd.arg(kinds.len() + usize::from(record.is_some()));
+        self.append(cmd, key, kinds);
         if let Some(selector) = record {
-            self.append_record(cmd, key, selector);
+            cmd.arg(self.record(key, selector));
         }
     }
 
-    /// Writes the keys of a counted lock. Its order is where a mutex has its entries, and the other
-    /// way round, so that each kind's scripts fail at the keys of the other (K1).
-    pub(crate) fn append_keys_of_counted(&self, cmd: &mut Cmd, key: &LockKey) {
-        append_names(
-            cmd,
-            [
-                &self.lock_prefix,
-                &self.entry_prefix,
-                &self.queue_prefix,
-                &self.fence_prefix,
-            ],
-            key,
-        );
-    }
-
-    /// Writes the keys that hold the holders and the waiters' entries of a counted lock.
-    pub(crate) fn append_lock_and_entries_of_counted(&self, cmd: &mut Cmd, key: &LockKey) {
-        cmd.arg(2);
-        append_names(cmd, [&self.lock_prefix, &self.queue_prefix], key);
-    }
-
-    /// Writes the four keys of a lock, and the epoch of the node.
-    pub(crate) fn append_keys_and_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
+    /// Writes the number of keys, the four keys of a lock, and the epoch of the node.
+    pub(crate) fn append_all_and_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(5);
-        self.append_keys(cmd, key);
+        self.append(cmd, key, &KeyKind::MUTEX);
         cmd.arg(&self.epoch);
     }
 
-    pub(crate) fn append_keys_without_entry(&self, cmd: &mut Cmd, key: &LockKey) {
-        append_names(
-            cmd,
-            [&self.lock_prefix, &self.queue_prefix, &self.fence_prefix],
-            key,
-        );
-    }
-
-    /// Writes the keys of a confirmation: without the fence, and with `record`.
-    pub(crate) fn append_keys_without_fence(
-        &self,
-        cmd: &mut Cmd,
-        key: &LockKey,
-        record: Option<&str>,
-    ) {
-        cmd.arg(if record.is_some() { 4 } else { 3 });
-        append_names(
-            cmd,
-            [&self.lock_prefix, &self.queue_prefix, &self.entry_prefix],
-            key,
-        );
-        if let Some(selector) = record {
-            self.append_record(cmd, key, selector);
+    /// Writes keys of a lock.
+    pub(crate) fn append(&self, cmd: &mut Cmd, key: &LockKey, kinds: &[KeyKind]) {
+        let [open, key, close] = key.tagged().parts();
+        for kind in kinds {
+            let mut name = cmd.writer_for_next_arg();
+            for part in [self.prefix(*kind), open, key, close] {
+                // Writing to memory cannot fail.
+                let _ = name.write_all(part.as_bytes());
+            }
         }
     }
 
@@ -193,17 +168,6 @@ impl Names {
     /// Returns the key of the probe in a slot, which never exists.
     pub(crate) fn probe_in(&self, slot: Slot) -> String {
         format!("{}:{{{}}}", self.probe, slot.tag())
-    }
-}
-
-fn append_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
-    let [open, key, close] = key.tagged().parts();
-    for prefix in prefixes {
-        let mut name = cmd.writer_for_next_arg();
-        for part in [prefix.as_str(), open, key, close] {
-            // Writing to memory cannot fail.
-            let _ = name.write_all(part.as_bytes());
-        }
     }
 }
 

@@ -6,55 +6,11 @@ use std::sync::Arc;
 use once_cell::sync::Lazy;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
+use self::Form::{Counted, Mutex, Once, Quorum};
 use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
     Renew, Repair, Revoke, Yield,
 };
-
-/// The lines that include a fragment, and the fragments. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 11] = [
-    (
-        "--@include acquire\n",
-        include_str!("../../../../lua/acquire.lua"),
-    ),
-    (
-        "--@include confirm\n",
-        include_str!("../../../../lua/confirm.lua"),
-    ),
-    (
-        "--@include release\n",
-        include_str!("../../../../lua/release.lua"),
-    ),
-    ("--@include next", include_str!("../../../../lua/next.lua")),
-    (
-        "--@include join\n",
-        include_str!("../../../../lua/join.lua"),
-    ),
-    (
-        "--@include queue\n",
-        include_str!("../../../../lua/queue.lua"),
-    ),
-    (
-        "--@include fence\n",
-        include_str!("../../../../lua/fence.lua"),
-    ),
-    (
-        "--@include counted/holders\n",
-        include_str!("../../../../lua/counted/holders.lua"),
-    ),
-    (
-        "--@include counted/extend\n",
-        include_str!("../../../../lua/counted/extend.lua"),
-    ),
-    (
-        "--@include quorum/epoch",
-        include_str!("../../../../lua/quorum/epoch.lua"),
-    ),
-    (
-        "--@include quorum/votes",
-        include_str!("../../../../lua/quorum/votes.lua"),
-    ),
-];
 
 /// The start of every script. Run without keys, a script does nothing, but the server knows it from
 /// then on. `SCRIPT LOAD` would require an additional permission.
@@ -97,6 +53,28 @@ pub(crate) enum ScriptId {
     Repair,
 }
 
+/// The form of a script. The same command has several, for different locks or calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    Mutex,
+    /// Loaded at its first use, like the next one.
+    Counted,
+    /// For calls that run at most once.
+    Once,
+    /// For a node of a quorum, where it replaces or extends the scripts of mutexes.
+    Quorum,
+}
+
+impl Form {
+    pub(crate) fn of(is_counted: bool, runs_once: bool) -> Self {
+        match (runs_once, is_counted) {
+            (true, _) => Once,
+            (false, true) => Counted,
+            (false, false) => Mutex,
+        }
+    }
+}
+
 /// A script's name in `lua/`, and its text.
 macro_rules! lua {
     ($name:literal) => {
@@ -107,57 +85,57 @@ macro_rules! lua {
     };
 }
 
-const SOURCES: [(ScriptId, (&str, &str)); 9] = [
-    (Acquire, lua!("acquire")),
-    (Confirm, lua!("confirm")),
-    (Renew, lua!("renew")),
-    (Release, lua!("release")),
-    (CheckQueue, lua!("check_queue")),
-    (Inspect, lua!("inspect")),
-    (Revoke, lua!("revoke")),
-    (Probe, lua!("probe")),
-    (AcquireAll, lua!("acquire_all")),
+/// The fragments, by the name in the lines that include them. A fragment may include later ones.
+const FRAGMENTS: [(&str, &str); 11] = [
+    lua!("acquire"),
+    lua!("confirm"),
+    lua!("release"),
+    lua!("next"),
+    lua!("join"),
+    lua!("queue"),
+    lua!("fence"),
+    lua!("counted/holders"),
+    lua!("counted/extend"),
+    lua!("quorum/epoch"),
+    lua!("quorum/votes"),
 ];
 
-/// The scripts of counted locks. They are loaded at their first use.
-const COUNTED_SOURCES: [(ScriptId, (&str, &str)); 8] = [
-    (Acquire, lua!("counted/acquire")),
-    (Confirm, lua!("counted/confirm")),
-    (Renew, lua!("counted/renew")),
-    (Downgrade, lua!("counted/downgrade")),
-    (Release, lua!("counted/release")),
-    (CheckQueue, lua!("counted/check_queue")),
-    (Inspect, lua!("counted/inspect")),
-    (Revoke, lua!("counted/revoke")),
-];
+/// The fragments that an empty line follows. Without it, the hashes of the scripts would change.
+const BEFORE_EMPTY_LINE: [&str; 3] = ["next", "quorum/epoch", "quorum/votes"];
 
-/// The scripts of calls that run at most once. They are loaded at their first use.
-const ONCE_SOURCES: [(ScriptId, (&str, &str)); 4] = [
-    (Acquire, lua!("once/acquire")),
-    (Confirm, lua!("once/confirm")),
-    (Release, lua!("once/release")),
-    (DeleteRecord, lua!("once/delete")),
-];
-
-/// The scripts that differ, or exist only, on a node of a quorum.
-const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
-    (Acquire, lua!("quorum/acquire")),
-    (Confirm, lua!("quorum/confirm")),
-    (Renew, lua!("quorum/renew")),
-    (Release, lua!("quorum/release")),
-    (Revoke, lua!("quorum/revoke")),
-    (Yield, lua!("quorum/yield")),
-    (Repair, lua!("quorum/repair")),
+const SOURCES: [(Form, ScriptId, (&str, &str)); 28] = [
+    (Mutex, Acquire, lua!("acquire")),
+    (Mutex, Confirm, lua!("confirm")),
+    (Mutex, Renew, lua!("renew")),
+    (Mutex, Release, lua!("release")),
+    (Mutex, CheckQueue, lua!("check_queue")),
+    (Mutex, Inspect, lua!("inspect")),
+    (Mutex, Revoke, lua!("revoke")),
+    (Mutex, Probe, lua!("probe")),
+    (Mutex, AcquireAll, lua!("acquire_all")),
+    (Counted, Acquire, lua!("counted/acquire")),
+    (Counted, Confirm, lua!("counted/confirm")),
+    (Counted, Renew, lua!("counted/renew")),
+    (Counted, Downgrade, lua!("counted/downgrade")),
+    (Counted, Release, lua!("counted/release")),
+    (Counted, CheckQueue, lua!("counted/check_queue")),
+    (Counted, Inspect, lua!("counted/inspect")),
+    (Counted, Revoke, lua!("counted/revoke")),
+    (Once, Acquire, lua!("once/acquire")),
+    (Once, Confirm, lua!("once/confirm")),
+    (Once, Release, lua!("once/release")),
+    (Once, DeleteRecord, lua!("once/delete")),
+    (Quorum, Acquire, lua!("quorum/acquire")),
+    (Quorum, Confirm, lua!("quorum/confirm")),
+    (Quorum, Renew, lua!("quorum/renew")),
+    (Quorum, Release, lua!("quorum/release")),
+    (Quorum, Revoke, lua!("quorum/revoke")),
+    (Quorum, Yield, lua!("quorum/yield")),
+    (Quorum, Repair, lua!("quorum/repair")),
 ];
 
 #[derive(Debug)]
-pub(crate) struct Scripts {
-    by_id: BTreeMap<ScriptId, Arc<Script>>,
-    counted: BTreeMap<ScriptId, Arc<Script>>,
-    once: BTreeMap<ScriptId, Arc<Script>>,
-    /// Replace or extend `by_id` on a node of a quorum.
-    quorum: BTreeMap<ScriptId, Arc<Script>>,
-}
+pub(crate) struct Scripts(BTreeMap<(Form, ScriptId), Arc<Script>>);
 
 impl Scripts {
     /// Returns our scripts. They are assembled and hashed once in a process.
@@ -169,64 +147,52 @@ impl Scripts {
 
     /// Returns our scripts after an edit of each source by its name. Fragments are included first.
     pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
-        let script = |(id, (name, source)): (ScriptId, (&str, &str))| {
-            let include =
-                |source: String, (line, fragment): &(&str, &str)| source.replace(line, fragment);
-            let source = FRAGMENTS.iter().fold(source.to_owned(), include);
-            (id, Arc::new(Script::new(&edit(name, source))))
+        let include = |source: String, (name, fragment): &(&str, &str)| {
+            let line_end = if BEFORE_EMPTY_LINE.contains(name) {
+                ""
+            } else {
+                "\n"
+            };
+            source.replace(&format!("--@include {name}{line_end}"), fragment)
         };
-        Scripts {
-            by_id: SOURCES.map(script).into(),
-            counted: COUNTED_SOURCES.map(script).into(),
-            once: ONCE_SOURCES.map(script).into(),
-            quorum: QUORUM_SOURCES.map(script).into(),
-        }
+        let script = |(form, id, (name, source)): (Form, ScriptId, (&str, &str))| {
+            let source = FRAGMENTS.iter().fold(source.to_owned(), include);
+            ((form, id), Arc::new(Script::new(&edit(name, source))))
+        };
+        Scripts(SOURCES.map(script).into())
     }
 
     /// Returns the same scripts for a node of a quorum.
     pub(crate) fn for_quorum(&self) -> Self {
-        let (mut by_id, quorum) = (self.by_id.clone(), self.quorum.clone());
-        by_id.extend(self.quorum.clone());
-        Scripts {
-            by_id,
-            counted: BTreeMap::new(),
-            once: BTreeMap::new(),
-            quorum,
-        }
+        let in_form = |form| {
+            let scripts = self.0.iter().filter(move |((known, _), _)| *known == form);
+            scripts.map(|((_, id), script)| ((Mutex, *id), script.clone()))
+        };
+        Scripts(in_form(Mutex).chain(in_form(Quorum)).collect())
     }
 
     /// Returns the same scripts for a cluster, where each slot has a channel for a client's pushes.
     pub(crate) fn for_cluster(&self) -> Self {
-        let sharded = |(id, script): (&ScriptId, &Arc<Script>)| {
+        let sharded = |(id, script): (&(Form, ScriptId), &Arc<Script>)| {
             let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
             let source = source.replace("'PUBLISH'", "'SPUBLISH'");
             (*id, Arc::new(Script::hashed(source)))
         };
-        Scripts {
-            by_id: self.by_id.iter().map(sharded).collect(),
-            counted: self.counted.iter().map(sharded).collect(),
-            once: self.once.iter().map(sharded).collect(),
-            quorum: BTreeMap::new(),
-        }
+        Scripts(self.0.iter().map(sharded).collect())
     }
 
     /// Returns true if these are the scripts of a node of a quorum.
     pub(crate) fn are_for_quorum(&self) -> bool {
-        self.by_id.contains_key(&Yield)
+        self.0.contains_key(&(Mutex, Yield))
     }
 
+    /// Returns a script in the form for mutexes, which is the only one of a quorum.
     pub(crate) fn get(&self, id: ScriptId) -> &Script {
-        &self.by_id[&id]
+        self.in_form(Mutex, id)
     }
 
-    /// Returns a script of counted locks, which a quorum does not have.
-    pub(crate) fn counted(&self, id: ScriptId) -> &Script {
-        &self.counted[&id]
-    }
-
-    /// Returns a script of calls that run at most once, which a quorum does not have.
-    pub(crate) fn once(&self, id: ScriptId) -> &Script {
-        &self.once[&id]
+    pub(crate) fn in_form(&self, form: Form, id: ScriptId) -> &Script {
+        &self.0[&(form, id)]
     }
 }
 
@@ -303,7 +269,7 @@ mod tests {
     #[test]
     fn scripts_of_mutexes_as_sent() {
         let scripts = Scripts::bundled();
-        for ((id, (name, _)), hash) in SOURCES.iter().zip([
+        for ((_, id, (name, _)), hash) in SOURCES.iter().zip([
             "5bb22737d60b15943ed9344ff6c9ac491f3b264a",
             "a7ba873adbd9e85edb085ac26db81520cb30d4fb",
             "0c527c140b2a52760642bbc1b1065ef39305316c",
