@@ -47,8 +47,7 @@ pub struct Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.kept_until {
-            let until = TimeOfDay(until);
-            write!(f, "kept until {until}, work finished by ")?;
+            write!(f, "kept until {}, work finished by ", time_of_day(until))?;
             return self.fmt_name(f);
         }
         f.write_str("held by ")?;
@@ -76,14 +75,10 @@ impl Holder {
     }
 }
 
-/// A point in time, shown as hours, minutes and seconds in UTC.
-struct TimeOfDay(SystemTime);
-
-impl fmt::Display for TimeOfDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since_epoch = self.0.duration_since(SystemTime::UNIX_EPOCH);
-        let seconds = since_epoch.unwrap_or_default().as_secs() % 86_400;
-        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
-        write!(f, "{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
-    }
+/// Returns the hours, minutes and seconds in UTC.
+fn time_of_day(time: SystemTime) -> String {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since_epoch.unwrap_or_default().as_secs() % 86_400;
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 pub use crate::error::holder::Holder;
 pub use crate::error::kind::{HoldKind, LockKind};
-pub(crate) use crate::error::message::Timestamp;
-use crate::error::message::{Contention, Holders, KeyPrefix, TokenSuffix, WaitedOrOnce};
+pub(crate) use crate::error::message::date_and_time;
+use crate::error::message::{contention, holder_list, key_prefix, token_suffix, waited_or_once};
 pub use crate::error::outage::Outage;
 pub(crate) use crate::error::outage::WithRemedy;
 use crate::fencing::FencingToken;
@@ -63,7 +63,7 @@ mod outage;
 #[non_exhaustive]
 pub enum Error {
     /// For all of this call's `wait`, other calls held the lock or were ahead in its queue.
-    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, .holders, .held_keys))]
+    #[error("lock `{}` is busy: {}", Visible(.key), contention(*.waited, .holders, .held_keys))]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
@@ -83,7 +83,7 @@ pub enum Error {
         "lock `{}` is busy: {}its queue is full ({max_waiters} waiters); raise `max_waiters` of \
          `LockManagerBuilder`, or try again later",
         Visible(.key),
-        Holders(.holders)
+        holder_list(.holders)
     )]
     #[non_exhaustive]
     QueueFull {
@@ -99,8 +99,8 @@ pub enum Error {
     /// outage that is not [transient](Outage::is_transient) fails the call at once.
     #[error(
         "{}the lock store is unavailable ({outage}) after {}: {}",
-        KeyPrefix(.key.as_deref()),
-        WaitedOrOnce(*.waited),
+        key_prefix(.key.as_deref()),
+        waited_or_once(*.waited),
         WithRemedy(*.outage, .detail)
     )]
     #[non_exhaustive]
@@ -118,7 +118,7 @@ pub enum Error {
     },
 
     /// The lock was lost while it was held. Another holder may have run since.
-    #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), TokenSuffix(*.fencing_token))]
+    #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), token_suffix(*.fencing_token))]
     #[non_exhaustive]
     Lost {
         /// The key as the caller wrote it.
@@ -134,7 +134,7 @@ pub enum Error {
     /// The hold reached its `max_hold`. A body was stopped and the lock released. Code with a
     /// guard, or a body with `on_lost = "finish"`, runs on without the lock. The lock is then free
     /// once the guard is dropped, the body ends, or the lease ends.
-    #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), TokenSuffix(*.fencing_token))]
+    #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), token_suffix(*.fencing_token))]
     #[non_exhaustive]
     MaxHoldExceeded {
         /// The key as the caller wrote it.
@@ -151,7 +151,7 @@ pub enum Error {
     #[error(
         "lock `{}` is no longer held: it was released{}; end all work under the lock before its release",
         Visible(.key),
-        TokenSuffix(*.fencing_token)
+        token_suffix(*.fencing_token)
     )]
     #[non_exhaustive]
     Released {
@@ -191,7 +191,7 @@ pub enum Error {
         "lock `{}` is a {existing} at the moment, and cannot be used as a {requested}: {}use another key, or wait \
          until it is free",
         Visible(.key),
-        Holders(.holders)
+        holder_list(.holders)
     )]
     #[non_exhaustive]
     WrongKind {
@@ -224,8 +224,8 @@ pub enum Error {
         "the work of lock `{}` has already run: its last success acquired the lock at {}, and it may run again from \
          {}; to run it again before, delete the record with `LockManager::delete_record` or `distlock forget`",
         Visible(.key),
-        Timestamp(*.last_success),
-        Timestamp(*.next)
+        date_and_time(*.last_success),
+        date_and_time(*.next)
     )]
     #[non_exhaustive]
     AlreadyRan {

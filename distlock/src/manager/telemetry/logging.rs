@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
-use crate::error::{BodyState, Error, Holder, Timestamp};
+use crate::error::{BodyState, Error, Holder, date_and_time};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
@@ -112,7 +112,10 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
         let (last_success, next) = match error {
             Error::AlreadyRan {
                 last_success, next, ..
-            } => (Some(Timestamp(*last_success)), Some(Timestamp(*next))),
+            } => (
+                Some(date_and_time(*last_success)),
+                Some(date_and_time(*next)),
+            ),
             _ => (None, None),
         };
         let text = if let Error::AlreadyRan { .. } = error {
