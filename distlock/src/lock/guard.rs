@@ -290,13 +290,8 @@ impl LockGuard {
     pub async fn __release(self, succeeded: bool) -> Result<(), Error> {
         let end_error = self.held.error();
         let loss = self.finish(succeeded && end_error.is_none()).await;
-        match end_error
-            .map(|error| error.with_body(BodyState::Completed))
-            .or(loss)
-        {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let end_error = end_error.map(|error| error.with_body(BodyState::Completed));
+        end_error.or(loss).map_or(Ok(()), Err)
     }
 
     /// Runs a future with this hold on the re-entry stack. Inside, [`current`](crate::current)

@@ -127,13 +127,8 @@ impl MultiLockGuard {
     pub async fn release(self) -> Result<(), Error> {
         let end_error = self.guards.error();
         let loss = self.guards.finish(end_error.is_none()).await;
-        match end_error
-            .map(|error| error.with_body(BodyState::Completed))
-            .or(loss)
-        {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let end_error = end_error.map(|error| error.with_body(BodyState::Completed));
+        end_error.or(loss).map_or(Ok(()), Err)
     }
 
     /// Runs a future with these holds on the re-entry stack, see

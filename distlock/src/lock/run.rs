@@ -54,8 +54,6 @@ pub(crate) fn run_body<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
 pub(crate) struct Run<F: Future> {
     stage: Stage,
     body: BoxedBody<F>,
-    /// True if the body continues after a loss. It never starts after one.
-    finish_on_loss: bool,
 }
 
 impl<F: Future> Run<F> {
@@ -69,19 +67,13 @@ impl<F: Future> Run<F> {
             future: Some(Box::pin(body)),
             output: None,
             succeeded,
-        };
-        Run {
-            stage,
-            body,
             finish_on_loss,
-        }
+        };
+        Run { stage, body }
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, Error>> {
-        match self
-            .stage
-            .poll(context, &mut self.body, self.finish_on_loss)
-        {
+        match self.stage.poll(context, &mut self.body) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => match self.body.output.take() {
@@ -105,12 +97,16 @@ trait Body {
     fn poll(&mut self, context: &mut Context<'_>) -> bool;
     fn drop_future(&mut self);
     fn succeeded(&self) -> bool;
+
+    /// Returns true if the body continues after a loss. It never starts after one.
+    fn finishes_on_loss(&self) -> bool;
 }
 
 struct BoxedBody<F: Future> {
     future: Option<Pin<Box<F>>>,
     output: Option<F::Output>,
     succeeded: fn(&F::Output) -> bool,
+    finish_on_loss: bool,
 }
 
 impl<F: Future> Body for BoxedBody<F> {
@@ -130,6 +126,10 @@ impl<F: Future> Body for BoxedBody<F> {
     fn succeeded(&self) -> bool {
         self.output.as_ref().is_some_and(self.succeeded)
     }
+
+    fn finishes_on_loss(&self) -> bool {
+        self.finish_on_loss
+    }
 }
 
 /// The progress of a run.
@@ -143,12 +143,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-        body: &mut dyn Body,
-        finish_on_loss: bool,
-    ) -> Poll<Result<(), Error>> {
+    fn poll(&mut self, context: &mut Context<'_>, body: &mut dyn Body) -> Poll<Result<(), Error>> {
         loop {
             let ended = match self {
                 Stage::Acquiring(acquiring) => match acquiring.as_mut().poll(context) {
@@ -158,9 +153,9 @@ impl Stage {
                     }
                     ended => ended.map_ok(drop),
                 },
-                Stage::Running(running) => match running.poll(context, body, finish_on_loss) {
+                Stage::Running(running) => match running.poll(context, body) {
                     Poll::Ready(result) => {
-                        self.release(result, body, finish_on_loss);
+                        self.release(result, body);
                         continue;
                     }
                     Poll::Pending => return Poll::Pending,
@@ -177,9 +172,10 @@ impl Stage {
         }
     }
 
-    fn release(&mut self, result: Result<(), Error>, body: &mut dyn Body, finish_on_loss: bool) {
+    fn release(&mut self, result: Result<(), Error>, body: &mut dyn Body) {
         self.stop(body);
         let success = result.is_ok() && body.succeeded();
+        let finish_on_loss = body.finishes_on_loss();
         if let Stage::Running(running) = std::mem::replace(self, Stage::Done) {
             *self = Stage::Releasing(Box::pin(running.release(result, success, finish_on_loss)));
         }
@@ -214,15 +210,10 @@ impl Running {
         })
     }
 
-    fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-        body: &mut dyn Body,
-        finish_on_loss: bool,
-    ) -> Poll<Result<(), Error>> {
+    fn poll(&mut self, context: &mut Context<'_>, body: &mut dyn Body) -> Poll<Result<(), Error>> {
         // Polled before the check, so that an end of the hold between the two is not missed.
         let _ = self.end_watcher.as_mut().poll(context);
-        if !(finish_on_loss && self.has_started)
+        if !(body.finishes_on_loss() && self.has_started)
             && let Some(error) = self.guards.error()
         {
             return Poll::Ready(Err(error.with_body(BodyState::Stopped)));
@@ -233,7 +224,7 @@ impl Running {
             return Poll::Pending;
         }
         Poll::Ready(match self.guards.error() {
-            Some(error) if !finish_on_loss => Err(error.with_body(BodyState::Completed)),
+            Some(error) if !body.finishes_on_loss() => Err(error.with_body(BodyState::Completed)),
             _ => Ok(()),
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{LockKind, Outage};
+use crate::error::Outage;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, HolderView};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
@@ -57,14 +57,6 @@ impl Quorum {
                 "no server has replied yet",
             ));
         }
-        let local_owner = holder.as_ref().and_then(|holder| holder.local_owner);
-        let holding = local_owner.filter(|owner| check.owners.contains(owner));
-        CheckQueueReply::Checked {
-            kind: holder.as_ref().map(|_| LockKind::Mutex),
-            holding: Vec::from_iter(holding),
-            is_unfinished: holder.is_none() && missing.len() < check.owners.len(),
-            holders: Vec::from_iter(holder),
-            missing,
-        }
+        check.reply_of_mutex(holder, missing)
     }
 }

@@ -429,15 +429,7 @@ fn decode_queue_check(
         return Ok(conflict(CONFLICT));
     }
     let missing = counted::decode_owners(check, fields.next())?;
-    let local_owner = holder.as_ref().and_then(|holder| holder.local_owner);
-    let holding = local_owner.filter(|owner| check.owners.contains(owner));
-    Ok(CheckQueueReply::Checked {
-        kind: holder.as_ref().map(|_| LockKind::Mutex),
-        holding: Vec::from_iter(holding),
-        is_unfinished: holder.is_none() && missing.len() < check.owners.len(),
-        holders: Vec::from_iter(holder),
-        missing,
-    })
+    Ok(check.reply_of_mutex(holder, missing))
 }
 
 impl ScriptCall for Inspect<'_> {
