@@ -7,7 +7,6 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
-use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
@@ -137,21 +136,15 @@ fn decode_record(
     let mut number = || parse_number(fields.next()?);
     let (expires_at, _ttl, token) = (number()?, number()?, number()?);
     let (weight, since) = (number()?, number()?);
-    let (this_process, local_owner) = context.client.recognize(owner);
     let remaining = expires_at
         .checked_sub(at)
         .filter(|remaining| *remaining > 0)?;
-    let (name, metadata) = holder_name::split(fields.next()?);
+    let token = FencingToken::new(token);
     Some(HolderView {
-        local_owner,
-        this_process,
-        token: FencingToken::new(token),
         weight: u32::try_from(weight).ok()?,
-        since,
         expires_in: Some(Duration::from_micros(remaining)),
         kept_until: (flag == "k").then_some(expires_at),
-        name,
-        metadata,
+        ..context.holder(owner, token, since, fields.next()?)
     })
 }
 

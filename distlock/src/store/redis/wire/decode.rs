@@ -90,7 +90,6 @@ impl ScriptContext<'_> {
         {
             return None;
         }
-        let (this_process, local_owner) = self.client.recognize(owner);
         let token = fields.next()?;
         // One leading zero marks a lock that was released and is kept. Two zeros mark a revoked
         // lock.
@@ -98,18 +97,33 @@ impl ScriptContext<'_> {
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
         let since = fields.next()?.parse().ok()?;
-        let (name, metadata) = holder_name::split(fields.next()?);
         Some(HolderView {
+            kept_until: ends_at.filter(|_| is_kept),
+            ..self.holder(owner, token, since, fields.next()?)
+        })
+    }
+
+    /// Returns the view of a holder that is not kept, and whose end is not known.
+    pub(crate) fn holder(
+        &self,
+        owner: &str,
+        token: FencingToken,
+        since: u64,
+        name: &str,
+    ) -> HolderView {
+        let (this_process, local_owner) = self.client.recognize(owner);
+        let (name, metadata) = holder_name::split(name);
+        HolderView {
             local_owner,
             this_process,
             token,
             weight: 1,
             since,
             expires_in: None,
-            kept_until: ends_at.filter(|_| is_kept),
+            kept_until: None,
             name,
             metadata,
-        })
+        }
     }
 
     /// Reads a lock's value on a quorum's node, `3 state owner token ticket ttl since name`. Also
@@ -121,20 +135,13 @@ impl ScriptContext<'_> {
     ) -> Option<(HolderView, bool)> {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
-        let (this_process, local_owner) = self.client.recognize(fields.next()?);
+        let owner = fields.next()?;
         let mut number = || fields.next()?.parse().ok();
         let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
-        let (name, metadata) = holder_name::split(fields.next()?);
+        let token = FencingToken::new(token);
         let holder = HolderView {
-            local_owner,
-            this_process,
-            token: FencingToken::new(token),
-            weight: 1,
-            since,
-            expires_in: None,
             kept_until: ends_at.filter(|_| state == "kept"),
-            name,
-            metadata,
+            ..self.holder(owner, token, since, fields.next()?)
         };
         Some((holder, state != "vote"))
     }
