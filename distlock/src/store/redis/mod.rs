@@ -117,65 +117,62 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    async fn run(
+        &self,
+        command: Command<'_>,
+        timeout: Duration,
+    ) -> Result<CommandReply, StoreError> {
+        let node = &self.node;
+        Ok(match command {
+            Command::Acquire(request) => {
+                CommandReply::Acquired(node.acquire(&request, timeout).await?)
+            }
+            Command::Confirm(confirm) => {
+                let confirmed = node.run(None, &confirm, timeout).await?;
+                node.check_schedule.remove(confirm.owner);
+                CommandReply::Confirmed(confirmed)
+            }
+            Command::Renew(batch) if node.is_polling() => {
+                CommandReply::Renewed(Box::pin(polling::renew(node, batch, timeout)).await?)
+            }
+            Command::Renew(batch) => CommandReply::Renewed(node.run(None, batch, timeout).await?),
+            Command::Downgrade(downgrade) => {
+                CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
+            }
+            Command::Release(release) => {
+                CommandReply::Released(node.release(release.owner, &release, timeout).await?)
+            }
+            Command::CheckQueue(checks) if node.is_polling() => {
+                let checked = Box::pin(polling::check_queues(node, checks, timeout)).await?;
+                CommandReply::QueueChecked(checked)
+            }
+            Command::CheckQueue(checks) => {
+                CommandReply::QueueChecked(node.run(None, checks, timeout).await?)
+            }
+            Command::Inspect(inspect) => {
+                CommandReply::Inspected(Box::new(node.inspect(None, inspect, timeout).await?))
+            }
+            Command::List(list) => CommandReply::Listed(node.list(&list, timeout).await?),
+            Command::Revoke(revoke) => {
+                CommandReply::Revoked(node.run(None, &revoke, timeout).await?)
+            }
+            Command::DeleteRecord(delete) => {
+                CommandReply::RecordDeleted(node.run(None, &delete, timeout).await?)
+            }
+        })
+    }
+}
+
 impl LockStore for RedisStore {
     fn call<'a>(
         &'a self,
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        let node = &self.node;
         Box::pin(async move {
-            let reply = match command {
-                Command::Acquire(request) => node
-                    .acquire(&request, timeout)
-                    .await
-                    .map(CommandReply::Acquired),
-                Command::Confirm(confirm) => {
-                    let confirmed = node.run(None, &confirm, timeout).await;
-                    if confirmed.is_ok() {
-                        node.check_schedule.remove(confirm.owner);
-                    }
-                    confirmed.map(CommandReply::Confirmed)
-                }
-                Command::Renew(batch) if node.is_polling() => {
-                    let renewed = Box::pin(polling::renew(node, batch, timeout)).await;
-                    renewed.map(CommandReply::Renewed)
-                }
-                Command::Renew(batch) => node
-                    .run(None, batch, timeout)
-                    .await
-                    .map(CommandReply::Renewed),
-                Command::Downgrade(downgrade) => {
-                    let downgraded = node.downgrade(&downgrade, timeout).await;
-                    downgraded.map(CommandReply::Downgraded)
-                }
-                Command::Release(release) => {
-                    let released = node.release(release.owner, &release, timeout).await;
-                    released.map(CommandReply::Released)
-                }
-                Command::CheckQueue(checks) if node.is_polling() => {
-                    let checked = Box::pin(polling::check_queues(node, checks, timeout)).await;
-                    checked.map(CommandReply::QueueChecked)
-                }
-                Command::CheckQueue(checks) => node
-                    .run(None, checks, timeout)
-                    .await
-                    .map(CommandReply::QueueChecked),
-                Command::Inspect(inspect) => {
-                    let inspected = node.inspect(None, inspect, timeout).await;
-                    inspected.map(Box::new).map(CommandReply::Inspected)
-                }
-                Command::List(list) => node.list(&list, timeout).await.map(CommandReply::Listed),
-                Command::Revoke(revoke) => node
-                    .run(None, &revoke, timeout)
-                    .await
-                    .map(CommandReply::Revoked),
-                Command::DeleteRecord(delete) => {
-                    let deleted = node.run(None, &delete, timeout).await;
-                    deleted.map(CommandReply::RecordDeleted)
-                }
-            };
-            reply.map_err(|error| error.at(node.address()))
+            let reply = self.run(command, timeout).await;
+            reply.map_err(|error| error.at(self.node.address()))
         })
     }
 

@@ -355,14 +355,13 @@ impl LockStore for ClusterStore {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
-            match command {
-                Command::Acquire(request) => self
-                    .acquire(&request, timeout)
-                    .await
-                    .map(CommandReply::Acquired),
+            Ok(match command {
+                Command::Acquire(request) => {
+                    CommandReply::Acquired(self.acquire(&request, timeout).await?)
+                }
                 Command::Confirm(confirm) => {
-                    let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout).await;
-                    confirmed.map(CommandReply::Confirmed)
+                    let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout);
+                    CommandReply::Confirmed(confirmed.await?)
                 }
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
@@ -372,27 +371,22 @@ impl LockStore for ClusterStore {
                             self.run_outside_queue(&renewal.key, from_ref(renewal), timeout);
                         renewing.boxed()
                     });
-                    let renewed = fan_out::renew(now, renewals.collect()).await;
-                    renewed.map(CommandReply::Renewed)
+                    CommandReply::Renewed(fan_out::renew(now, renewals.collect()).await?)
                 }
                 Command::Downgrade(downgrade) => {
                     let route = self.hand_off_route(downgrade.key, timeout);
                     let downgraded = route.run(|attempt| async move {
                         attempt.node.downgrade(&downgrade, attempt.timeout).await
                     });
-                    downgraded.await.map(CommandReply::Downgraded)
+                    CommandReply::Downgraded(downgraded.await?)
                 }
                 Command::Release(release) => {
-                    let released = self.release(&release, timeout).await;
-                    released.map(CommandReply::Released)
+                    CommandReply::Released(self.release(&release, timeout).await?)
                 }
                 Command::CheckQueue(checks) => {
-                    let checks = checks
-                        .iter()
-                        .map(|check| self.check_queue(check, timeout).boxed());
-                    fan_out::check_queues(checks.collect())
-                        .await
-                        .map(CommandReply::QueueChecked)
+                    let checks = checks.iter();
+                    let checks = checks.map(|check| self.check_queue(check, timeout).boxed());
+                    CommandReply::QueueChecked(fan_out::check_queues(checks.collect()).await?)
                 }
                 Command::Inspect(inspect) => {
                     let mut route = Route::new(&self.nodes, inspect.key, timeout);
@@ -401,23 +395,22 @@ impl LockStore for ClusterStore {
                         let (node, preceding) = (&attempt.node, attempt.preceding.clone());
                         node.inspect(preceding, inspect, attempt.timeout).await
                     });
-                    let inspected = inspected.await;
-                    inspected.map(Box::new).map(CommandReply::Inspected)
+                    CommandReply::Inspected(Box::new(inspected.await?))
                 }
-                Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
+                Command::List(list) => CommandReply::Listed(self.list(&list, timeout).await?),
                 // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
                 // no node knows whether it is connected. A released and kept lock is handed off.
                 Command::Revoke(revoke) => {
                     let delete = false;
                     let revoke = Revoke { delete, ..revoke };
                     let route = self.hand_off_route(revoke.key, timeout);
-                    route.send(&revoke).await.map(CommandReply::Revoked)
+                    CommandReply::Revoked(route.send(&revoke).await?)
                 }
                 Command::DeleteRecord(delete) => {
-                    let deleted = self.run_outside_queue(delete.key, &delete, timeout).await;
-                    deleted.map(CommandReply::RecordDeleted)
+                    let deleted = self.run_outside_queue(delete.key, &delete, timeout);
+                    CommandReply::RecordDeleted(deleted.await?)
                 }
-            }
+            })
         })
     }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::config::limits::Limits;
 use crate::error::Error;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Confirmation, OwnerNumber};
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
@@ -239,55 +239,42 @@ impl LockStore for Arc<Quorum> {
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         let quorum = self;
         Box::pin(async move {
-            match command {
-                Command::Acquire(acquire) => quorum
-                    .acquire(acquire, timeout)
-                    .await
-                    .map(CommandReply::Acquired),
-                Command::Confirm(Confirm { owner, .. }) => match quorum.find_hold(owner) {
-                    Some((request, token)) => {
-                        let confirmed = quorum.confirm(request, token, timeout).await;
-                        confirmed
-                            .map(Confirmation::from)
-                            .map(CommandReply::Confirmed)
-                    }
-                    None => Ok(CommandReply::Confirmed(Confirmation::NotHeld)),
-                },
-                Command::Renew(batch) => {
-                    Ok(CommandReply::Renewed(quorum.renew(batch, timeout).await))
+            Ok(match command {
+                Command::Acquire(acquire) => {
+                    CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
                 }
+                Command::Confirm(Confirm { owner, .. }) => {
+                    let proof = match quorum.find_hold(owner) {
+                        Some((request, token)) => quorum.confirm(request, token, timeout).await?,
+                        None => None,
+                    };
+                    CommandReply::Confirmed(proof.into())
+                }
+                Command::Renew(batch) => CommandReply::Renewed(quorum.renew(batch, timeout).await),
                 // A quorum has no readers-writer locks.
-                Command::Downgrade(_) => Ok(CommandReply::Downgraded(None)),
+                Command::Downgrade(_) => CommandReply::Downgraded(None),
                 Command::Release(Release {
                     owner, keep_for, ..
-                }) => {
-                    let released = quorum.release(owner, keep_for, timeout).await;
-                    released.map(CommandReply::Released)
-                }
+                }) => CommandReply::Released(quorum.release(owner, keep_for, timeout).await?),
                 Command::CheckQueue(checks) => {
-                    let checks = checks
-                        .iter()
-                        .map(|check| quorum.check_queue(check, timeout).boxed());
-                    Ok(CommandReply::QueueChecked(join_all(checks).await))
+                    let checks = checks.iter();
+                    let checks = checks.map(|check| quorum.check_queue(check, timeout).boxed());
+                    CommandReply::QueueChecked(join_all(checks).await)
                 }
                 Command::Inspect(inspect) => {
-                    let inspected = quorum.inspect(&inspect, timeout).await;
-                    inspected.map(Box::new).map(CommandReply::Inspected)
+                    CommandReply::Inspected(Box::new(quorum.inspect(&inspect, timeout).await?))
                 }
-                Command::List(list) => quorum.list(&list, timeout).await.map(CommandReply::Listed),
+                Command::List(list) => CommandReply::Listed(quorum.list(&list, timeout).await?),
                 // A quorum has no success records.
-                Command::DeleteRecord(_) => Ok(CommandReply::RecordDeleted(false)),
+                Command::DeleteRecord(_) => CommandReply::RecordDeleted(false),
                 // Never deletes the lock, because a client that is connected to one node may be
                 // disconnected from all others.
                 Command::Revoke(revoke) => {
                     let delete = false;
                     let revoke = Revoke { delete, ..revoke };
-                    quorum
-                        .revoke(&revoke, timeout)
-                        .await
-                        .map(CommandReply::Revoked)
+                    CommandReply::Revoked(quorum.revoke(&revoke, timeout).await?)
                 }
-            }
+            })
         })
     }
 
