@@ -68,10 +68,9 @@ pub(crate) async fn reenter(
     let held = &frame.held;
     let call = AcquireCall::begin(manager.core(), Arc::new(request));
     let acquired = match held.kind() {
-        Kind::Read => match held.error() {
-            None => Ok(LockGuard::reentered(manager.clone(), held.clone(), None)),
-            Some(error) => Err(error),
-        },
+        Kind::Read => {
+            (held.check()).map(|()| LockGuard::reentered(manager.clone(), held.clone(), None))
+        }
         _ => take_turn(manager, frame, &call.request).await,
     };
     match &acquired {

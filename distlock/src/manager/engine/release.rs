@@ -178,15 +178,8 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
     let reply = core
         .run_command(entry.release_command(keep_for), timeout)
         .await;
-    let failed = reply.is_err();
     let store_responds = !matches!(&reply, Err(error) if error.is_unanswered());
-    let step = handle_reply(core, &entry, reply);
-    if std::mem::take(&mut release.is_first) {
-        hold_events::publish_release(core, &entry, now, step, failed);
-    }
-    if step == ReleaseStep::Done && !keep_for.is_zero() {
-        hand_off_at(core, &entry, now + keep_for);
-    }
+    let step = handle_reply(core, &mut release, reply, now, keep_for);
     if let Some(sender) = release.result_sender.take() {
         // The receiver may be gone.
         let _ = sender.send(step.into());
@@ -208,18 +201,29 @@ async fn attempt(core: &Arc<Core>, mut release: PendingRelease) -> Option<Pendin
     }
 }
 
-/// Returns the result of a reply, and reports a loss that it reveals.
+/// Handles the reply to a command that was sent at `sent_at`: publishes the first one, and a loss
+/// that it reveals. A key that is kept for `keep_for` is handed off then.
 fn handle_reply(
     core: &Arc<Core>,
-    entry: &Arc<Entry>,
+    release: &mut PendingRelease,
     reply: Result<ReleaseReply, StoreError>,
+    sent_at: BootInstant,
+    keep_for: Duration,
 ) -> ReleaseStep {
+    let entry = &release.entry;
+    let failed = reply.is_err();
     let step = core.update(entry, |acquisition, now| {
         acquisition.handle_release_reply(reply, now)
     });
     record_report::report(core, entry);
     if step == ReleaseStep::NotHeld {
         report_loss(core, entry);
+    }
+    if std::mem::take(&mut release.is_first) {
+        hold_events::publish_release(core, entry, sent_at, step, failed);
+    }
+    if step == ReleaseStep::Done && !keep_for.is_zero() {
+        hand_off_at(core, entry, sent_at + keep_for);
     }
     step
 }
@@ -332,13 +336,7 @@ impl HolderRelease {
         let Some(reply) = reply else {
             return Err(send_on_io_thread(core, release));
         };
-        let failed = reply.is_err();
-        let step = handle_reply(core, entry, reply);
-        release.is_first = false;
-        hold_events::publish_release(core, entry, now, step, failed);
-        if step == ReleaseStep::Done && !keep_for.is_zero() {
-            hand_off_at(core, entry, now + keep_for);
-        }
+        let step = handle_reply(core, &mut release, reply, now, keep_for);
         if matches!(step, ReleaseStep::RepeatAt(_)) {
             drop(send_on_io_thread(core, release));
         }

@@ -141,7 +141,14 @@ impl Acquisition {
 
     /// Returns true while a command of the call is in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
-        matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.is_in_flight())
+        self.acquiring().is_some_and(Acquiring::is_in_flight)
+    }
+
+    fn acquiring(&self) -> Option<&Acquiring> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => Some(acquiring),
+            Stage::Held(_) | Stage::Downgrading(_) | Stage::Ended(_) => None,
+        }
     }
 
     /// Returns true if a queue entry may exist. A grant keeps its entry until it is confirmed.
@@ -164,10 +171,7 @@ impl Acquisition {
 
     /// Returns the holders of the lock, as last reported, until the lock is held.
     pub(crate) fn holders(&self) -> &[HolderView] {
-        match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.holders(),
-            _ => &[],
-        }
+        self.acquiring().map_or(&[], Acquiring::holders)
     }
 
     /// Returns the first of these holders.
@@ -178,10 +182,7 @@ impl Acquisition {
 
     /// Returns the last reason why the call waits, if it is an error, until the lock is held.
     pub(crate) fn error(&self) -> Option<&StoreError> {
-        match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.error(),
-            _ => None,
-        }
+        self.acquiring()?.error()
     }
 
     /// Returns the hold, even after it has ended.
@@ -563,10 +564,7 @@ impl Acquisition {
 
     /// Returns when a failed acquire may be repeated.
     pub(crate) fn poll_retry(&self) -> Option<BootInstant> {
-        match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.retry_at(),
-            _ => None,
-        }
+        self.acquiring()?.retry_at()
     }
 
     /// Returns how long a release that is sent now keeps the key.
