@@ -7,6 +7,7 @@ use syn::ext::IdentExt as _;
 use syn::{Expr, ExprClosure};
 
 use crate::function::bound_names;
+use crate::value::without_groups;
 
 /// Returns the first of `parameters` that a closure mentions. A name that the closure itself may
 /// define is left to the compiler.
@@ -29,14 +30,10 @@ pub(crate) fn find_capture(closure: &ExprClosure, parameters: &[String]) -> Opti
 }
 
 /// Returns the closure of an expression, without the groups around it.
-pub(crate) fn closure(mut value: &Expr) -> Option<&ExprClosure> {
-    loop {
-        value = match value {
-            Expr::Group(group) => &group.expr,
-            Expr::Paren(paren) => &paren.expr,
-            Expr::Closure(closure) => return Some(closure),
-            _ => return None,
-        };
+pub(crate) fn closure(value: &Expr) -> Option<&ExprClosure> {
+    match without_groups(value) {
+        Expr::Closure(closure) => Some(closure),
+        _ => None,
     }
 }
 
