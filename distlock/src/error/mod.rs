@@ -9,7 +9,7 @@ pub use crate::error::kind::{HoldKind, LockKind};
 pub(crate) use crate::error::message::date_and_time;
 use crate::error::message::{contention, holder_list, key_prefix, token_suffix, waited_or_once};
 pub use crate::error::outage::Outage;
-pub(crate) use crate::error::outage::WithRemedy;
+pub(crate) use crate::error::outage::with_remedy;
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::util::visible::Visible;
@@ -101,7 +101,7 @@ pub enum Error {
         "{}the lock store is unavailable ({outage}) after {}: {}",
         key_prefix(.key.as_deref()),
         waited_or_once(*.waited),
-        WithRemedy(*.outage, .detail)
+        with_remedy(*.outage, .detail)
     )]
     #[non_exhaustive]
     Unavailable {

@@ -82,32 +82,25 @@ impl Outage {
     }
 }
 
-/// The detail of an outage and its remedy. The remedy of the kind is added unless the detail has
-/// its own, which follows a semicolon.
-pub(crate) struct WithRemedy<'a>(pub(crate) Outage, pub(crate) &'a str);
-
-impl fmt::Display for WithRemedy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WithRemedy(outage, detail) = *self;
-        f.write_str(detail.trim_end_matches(['.', ' ']))?;
-        if detail.contains("; ") {
-            return Ok(());
-        }
-        f.write_str(match outage {
-            Outage::Unreachable | Outage::TimedOut => "; check the server and the network",
-            Outage::ReadOnly => "; wait for the failover, or name the primary in the URL",
-            Outage::OutOfMemory => "; raise `maxmemory`, and keep `maxmemory-policy noeviction`",
-            Outage::WritesRejected => "; see the server's log",
-            Outage::TooFewReplicas => "; check the replicas and the persistence of the server",
-            Outage::NotReady => "; try again later",
-            Outage::Denied => "; check the user's permissions and password",
-            Outage::Misconfigured => "; fix the URL",
-            Outage::Tls => "; check the TLS settings of both sides",
-            Outage::Unsupported => "; change the server's settings, or those of the lock",
-            Outage::NoSuchService => "; fix the name of the service in the URL",
-            Outage::Other => "",
-        })
-    }
+/// Returns the detail of an outage and its remedy. The remedy of the kind is added unless the detail
+/// has its own, which follows a semicolon.
+pub(crate) fn with_remedy(outage: Outage, detail: &str) -> String {
+    let remedy = match outage {
+        _ if detail.contains("; ") => "",
+        Outage::Unreachable | Outage::TimedOut => "; check the server and the network",
+        Outage::ReadOnly => "; wait for the failover, or name the primary in the URL",
+        Outage::OutOfMemory => "; raise `maxmemory`, and keep `maxmemory-policy noeviction`",
+        Outage::WritesRejected => "; see the server's log",
+        Outage::TooFewReplicas => "; check the replicas and the persistence of the server",
+        Outage::NotReady => "; try again later",
+        Outage::Denied => "; check the user's permissions and password",
+        Outage::Misconfigured => "; fix the URL",
+        Outage::Tls => "; check the TLS settings of both sides",
+        Outage::Unsupported => "; change the server's settings, or those of the lock",
+        Outage::NoSuchService => "; fix the name of the service in the URL",
+        Outage::Other => "",
+    };
+    format!("{}{remedy}", detail.trim_end_matches(['.', ' ']))
 }
 
 impl fmt::Display for Outage {

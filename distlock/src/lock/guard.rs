@@ -76,12 +76,9 @@ impl LockGuard {
         held: HeldLock,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        LockGuard {
-            manager,
-            held,
-            reentry_lock: OnceCell::new(),
-            kind: Kind::Reentered { _turn: turn },
-        }
+        let mut guard = Self::new(manager, held);
+        guard.kind = Kind::Reentered { _turn: turn };
+        guard
     }
 
     /// Returns a handle for code that works under the lock, such as tasks and helpers. It is cheap
@@ -342,7 +339,12 @@ impl LockGuard {
     pub(crate) fn frame_on(&self, parent: Option<Arc<Frame>>) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
         let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
-        Frame::new(self.held(), store, reentry_lock.clone(), parent)
+        Arc::new(Frame {
+            held: self.held(),
+            store,
+            reentry_lock: reentry_lock.clone(),
+            parent,
+        })
     }
 
     /// Starts the `max_hold` of a hold whose body starts after the acquisition. A re-entered hold

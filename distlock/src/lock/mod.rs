@@ -664,12 +664,10 @@ impl Lock {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
+        let options = self.options.clone();
         let options = Options {
             wait,
-            ..self
-                .options
-                .clone()
-                .with_defaults(self.manager.durability())
+            ..options.with_defaults(self.manager.durability())
         };
         let limits = &self.manager.core().limits;
         let checked =

@@ -28,7 +28,7 @@ pub(crate) async fn acquire_in_span<G: Into<Guards>>(
     match acquired {
         Ok(guards) => {
             let guards = guards.into();
-            span.record_acquired(guards.path(), waited, guards.fencing_token());
+            span::record_acquired(span.span(), guards.path(), waited, guards.fencing_token());
             Ok((guards, span))
         }
         Err(error) => {

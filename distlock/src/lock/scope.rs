@@ -25,25 +25,9 @@ pub(crate) type ReentryLock = Arc<tokio::sync::Mutex<()>>;
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) held: HeldLock,
-    store: Arc<str>,
+    pub(crate) store: Arc<str>,
     pub(crate) reentry_lock: ReentryLock,
-    parent: Option<Arc<Frame>>,
-}
-
-impl Frame {
-    pub(crate) fn new(
-        held: HeldLock,
-        store: Arc<str>,
-        reentry_lock: ReentryLock,
-        parent: Option<Arc<Frame>>,
-    ) -> Arc<Self> {
-        Arc::new(Frame {
-            held,
-            store,
-            reentry_lock,
-            parent,
-        })
-    }
+    pub(crate) parent: Option<Arc<Frame>>,
 }
 
 /// Returns the top of the stack of the running task.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Outage, WithRemedy};
+use crate::error::{Error, Outage, with_remedy};
 use crate::util::visible::is_hidden;
 
 /// The error of a failed store operation.
@@ -118,8 +118,11 @@ impl StoreError {
 
     /// Returns the text of the error with its remedy.
     pub(crate) fn text_with_remedy(&self) -> String {
-        let detail = WithRemedy(self.outage, &self.detail);
-        format!("{}: {detail}", self.outage)
+        format!(
+            "{}: {}",
+            self.outage,
+            with_remedy(self.outage, &self.detail)
+        )
     }
 
     pub(crate) fn timed_out(timeout: Duration) -> Self {

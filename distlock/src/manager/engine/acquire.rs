@@ -64,11 +64,9 @@ pub(crate) async fn acquire_all(
     let mut attempts: Vec<_> = requests
         .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
         .collect();
-    let now = core.clock.now();
     let mut time = None;
     for attempt in &attempts {
-        let action =
-            (core.registry).update(&attempt.entry, |acquisition| acquisition.poll_action(now));
+        let action = core.update(&attempt.entry, Acquisition::poll_action);
         let Some(Action::Acquire { wait, timeout }) = action else {
             // A shutdown has begun.
             return Ok(None);

@@ -89,15 +89,6 @@ impl RunSpan {
         !self.span.is_disabled()
     }
 
-    pub(crate) fn record_acquired(
-        &self,
-        path: AcquirePath,
-        waited: Option<Duration>,
-        token: Option<FencingToken>,
-    ) {
-        record_acquired(&self.span, path, waited, token);
-    }
-
     /// Records that the call of `subject` ended without its lock.
     pub(crate) fn end_failed(
         &mut self,
@@ -194,7 +185,7 @@ pub(crate) async fn trace_acquire<T>(
     result
 }
 
-fn record_acquired(
+pub(crate) fn record_acquired(
     span: &Span,
     path: AcquirePath,
     waited: Option<Duration>,

@@ -16,7 +16,7 @@ use crate::protocol::messages::{
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release, Revoke};
+use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
 mod context;
@@ -200,9 +200,7 @@ fn run(
             )
         }
         Command::Revoke(revoke) => {
-            let Revoke {
-                key, is_counted, ..
-            } = revoke;
+            let (key, is_counted) = (revoke.key, revoke.is_counted);
             CommandReply::Revoked(
                 locks.with_kind(key, is_counted, now, |lock| lock.revoke(context, &revoke)),
             )

@@ -24,7 +24,6 @@ use crate::store::command::{Command, CommandReply, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
-use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
@@ -71,8 +70,7 @@ impl ClusterStore {
         let clock = client.clock.clone();
         let (timeout, started) = (config.connect_timeout, clock.now());
         let seeds = addresses(seeds);
-        let topology = Topology::new(clock.clone(), client.events.clone());
-        let nodes = Nodes::new(config.clone(), client.clone(), topology);
+        let nodes = Nodes::new(config.clone(), client.clone());
         let mut last_error = None;
         let connected = tokio::time::timeout(timeout, async {
             for round in 0.. {
@@ -108,8 +106,7 @@ impl ClusterStore {
         seeds: &[Host],
         client: Client,
     ) -> OpenedStore {
-        let topology = Topology::new(client.clock.clone(), client.events.clone());
-        let nodes = Nodes::new(config.clone(), client.clone(), topology);
+        let nodes = Nodes::new(config.clone(), client.clone());
         Self::open(config, nodes, addresses(seeds), client)
     }
 

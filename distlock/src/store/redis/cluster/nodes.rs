@@ -51,7 +51,8 @@ struct OpenNode {
 
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
-    pub(super) fn new(config: RedisConfig, client: Client, topology: Arc<Topology>) -> Arc<Self> {
+    pub(super) fn new(config: RedisConfig, client: Client) -> Arc<Self> {
+        let topology = Topology::new(client.clock.clone(), client.events.clone());
         let scripts = Arc::new(client.scripts.for_cluster());
         let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {

@@ -253,7 +253,6 @@ impl<'a> Route<'a> {
 mod tests {
     use super::*;
     use crate::store::redis::cluster::slot_map::SlotMap;
-    use crate::store::redis::cluster::topology::Topology;
     use crate::store::redis::conn::client::Client;
     use crate::store::redis::transport::config::RedisConfig;
     use crate::store::redis::wire::errors::classify_text;
@@ -264,8 +263,7 @@ mod tests {
         let timeout = Duration::from_secs(1);
         let config = RedisConfig::parse("redis+cluster://127.0.0.1:1", "n", timeout).unwrap();
         let client = Client::unconnected(Arc::new(TokioClock::new()));
-        let topology = Topology::new(client.clock.clone(), client.events.clone());
-        Nodes::new(config, client, topology)
+        Nodes::new(config, client)
     }
 
     #[tokio::test(start_paused = true)]
