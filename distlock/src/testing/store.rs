@@ -185,13 +185,9 @@ impl TestStore {
         timeout: Duration,
     ) -> Result<(), StoreError> {
         let is_lost = {
-            let State {
-                script,
-                not_renewed,
-                ..
-            } = &*lock(&self.state);
-            let rule = not_renewed.get(&owner);
-            rule.is_some_and(|rule| script.rule(*rule).is_some())
+            let state = lock(&self.state);
+            let rule = state.not_renewed.get(&owner);
+            rule.is_some_and(|rule| state.script.rule(*rule).is_some())
         };
         if is_lost {
             return Err(StoreError::timed_out(timeout));

@@ -61,11 +61,8 @@ impl ScriptCall for Acquire<'_> {
             context.names.channel_prefix(self.key),
         )));
         if let Some(Once { gap, ttl, .. }) = once {
-            cmd.arg(DisplayArg(format_args!(
-                "{} {}",
-                millis(*gap),
-                millis(*ttl)
-            )));
+            let (gap, ttl) = (millis(*gap), millis(*ttl));
+            cmd.arg(DisplayArg(format_args!("{gap} {ttl}")));
         }
         cmd
     }
@@ -179,6 +176,7 @@ impl ScriptCall for Confirm<'_> {
         let form = Form::of(is_counted, self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
         let kinds: &[_] = if is_counted {
+            // The holders, and the entries of the waiters.
             &[KeyKind::Lock, KeyKind::Queue]
         } else {
             &[KeyKind::Lock, KeyKind::Queue, KeyKind::Entry]
@@ -322,11 +320,8 @@ impl ScriptCall for Release<'_> {
             .arg(millis(self.keep_for));
         context.append_client(&mut cmd, self.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
-            cmd.arg(DisplayArg(format_args!(
-                "{token} {} {}",
-                millis(*gap),
-                millis(*ttl)
-            )));
+            let (gap, ttl) = (millis(*gap), millis(*ttl));
+            cmd.arg(DisplayArg(format_args!("{token} {gap} {ttl}")));
         }
         cmd
     }
