@@ -116,13 +116,9 @@ impl DueRenewal {
     /// Returns what all holds of a batch have in common: the script, the command timeout and the
     /// durability.
     fn group(&self) -> (bool, Duration, Durability) {
-        let Renewal {
-            kind,
-            timing,
-            durability,
-            ..
-        } = &self.renewal;
-        (kind.is_counted(), timing.command_timeout(), *durability)
+        let (kind, timing) = (self.renewal.kind, self.renewal.timing);
+        let durability = self.renewal.durability;
+        (kind.is_counted(), timing.command_timeout(), durability)
     }
 }
 

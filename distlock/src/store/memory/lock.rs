@@ -207,17 +207,9 @@ impl MemoryLock {
         if self.is_counted() {
             return self.revoke_counted(context, revoke);
         }
-        let Revoke {
-            key,
-            tokens,
-            delete,
-            ..
-        } = *revoke;
-        let wanted = self
-            .hold
-            .as_ref()
-            .filter(|hold| tokens.contains(&hold.token));
-        let Some(hold) = wanted else {
+        let (key, delete) = (revoke.key, revoke.delete);
+        let is_wanted = |hold: &&Hold| revoke.tokens.contains(&hold.token);
+        let Some(hold) = self.hold.as_ref().filter(is_wanted) else {
             return RevokeReply::NotHeld;
         };
         let (owner_id, token, state) = (hold.owner_id.clone(), hold.token, hold.state);
