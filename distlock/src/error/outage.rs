@@ -82,8 +82,8 @@ impl Outage {
     }
 }
 
-/// Returns the detail of an outage and its remedy. The remedy of the kind is added unless the detail
-/// has its own, which follows a semicolon.
+/// Returns the detail of an outage and its remedy. The remedy of the kind is added unless the
+/// detail has its own, which follows a semicolon.
 pub(crate) fn with_remedy(outage: Outage, detail: &str) -> String {
     let remedy = match outage {
         _ if detail.contains("; ") => "",

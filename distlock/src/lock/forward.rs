@@ -1,7 +1,7 @@
 //! Methods of types that wrap a lock, a guard or a hold.
 
-/// Adds the options of the [`Lock`](crate::Lock) in the field `lock` that locks of several keys have,
-/// too.
+/// Adds the options of the [`Lock`](crate::Lock) in the field `lock` that locks of several keys
+/// have, too.
 macro_rules! forward_options {
     ($type:ident) => {
         impl $type {
