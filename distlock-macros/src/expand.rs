@@ -11,7 +11,7 @@ use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
 use crate::key_fn;
 use crate::policy::{OnBusy, Policy};
-use crate::request::{key_builder, request, templates_text};
+use crate::request::{key_builder, request, skip};
 use crate::template::Template;
 
 /// Expands the attribute. After an error it still emits the item, so that its callers resolve.
@@ -55,7 +55,7 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     let is_generic = function.may_be_generic();
     let mut request = request(&args, &templates, is_generic);
     if !args.policy.is_empty() {
-        request = (args.policy).decide(&args.krate, &request, &templates_text(&args));
+        request = (args.policy).decide(&args.krate, &request, &skip(&args));
     }
     let lock = Lock {
         krate: &args.krate,

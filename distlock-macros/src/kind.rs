@@ -91,6 +91,17 @@ impl Kind {
         exprs.any(|expr| captures::mentions(expr, parameter))
     }
 
+    /// Returns the name in `distlock::HoldKind`.
+    pub(crate) fn hold_kind(&self) -> Ident {
+        let name = match (&self.permits, &self.mode) {
+            (Some(_), _) => "Semaphore",
+            (None, Some(Mode { is_write: true, .. })) => "Write",
+            (None, Some(_)) => "Read",
+            (None, None) => "Mutex",
+        };
+        Ident::new(name, Span::mixed_site())
+    }
+
     // Output, for `permits = 3, weight = pages`:
     //     .permits({ let __value: u32 = 3; __value }, { let __value: u32 = pages; __value })
     pub(crate) fn call(&self) -> TokenStream {

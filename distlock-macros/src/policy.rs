@@ -54,7 +54,7 @@ impl Policy {
         self.run_if.iter().chain(&self.lock_if)
     }
 
-    // Input: REQUEST, run_if = enabled, lock_if = shared
+    // Input: REQUEST, SKIP, run_if = enabled, lock_if = shared
     //
     // Output:
     //     if { let __value: bool = enabled; __value } {
@@ -64,20 +64,19 @@ impl Policy {
     //             Err(::distlock::__private::Bypass::RunUnlocked)
     //         }
     //     } else {
-    //         Err(::distlock::__private::Bypass::Skip("inventory:<item_id>"))
+    //         Err(::distlock::__private::Bypass::Skip SKIP)
     //     }
-    /// Returns code that decides on a call. `template` names the lock in the error of a skipped
-    /// call, because its key is not built.
+    /// Returns code that decides on a call. `skip` describes a skipped call.
     pub(crate) fn decide(
         &self,
         krate: &Path,
         request: &TokenStream,
-        template: &str,
+        skip: &TokenStream,
     ) -> TokenStream {
         let site = Span::mixed_site();
         let bypass = quote_spanned!(site=> #krate::__private::Bypass);
         let run_unlocked = quote_spanned!(site=> #bypass::RunUnlocked);
-        let skip = quote_spanned!(site=> #bypass::Skip(#template));
+        let skip = quote_spanned!(site=> #bypass::Skip #skip);
         let mut decision = quote_spanned!(site=> ::core::result::Result::Ok(#request));
         for (condition, bypass) in [(&self.lock_if, run_unlocked), (&self.run_if, skip)] {
             if let Some(condition) = condition {

@@ -86,8 +86,21 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
     }
 }
 
+// Output, for "inventory:<item_id>", label = "reservations":
+//     { template: "inventory:<item_id>", label: "reservations", kind: ::distlock::HoldKind::Mutex }
+/// Returns the description of a skipped call, whose key is not built.
+pub(crate) fn skip(args: &Args) -> TokenStream {
+    let krate = &args.krate;
+    let template = templates_text(args);
+    let label = (args.label.as_ref()).map_or_else(|| template.clone(), LitStr::value);
+    let kind = args.kind.hold_kind();
+    quote_spanned! {Span::mixed_site()=>
+        { template: #template, label: #label, kind: #krate::HoldKind::#kind }
+    }
+}
+
 /// Returns all templates as one text, which names the function in logs and metrics.
-pub(crate) fn templates_text(args: &Args) -> String {
+fn templates_text(args: &Args) -> String {
     let texts: Vec<String> = args.keys.iter().map(LitStr::value).collect();
     texts.join(", ")
 }

@@ -24,7 +24,7 @@ use metrics::{
 
 use crate::error::HoldKind;
 use crate::observer::Observer;
-use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
+use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind, SkipKind};
 use crate::observer::labels::MAX_NAMES;
 
 /// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of
@@ -123,7 +123,7 @@ const GAUGES: &[(&str, &str)] = &[
 const COUNTERS: &[(&str, &str)] = &[
     (
         "distlock.skipped",
-        "Calls with `on_busy`, or of `try_run`, that were skipped.",
+        "Calls with `on_busy` or `run_if`, or of `try_run`, that were skipped.",
     ),
     (
         "distlock.success_records",
@@ -260,7 +260,10 @@ impl Observer for Metrics {
                 lock, kind, reason, ..
             } => {
                 let lock = self.label(lock.clone());
-                no_longer_pending(lock.clone(), *kind);
+                // Such a call did not start.
+                if *reason != SkipKind::RunIf {
+                    no_longer_pending(lock.clone(), *kind);
+                }
                 counter!("distlock.skipped", "lock" => lock, "reason" => reason.as_str())
                     .increment(1);
             }

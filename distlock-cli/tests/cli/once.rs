@@ -1,7 +1,7 @@
 //! `distlock run` with `--once-per` and `--once-for`, `distlock forget`, and the last success of
 //! `distlock inspect`.
 
-use distlock_tests::{RedisServer, Worker, eventually};
+use distlock_tests::{Directions, RedisQuorum, RedisServer, Worker, eventually};
 use serde_json::Value;
 
 use crate::support::{SOON, code, distlock, json, object, output, page, refused, shell, text};
@@ -128,6 +128,41 @@ fn bad_combinations_are_rejected() {
     }
     let long = format!("run --once-for {} job -- echo ran", "x".repeat(129));
     refused(&mut distlock(&server.url(), &long), 119, &["129 bytes"]);
+    let servers = RedisQuorum::start(3);
+    servers.vote("distlock");
+    let line = "run --once-per 1h job -- echo ran";
+    refused(&mut distlock(&servers.url(), line), 119, &["a quorum"]);
+}
+
+/// It handles SIGTERM and exits with 0, after an operator took its lock, or its renewals failed.
+#[test]
+fn a_command_that_is_stopped_has_not_succeeded() {
+    for is_revoked in [true, false] {
+        let server = RedisServer::start();
+        let proxy = server.proxy();
+        let dir = tempfile::tempdir().expect("a directory");
+        let go = dir.path().join("go");
+        let script = format!(
+            "trap 'echo stopped; while [ ! -e \"{}\" ]; do sleep 0.02; done; exit 0' TERM; echo ran; \
+             while :; do sleep 0.02; done",
+            go.display()
+        );
+        let line = "run --lease 12s --kill-after 6s --once-per 1h job";
+        let mut worker = Worker::spawn(&mut shell(&proxy.url(), line, &script));
+        worker.expect_line("ran", SOON);
+        if is_revoked {
+            std::fs::write(&go, "").expect("a file");
+            object(&mut distlock(&server.url(), "--json unlock --wait 30s job"));
+        } else {
+            proxy.stop_reading(Directions::ToServer, true);
+            worker.expect_line("stopped", SOON);
+            proxy.stop_reading(Directions::ToServer, false);
+            std::fs::write(&go, "").expect("a file");
+        }
+        assert_eq!(worker.wait(SOON).code(), Some(118), "{is_revoked}");
+        assert!(!server.client().exists(KEY), "{is_revoked}");
+        assert!(run(&server, "--once-per 1h", 0).0, "{is_revoked}");
+    }
 }
 
 /// A machine that waits while another runs the command finds it done.

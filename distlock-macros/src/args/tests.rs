@@ -130,10 +130,6 @@ fn each_error_has_its_own_message() {
             quote!(key = "k", once_for = "", record_ttl = TTL),
             "`once_for` is empty",
         ),
-        (
-            quote!(keys = ["k"], once_per = P),
-            "cannot be used with `keys`",
-        ),
         (quote!(key = "k", every = "1h"), "did you mean `once_per`?"),
         (
             quote!(key = "k", idempotency_key = id),
@@ -149,6 +145,27 @@ fn each_error_has_its_own_message() {
         let found = errors(tokens);
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn success_records_exclude_what_they_cannot_be_combined_with() {
+    for (once, argument) in [
+        ("once_per", quote!(once_per = P)),
+        ("once_for", quote!(once_for = day)),
+    ] {
+        for (other, arguments) in [
+            ("keys", quote!(keys = ["k"])),
+            ("permits", quote!(key = "k", permits = N)),
+            ("mode", quote!(key = "k", mode = "read")),
+            ("min_hold", quote!(key = "k", min_hold = MIN)),
+            ("lock_if", quote!(key = "k", lock_if = ok)),
+        ] {
+            let found = errors(quote!(#arguments, #argument));
+            assert_eq!(found.len(), 1, "{once} with {other}: {found:?}");
+            let expected = format!("`{once}` cannot be used with `{other}`, ");
+            assert!(found[0].starts_with(&expected), "{found:?}");
+        }
     }
 }
 
@@ -203,14 +220,15 @@ fn literals_and_expressions_are_accepted() {
     }
 }
 
-/// Editors show this documentation, and the documents refer to it.
+/// Editors show the reference, and docs.rs the summary above it.
 #[test]
 fn the_documentation_has_a_row_for_each_argument() {
-    let lines = include_str!("../lib.rs").lines();
-    let table = lines
-        .skip_while(|line| *line != "/// # Arguments")
-        .take_while(|line| *line != "/// # Key templates");
-    let rows = table.filter_map(|line| line.strip_prefix("/// | `")?.split_once('`'));
-    let names: Vec<_> = rows.map(|(name, _)| name).collect();
-    assert_eq!(names, ARGUMENTS.map(|(name, _)| name));
+    let reference = include_str!("../lib.rs").split("/// # Key templates");
+    let summary = include_str!("../../../distlock/src/doc/uses.md").split("# Examples");
+    for (mut parts, row) in [(reference, "/// | `"), (summary, "| `")] {
+        let table = parts.next().unwrap_or_default().lines();
+        let rows = table.filter_map(|line| line.strip_prefix(row)?.split([' ', '`']).next());
+        let names: Vec<_> = rows.collect();
+        assert_eq!(names, ARGUMENTS.map(|(name, _)| name));
+    }
 }

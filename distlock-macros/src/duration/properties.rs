@@ -138,8 +138,14 @@ proptest! {
 
     #[test]
     fn an_argument_is_within_its_bounds_or_refused(text in soup()) {
-        let ranges = [("lease", 50, DAY), ("wait", 0, DAY), ("max_hold", 1, u64::MAX), ("min_hold", 1, DAY)];
-        for ((argument, least, most), range) in ranges.into_iter().zip([LEASE, WAIT, MAX_HOLD, MIN_HOLD]) {
+        for (argument, least, most, range) in [
+            ("lease", 50, DAY, LEASE),
+            ("wait", 0, DAY, WAIT),
+            ("max_hold", 1, u64::MAX, MAX_HOLD),
+            ("min_hold", 1, DAY, MIN_HOLD),
+            ("once_per", 1_000, 366 * DAY, RECORD),
+            ("record_ttl", 1_000, 366 * DAY, RECORD),
+        ] {
             let expected = reference(&text).filter(|millis| (least..=most).contains(millis));
             prop_assert_eq!(parse(argument, &text, range).ok(), expected, "{} = {:?}", argument, &text);
         }

@@ -17,7 +17,7 @@ pub use crate::attribute::skip_value::SkipValue;
 
 use crate::attribute::from_lock_error::FromLockError;
 use crate::config::options::Options;
-use crate::error::Error;
+use crate::error::{Error, HoldKind};
 use crate::key::{Escaped, LockKey, shortened};
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
@@ -26,6 +26,7 @@ use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
 use crate::manager::LockManager;
 use crate::manager::telemetry::span::RunSpan;
+use crate::manager::telemetry::{acquire_call, logging};
 use crate::protocol::kind::Kind;
 
 /// A builder that joins the parts of a template into a key, in one allocation. Where the length of
@@ -387,8 +388,13 @@ pub fn run_with<F: Future>(
 /// What a call does without acquiring its locks.
 #[derive(Debug)]
 pub enum Bypass {
-    /// `run_if` was false. Contains the template of the key, which is not built.
-    Skip(&'static str),
+    /// `run_if` was false.
+    Skip {
+        /// The template of the key, which is not built.
+        template: &'static str,
+        label: &'static str,
+        kind: HoldKind,
+    },
     /// `lock_if` was false.
     RunUnlocked,
 }
@@ -403,9 +409,22 @@ fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
                 finish_on_loss,
             )
         }
-        Err(Bypass::Skip(template)) => {
-            let template = template.to_owned();
-            let skipped = std::future::ready(Err(Error::RunIfFalse { template }));
+        Err(Bypass::Skip {
+            template,
+            label,
+            kind,
+        }) => {
+            let skipped = async move {
+                let error = Error::RunIfFalse {
+                    template: template.to_owned(),
+                };
+                // The expression of `manager` is not evaluated.
+                if let Some(manager) = scope::task_manager().or_else(installed) {
+                    acquire_call::publish_run_if_false(manager.core(), label, template, kind);
+                    logging::skipped(manager.core(), label, &error);
+                }
+                Err(error)
+            };
             (Stage::Acquiring(Box::pin(skipped)), false)
         }
         Err(Bypass::RunUnlocked) => (Stage::Unlocked, false),

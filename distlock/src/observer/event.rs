@@ -95,13 +95,13 @@ pub enum Event {
         /// the time of the grant is unknown.
         handoff: Option<Duration>,
     },
-    /// A call with `on_busy`, or of [`Lock::try_run`](crate::Lock::try_run), was skipped because
-    /// its lock is busy. This is no failure. A call with a false `run_if` has no events.
+    /// A call with `on_busy`, or of [`Lock::try_run`](crate::Lock::try_run), was skipped. This is
+    /// no failure. It is the only event of a call with a false `run_if`.
     #[non_exhaustive]
     Skipped {
         /// The name of the lock.
         lock: Cow<'static, str>,
-        /// Its key.
+        /// Its key; with [`SkipKind::RunIf`] the template, because the key was not built.
         key: Arc<str>,
         /// The kind of the hold.
         kind: HoldKind,
@@ -327,7 +327,8 @@ pub enum AcquireFailure {
     AlreadyRan,
 }
 
-/// Why a call was skipped. [`SkipReason`](crate::SkipReason) has the details.
+/// Why a call was skipped. [`SkipReason`](crate::SkipReason) has the details of a busy lock and of
+/// work that has succeeded.
 ///
 /// ```
 /// use distlock::observer::SkipKind;
@@ -344,6 +345,8 @@ pub enum SkipKind {
     Busy,
     /// The work of `once_per` or `once_for` has already succeeded.
     AlreadyRan,
+    /// The `run_if` of an annotated function was false.
+    RunIf,
 }
 
 /// How a hold ended.

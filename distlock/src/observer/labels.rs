@@ -57,6 +57,7 @@ labels! {
     SkipKind {
         Busy = "busy",
         AlreadyRan = "already_ran",
+        RunIf = "run_if",
     }
     RecordOutcome {
         Recorded = "recorded",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use distlock::testing::{TestLocks, holder};
@@ -171,6 +171,12 @@ async fn a_fallback_replaces_the_result_of_a_busy_call() {
     locks.on("policies:waits").unavailable(Outage::Denied);
     assert!(call().await.expect_err("an outage").is_unavailable());
     assert_eq!(by_path().await, FAILED);
+
+    let locks = LockManager::builder().max_waiters(0).in_memory();
+    let locks = locks.expect("a manager");
+    let _held = locks.lock("policies:waits").acquire().await;
+    let error = with_manager(locks, fallback()).await;
+    assert!(matches!(error, Err(Error::QueueFull { .. })), "{error:?}");
 }
 
 fn is_about(elapsed: Duration, seconds: u64) -> bool {
@@ -189,12 +195,15 @@ async fn inner() -> Job {
 }
 
 #[tokio::test]
-async fn a_busy_lock_within_the_body_is_a_result_of_the_body() {
+async fn a_skip_within_the_body_is_a_result_of_the_body() {
     let locks = TestLocks::new();
-    locks.on("policies:inner").busy(holder("worker-2"));
+    locks.on("policies:inner").once().busy(holder("worker-2"));
     let result = with_manager(locks.manager(), outer()).await;
     let error = result.expect_err("not a skip");
     assert!(error.is_busy() && error.key() == Some("policies:inner"));
+    locks.on("policies:inner").already_ran(SystemTime::now());
+    let result = with_manager(locks.manager(), outer()).await;
+    assert!(matches!(result, Err(Error::AlreadyRan { key, .. }) if key == "policies:inner"));
 }
 
 /// The steps of a call, in their order.

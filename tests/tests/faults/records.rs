@@ -127,7 +127,8 @@ async fn a_foreign_value_at_the_record_is_a_conflict() {
     }
 }
 
-/// The reply to the release is lost, and its repeat finds the record.
+/// The reply to the release is lost, and its repeat finds the record. The record lasts for two
+/// periods, and longer than a grant (P8).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_release_does_not_record_again() {
     let server = RedisServer::start();
@@ -149,6 +150,8 @@ async fn a_repeated_release_does_not_record_again() {
     eventually(LONG, || outcomes.lock().unwrap().len() == 2);
     assert_eq!(*outcomes.lock().unwrap(), [RecordOutcome::Recorded; 2]);
     assert_eq!(raw.get(RECORD), written);
+    let ttl = raw.cmd(&["PTTL", RECORD]).int();
+    assert!(ttl > 7_140_000 && ttl <= 7_202_000, "{ttl}");
 }
 
 /// P1 and P10: a hold that ended before its work records nothing.

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use distlock::observer::{Event, SkipKind};
-use distlock::{Error, Lock, RunOutcome};
+use distlock::{Error, HoldKind, Lock, RunOutcome, distributed_lock, with_manager};
 use distlock_tests::eventually_async;
+use futures::FutureExt;
 use tracing::Level;
 
 use crate::capture::captured;
 use crate::lines::lines;
 use crate::metrics::recorded;
 use crate::spans::both;
-use crate::support::{LONG, Store};
+use crate::support::{LONG, Store, ms};
 
 /// Skips a call for a lock that is held.
 async fn skip(lock: Lock) {
@@ -171,5 +172,114 @@ async fn the_first_skip_of_a_name_is_logged_with_its_holder() {
     assert!(another[1].is("key", "k"), "{another:?}");
     for level in [Level::WARN, Level::ERROR] {
         assert!(lines("lines:skip:<a>", level, 0).await.is_empty());
+    }
+}
+
+type Number = Result<u8, Error>;
+
+#[distributed_lock(key = "k", on_busy = |_| Ok(0), wait = "0s", label = "skips:fallback")]
+async fn fallback() -> Number {
+    Ok(1)
+}
+
+#[distributed_lock(keys = ["a", "k"], on_busy = |_| Ok(0), wait = "0s", label = "skips:fallbacks")]
+async fn fallback_of_two_keys() -> Number {
+    Ok(1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_with_a_fallback_is_one_skip() {
+    captured();
+    let recorded = recorded();
+    let manager = Store::memory("skip-fallback").manager().await;
+    let _held = manager.lock("k").acquire().await.unwrap();
+    for (lock, call) in [
+        ("skips:fallback", fallback().boxed()),
+        ("skips:fallbacks", fallback_of_two_keys().boxed()),
+    ] {
+        assert_eq!(with_manager(manager.clone(), call).await.unwrap(), 0);
+        let skipped = format!("distlock.skipped{{lock={lock},reason=busy}}");
+        eventually_async(LONG, async || recorded.counter(&skipped) == 1).await;
+        let mut failures = recorded.names();
+        failures.retain(|name| name.contains(lock) && name.contains("outcome=busy"));
+        assert!(failures.is_empty(), "{failures:?}");
+        let mut lines = captured().lines_of(lock);
+        lines.retain(|line| line.contains("skipped") || line.contains("not acquired"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].level, Level::INFO);
+        let mut runs = captured().spans_of(lock);
+        runs.retain(|span| span.name == "distlock.run");
+        assert_eq!(runs[0].fields["outcome"], "skipped", "{runs:?}");
+    }
+}
+
+#[distributed_lock(
+    key = "k:<n>",
+    mode = "read",
+    run_if = n == 0,
+    on_busy = "skip",
+    label = "skips:run-if"
+)]
+async fn only_zero(n: u8) -> Result<(), Error> {
+    panic!("{n} is not 0")
+}
+
+/// It is the only event of the call, because nothing is acquired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_run_if_is_false() {
+    captured();
+    let recorded = recorded();
+    only_zero(1).await.expect("a skip without a manager");
+    let (manager, notes) = Store::memory("skip-run-if").observed().await;
+    for _ in 0..2 {
+        let call = with_manager(manager.clone(), only_zero(1)).await;
+        call.expect("a skip");
+    }
+    notes.until("k:<n>", &["skipped run_if"; 2]).await;
+    let is_read =
+        |event: &Event| matches!(event, Event::Skipped { kind, .. } if *kind == HoldKind::Read);
+    notes.until_any(is_read).await;
+    let skipped = "distlock.skipped{lock=skips:run-if,reason=run_if}";
+    eventually_async(LONG, async || recorded.counter(skipped) == 2).await;
+    let pending = "distlock.acquire.pending{kind=read,lock=skips:run-if}";
+    assert_eq!(recorded.gauge(pending), None);
+    let lines = captured().lines_of("skips:run-if");
+    let levels: Vec<_> = lines.iter().map(|line| line.level).collect();
+    assert_eq!(levels, [Level::INFO, Level::DEBUG], "{lines:?}");
+    assert!(lines[0].contains("its `run_if` is false"), "{lines:?}");
+}
+
+/// The alert on such successes needs the metric, and its reader the line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_success_that_is_not_recorded_is_counted_and_logged() {
+    captured();
+    let recorded = recorded();
+    for (outcome, text) in [
+        ("refused", "success not recorded: "),
+        ("unknown", "success perhaps not recorded: "),
+    ] {
+        let store = Store::redis();
+        let name = format!("skips:{outcome}");
+        let lock = store.manager().await.lock("k").label(name.clone());
+        let lock = lock.once_per(Duration::from_secs(3_600)).lease(ms(1_000));
+        let result = lock.run(async |_| {
+            let record = ["SET", "distlock:done::{k}", "foreign"];
+            match outcome {
+                "refused" => drop(store.server().client().cmd(&record)),
+                _ => store.server().kill(),
+            }
+            Ok::<_, Error>(())
+        });
+        result.await.unwrap();
+        let counter = format!("distlock.success_records{{lock={name},outcome={outcome}}}");
+        eventually_async(LONG, async || recorded.counter(&counter) == 1).await;
+        let lines = lines(&name, Level::ERROR, 1).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let line = &lines[0];
+        assert!(
+            line.contains(text) && line.is("outcome", outcome),
+            "{line:?}"
+        );
+        assert!(line.is("key", "k"), "{line:?}");
     }
 }

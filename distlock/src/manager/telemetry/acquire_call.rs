@@ -1,8 +1,10 @@
 //! The events of a call: one when it begins, and one when it ends, even if it is dropped.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, HoldKind, Holder};
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event, SkipKind};
@@ -35,6 +37,24 @@ pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
         }
         _ => None,
     }
+}
+
+/// Publishes a call that did not start, because its `run_if` is false. Its key is not built.
+pub(crate) fn publish_run_if_false(
+    core: &Core,
+    label: &'static str,
+    template: &'static str,
+    kind: HoldKind,
+) {
+    let event = || Event::Skipped {
+        lock: Cow::Borrowed(label),
+        key: template.into(),
+        kind,
+        waited: Duration::ZERO,
+        reason: SkipKind::RunIf,
+        holder: None,
+    };
+    core.telemetry.emit(Delivery::BestEffort, event);
 }
 
 impl<'a> AcquireCall<'a> {

@@ -100,12 +100,19 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     );
 }
 
-/// Logs that a call ends without its lock. The first skipped call of each name is logged at INFO.
+/// Logs that a call ends without its lock.
 pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
     let lock = label_or_default(options.label.as_deref());
-    if !options.is_skip(error) {
+    if options.is_skip(error) {
+        skipped(core, lock, error);
+    } else {
         tracing::debug!(target: TARGET, lock, %error, "not acquired");
-    } else if !core.skips.record(lock) {
+    }
+}
+
+/// Logs a skipped call. The first one of each name is logged at INFO.
+pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
+    if !core.skips.record(lock) {
         tracing::debug!(target: TARGET, lock, %error, "skipped");
     } else {
         let holder = error.holders().first();
@@ -120,6 +127,8 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
         };
         let text = if let Error::AlreadyRan { .. } = error {
             "call skipped: its work has already succeeded, and may run again from `next`"
+        } else if let Error::RunIfFalse { .. } = error {
+            "call skipped: its `run_if` is false, so the body did not run"
         } else if holder.is_some_and(|holder| holder.kept_until.is_some()) {
             "call skipped: `min_hold` keeps the key of finished work, so that it is not repeated"
         } else {
