@@ -276,12 +276,15 @@ for_each_counting_store! {
         for kind in [Kind::Read, ONE_OF_THREE] {
             let outer = kind.acquire(&manager, "b").await.unwrap();
             let both = |manager: &LockManager| manager.lock_all(["a", "b"]).wait(PATIENCE);
-            for result in [
+            let nested = [
                 outer.scope(both(&manager).acquire()).await.map(drop),
                 outer.scope(both(&manager).try_acquire()).await.map(drop),
-                within(PATIENCE / 2, both(&other).acquire()).await.map(drop),
-                both(&other).try_acquire().await.map(drop),
-            ] {
+            ];
+            let waited = within(PATIENCE / 2, both(&other).acquire()).await.map(drop);
+            store.until_free("a", SOON).await;
+            let tried = both(&other).try_acquire().await.map(drop);
+            store.until_free("a", SOON).await;
+            for result in nested.into_iter().chain([waited, tried]) {
                 match result.unwrap_err() {
                     Error::WrongKind { key, requested, existing, .. } => {
                         let expected = ("b", LockKind::Mutex, kind.lock_kind());
@@ -290,7 +293,6 @@ for_each_counting_store! {
                     other => panic!("{other:?}"),
                 }
             }
-            store.until_free("a", SOON).await;
             outer.release().await;
         }
     }
