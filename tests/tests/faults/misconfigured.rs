@@ -271,7 +271,13 @@ async fn impossible_calls_of_each_kind_send_nothing() {
         assert!(matches!(error, Error::UpgradeDeadlock { .. }), "{error:?}");
         assert_message_contains(&error, &["acquire the write"]);
     }
-    for monitor in &mut monitors {
-        assert_eq!(monitor.count(":queue:{bad"), 0, "{:?}", monitor.lines());
-    }
+    let mut reached = || {
+        let counts = monitors.iter_mut().map(|it| it.count(":queue:{bad"));
+        counts.filter(|count| *count > 0).count()
+    };
+    assert_eq!(reached(), 0, "servers");
+    // A possible call reaches its server, or at least two of the quorum.
+    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(quorum.lock("bad").try_acquire().await.unwrap().is_some());
+    assert!(reached() >= 3);
 }
