@@ -149,7 +149,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::error::{BodyState, Holder, Outage};
+    use crate::error::{BodyState, Holder, LockKind, Outage};
     use crate::fencing::FencingToken;
     use crate::loss::LossReason;
 
@@ -206,7 +206,7 @@ mod tests {
         let busy = Error::Busy {
             key: secret(),
             waited: Duration::from_secs(5),
-            holders: vec![holder],
+            holders: vec![holder.clone()],
             held_keys: vec![secret()],
         };
         let limit = Error::MaxHoldExceeded {
@@ -223,6 +223,13 @@ mod tests {
             key: secret(),
             detail: secret(),
         };
+        let wrong_kind = Error::WrongKind {
+            key: secret(),
+            requested: LockKind::Mutex,
+            existing: LockKind::ReadWrite,
+            holders: vec![holder],
+        };
+        let upgrade = Error::UpgradeDeadlock { key: secret() };
         let skipped = Error::RunIfFalse { template: secret() };
         let config = Error::Config { detail: secret() };
         let shut_down = Error::ShutDown { detail: secret() };
@@ -237,6 +244,8 @@ mod tests {
             (skipped, 412, false, "lock-skipped"),
             (invalid, 500, false, "lock-misconfigured"),
             (key_conflict, 500, false, "lock-misconfigured"),
+            (wrong_kind, 500, false, "lock-misconfigured"),
+            (upgrade, 500, false, "lock-misconfigured"),
             (config, 500, false, "lock-misconfigured"),
             (Error::NotInstalled, 500, false, "lock-misconfigured"),
             (Error::AlreadyInstalled, 500, false, "lock-misconfigured"),

@@ -14,7 +14,7 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +103,10 @@ const HISTOGRAMS: &[(&str, &str)] = &[
 const GAUGES: &[(&str, &str)] = &[
     ("distlock.locks.held", "Locks that this process holds."),
     (
+        "distlock.permits.held",
+        "Permits of semaphores that this process holds.",
+    ),
+    (
         "distlock.acquire.pending",
         "Calls that have started and not acquired their lock yet.",
     ),
@@ -153,7 +157,8 @@ const COUNTERS: &[(&str, &str)] = &[
 
 /// Records events as metrics.
 pub(crate) struct Metrics {
-    names: Mutex<BTreeSet<Cow<'static, str>>>,
+    /// The labels of locks, and the kinds whose losses have a counter.
+    names: Mutex<BTreeMap<Cow<'static, str>, Vec<HoldKind>>>,
 }
 
 impl Metrics {
@@ -170,7 +175,7 @@ impl Metrics {
     /// Returns the label of a lock. A name that has been a label remains one.
     fn label(&self, lock: Cow<'static, str>) -> Cow<'static, str> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.contains(&lock) {
+        if names.contains_key(&lock) {
             return lock;
         }
         let label = if names.len() < MAX_NAMES {
@@ -178,7 +183,17 @@ impl Metrics {
         } else {
             Cow::Borrowed(OTHER)
         };
-        if names.insert(label.clone()) {
+        names.entry(label.clone()).or_default();
+        label
+    }
+
+    /// Returns the label of a lock with a call of this kind.
+    fn label_of(&self, lock: Cow<'static, str>, kind: HoldKind) -> Cow<'static, str> {
+        let label = self.label(lock);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = names.get_mut(&label).filter(|kinds| !kinds.contains(&kind));
+        if let Some(kinds) = kinds {
+            kinds.push(kind);
             // Before the first loss, which no alert would see otherwise (see `new`).
             for reason in [
                 LossKind::NotRenewed,
@@ -186,20 +201,30 @@ impl Metrics {
                 LossKind::Revoked,
                 LossKind::ShutDown,
             ] {
-                lost(label.clone(), reason).increment(0);
+                lost(label.clone(), kind, reason).increment(0);
             }
-            lost_after_completion(label.clone()).increment(0);
+            lost_after_completion(label.clone(), kind).increment(0);
         }
         label
     }
 }
 
-fn lost(lock: Cow<'static, str>, reason: LossKind) -> Counter {
-    counter!("distlock.locks.lost", "lock" => lock, "reason" => reason.as_str())
+fn lost(lock: Cow<'static, str>, kind: HoldKind, reason: LossKind) -> Counter {
+    counter!(
+        "distlock.locks.lost",
+        "lock" => lock, "kind" => kind.as_str(), "reason" => reason.as_str()
+    )
 }
 
-fn lost_after_completion(lock: Cow<'static, str>) -> Counter {
-    counter!("distlock.locks.lost.after_completion", "lock" => lock)
+fn lost_after_completion(lock: Cow<'static, str>, kind: HoldKind) -> Counter {
+    counter!("distlock.locks.lost.after_completion", "lock" => lock, "kind" => kind.as_str())
+}
+
+/// Counts the permits of a hold in or out; nothing for other locks.
+fn permits(lock: Cow<'static, str>, kind: HoldKind, change: f64) {
+    if kind == HoldKind::Semaphore {
+        gauge!("distlock.permits.held", "lock" => lock).increment(change);
+    }
 }
 
 /// Returns the label of a call without its lock. A call that ended with its manager or its outer
@@ -234,12 +259,14 @@ impl Observer for Metrics {
     fn observe(&self, event: &Event) {
         match event {
             Event::AcquireStarted { lock, kind, .. } => {
-                gauge!("distlock.acquire.pending", "lock" => self.label(lock.clone()), "kind" => kind.as_str())
+                let lock = self.label_of(lock.clone(), *kind);
+                gauge!("distlock.acquire.pending", "lock" => lock, "kind" => kind.as_str())
                     .increment(1.0);
             }
             Event::Acquired {
                 lock,
                 kind,
+                weight,
                 waited,
                 path,
                 handoff,
@@ -248,10 +275,14 @@ impl Observer for Metrics {
                 let lock = self.label(lock.clone());
                 acquired(lock.clone(), *kind, *waited, "acquired", path.as_str());
                 if let Some(handoff) = handoff {
-                    histogram!("distlock.handoff.duration", "lock" => lock.clone())
-                        .record(*handoff);
+                    histogram!(
+                        "distlock.handoff.duration",
+                        "lock" => lock.clone(), "kind" => kind.as_str()
+                    )
+                    .record(*handoff);
                 }
                 if *path != AcquirePath::Reentered {
+                    permits(lock.clone(), *kind, f64::from(*weight));
                     gauge!("distlock.locks.held", "lock" => lock, "kind" => kind.as_str())
                         .increment(1.0);
                 }
@@ -264,8 +295,11 @@ impl Observer for Metrics {
                 if *reason != SkipKind::RunIf {
                     no_longer_pending(lock.clone(), *kind);
                 }
-                counter!("distlock.skipped", "lock" => lock, "reason" => reason.as_str())
-                    .increment(1);
+                counter!(
+                    "distlock.skipped",
+                    "lock" => lock, "kind" => kind.as_str(), "reason" => reason.as_str()
+                )
+                .increment(1);
             }
             Event::SuccessRecorded { lock, outcome, .. } => {
                 let lock = self.label(lock.clone());
@@ -285,11 +319,14 @@ impl Observer for Metrics {
             Event::HoldEnded {
                 lock,
                 kind,
+                weight,
                 held,
                 outcome,
                 ..
             } => {
-                let (lock, kind) = (self.label(lock.clone()), kind.as_str());
+                let lock = self.label(lock.clone());
+                permits(lock.clone(), *kind, -f64::from(*weight));
+                let kind = kind.as_str();
                 gauge!("distlock.locks.held", "lock" => lock.clone(), "kind" => kind)
                     .decrement(1.0);
                 histogram!(
@@ -300,21 +337,30 @@ impl Observer for Metrics {
             }
             Event::Lost {
                 lock,
+                kind,
                 reason,
                 completed,
                 ..
             } => {
                 let lock = self.label(lock.clone());
                 let counter = if *completed {
-                    lost_after_completion(lock)
+                    lost_after_completion(lock, *kind)
                 } else {
-                    lost(lock, *reason)
+                    lost(lock, *kind, *reason)
                 };
                 counter.increment(1);
             }
-            Event::Released { took, outcome, .. } => {
-                histogram!("distlock.release.duration", "outcome" => outcome.as_str())
-                    .record(*took);
+            Event::Released {
+                kind,
+                took,
+                outcome,
+                ..
+            } => {
+                histogram!(
+                    "distlock.release.duration",
+                    "kind" => kind.as_str(), "outcome" => outcome.as_str()
+                )
+                .record(*took);
             }
             Event::Renewed {
                 took,

@@ -50,7 +50,7 @@ impl HeldLock {
     fn place(&self) -> Place {
         let is_shared = self.kind != HoldKind::Mutex;
         let hold = is_shared.then(|| (self.since, self.holder.clone()));
-        (self.key.clone(), hold)
+        (self.key.clone(), hold, 0)
     }
 
     /// Returns true if it is the same hold.
@@ -59,8 +59,21 @@ impl HeldLock {
     }
 }
 
-/// The key of a lock, and what distinguishes its hold from other holds at the same time.
-type Place = (String, Option<(SystemTime, String)>);
+/// The key of a lock, what distinguishes its hold from other holds at the same time, and a number
+/// if nothing does: one release can grant several holds to a client.
+type Place = (String, Option<(SystemTime, String)>, usize);
+
+fn by_place(holds: Vec<HeldLock>) -> BTreeMap<Place, HeldLock> {
+    let mut places = BTreeMap::new();
+    for hold in holds {
+        let mut place = hold.place();
+        while hold.kind != HoldKind::Mutex && places.contains_key(&place) {
+            place.2 += 1;
+        }
+        places.insert(place, hold);
+    }
+    places
+}
 
 /// A change between two queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,15 +105,15 @@ impl Model {
     /// Records the result of a query, `after` the previous one. Returns the changes.
     pub(crate) fn record(&mut self, seen: Vec<HeldLock>, after: Duration) -> Vec<Change> {
         self.error = None;
-        let seen: BTreeMap<_, _> = seen.into_iter().map(|lock| (lock.place(), lock)).collect();
+        let seen = by_place(seen);
         let freed = self
             .locks
-            .values()
-            .filter(|lock| !seen.contains_key(&lock.place()));
-        let mut changes: Vec<_> = freed.cloned().map(Change::Freed).collect();
+            .iter()
+            .filter(|(place, _)| !seen.contains_key(place));
+        let mut changes: Vec<_> = freed.map(|(_, lock)| Change::Freed(lock.clone())).collect();
         let mut acquired = 0;
-        for lock in seen.values() {
-            let before = self.locks.get(&lock.place());
+        for (place, lock) in &seen {
+            let before = self.locks.get(place);
             let before = before.filter(|before| before.is_same(lock));
             let was_kept = before.is_some_and(|before| before.kept_until.is_some());
             if lock.kept_until.is_some() && !was_kept {
@@ -215,6 +228,49 @@ mod tests {
         ] {
             assert_eq!(model.record(found.clone(), SECOND), [change]);
             assert_eq!(model.record(found, SECOND), []);
+        }
+    }
+
+    #[test]
+    fn each_hold_of_a_shared_lock_changes_by_itself() {
+        let hold = |kind, holder: &str, token, seconds| HeldLock {
+            kind,
+            token,
+            since: SystemTime::UNIX_EPOCH + SECOND * seconds,
+            ..seen("k", holder, 0, 0)
+        };
+        let permit = |seconds| hold(HoldKind::Semaphore, "a:1 (1 of 3)", None, seconds);
+        let (early, late) = (permit(1), permit(2));
+        let renewed = HeldLock {
+            expires_in: Some(SECOND * 30),
+            ..late.clone()
+        };
+        let write = hold(HoldKind::Write, "a:1 (write)", Some(3), 3);
+        let read = hold(HoldKind::Read, "a:1 (read)", Some(4), 3);
+        let (acquired, freed) = (Change::Acquired, Change::Freed);
+        let mut model = Model::default();
+        for (found, changes) in [
+            // One release granted both.
+            (
+                vec![&early, &early],
+                vec![acquired(early.clone()), acquired(early.clone())],
+            ),
+            (vec![&early, &early, &late], vec![acquired(late.clone())]),
+            (vec![&early, &early, &renewed], vec![]),
+            (vec![&early, &late], vec![freed(early.clone())]),
+            (vec![&late], vec![freed(early.clone())]),
+            // A downgrade.
+            (
+                vec![&write],
+                vec![freed(late.clone()), acquired(write.clone())],
+            ),
+            (
+                vec![&read],
+                vec![freed(write.clone()), acquired(read.clone())],
+            ),
+        ] {
+            let found = found.into_iter().cloned().collect();
+            assert_eq!(model.record(found, SECOND), changes);
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) const UNLABELED: &str = "unlabeled";
 /// [`label`](crate::Lock::label), or `unlabeled` if it has neither. `key` is the key itself. There
 /// may be as many keys as users or orders, so do not use it as a label of a metric.
 ///
+/// `kind` is what the call requested, so that of a write is `write` after a downgrade, too.
+///
 /// ```
 /// # use distlock::LockManager;
 /// # use distlock::observer::{self, Event};
@@ -85,6 +87,8 @@ pub enum Event {
         key: Arc<str>,
         /// The kind of the hold.
         kind: HoldKind,
+        /// The number of permits; 1 for other locks.
+        weight: u32,
         /// The time since the call started.
         waited: Duration,
         /// How the call got the lock.
@@ -136,6 +140,8 @@ pub enum Event {
         key: Arc<str>,
         /// The kind of the hold.
         kind: HoldKind,
+        /// The number of permits; 1 for other locks.
+        weight: u32,
         /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// How long the hold lasted.
@@ -153,6 +159,8 @@ pub enum Event {
         key: Arc<str>,
         /// The kind of the hold.
         kind: HoldKind,
+        /// The number of permits; 1 for other locks.
+        weight: u32,
         /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// How the lock was lost.
@@ -171,6 +179,8 @@ pub enum Event {
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
+        /// The kind of the hold.
+        kind: HoldKind,
         /// How long the first attempt took.
         took: Duration,
         /// The result of the first attempt.

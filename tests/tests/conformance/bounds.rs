@@ -5,9 +5,10 @@ use std::future::IntoFuture;
 
 use distlock::testing::{AcquireRecord, InjectedLoss, TestLocks};
 use distlock::{
-    BodyState, Credentials, Error, FencingToken, HeldLock, Holder, Lock, LockGuard, LockManager,
-    LockManagerBuilder, LockState, LossReason, MultiLock, MultiLockGuard, Outage, Quorum,
-    Revocation, Revoke, RevokeOutcome, RunOutcome, ServerState, SkipReason, Tls, Waiter, observer,
+    BodyState, Credentials, Error, FencingToken, HeldLock, HeldPermit, Holder, Lock, LockGuard,
+    LockManager, LockManagerBuilder, LockState, LossReason, MultiLock, MultiLockGuard, Outage,
+    Quorum, Revocation, Revoke, RevokeOutcome, RunOutcome, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphorePermit, ServerState, SkipReason, Tls, Waiter, observer,
 };
 
 /// The auto traits of every public type, as tokio's counterparts have them.
@@ -20,14 +21,15 @@ fn send<T: Send>(future: T) -> T {
 #[tokio::test]
 async fn bounds() {
     shared::<LockGuard>();
-    shared::<MultiLockGuard>();
+    shared::<(MultiLockGuard, SemaphorePermit)>();
+    shared::<(RwLockReadGuard, RwLockWriteGuard)>();
     value::<LockManager>();
     value::<LockManagerBuilder>();
     value::<Credentials>();
     value::<Tls>();
     value::<Quorum>();
-    value::<(Lock, MultiLock)>();
-    value::<HeldLock>();
+    value::<(Lock, MultiLock, RwLock, Semaphore)>();
+    value::<(HeldLock, HeldPermit)>();
     value::<Revoke>();
     value::<(Revocation, RevokeOutcome)>();
     value::<(Error, BodyState, LossReason, Outage)>();
@@ -63,6 +65,30 @@ async fn bounds() {
     drop(send(guard.lost()));
     drop(send(guard.scope(async {})));
     drop(send(guard.release()));
+
+    let semaphore = manager.semaphore("s", 3);
+    drop(send(semaphore.try_acquire()));
+    drop(send(semaphore.try_acquire_many(2)));
+    drop(send(semaphore.acquire_many(2)));
+    drop(send(semaphore.run(async |_| Ok::<_, Error>(()))));
+    let permit = send(semaphore.acquire()).await.unwrap();
+    drop(send(permit.lost()));
+    let held: HeldPermit = permit.scope(async { distlock::current_permit() }).await;
+    drop(send(held.confirmed()));
+    drop(send(held.lost()));
+    drop(send(permit.release()));
+
+    let rw_lock = manager.rw_lock("rw");
+    drop(send(rw_lock.read()));
+    drop(send(rw_lock.try_read()));
+    drop(send(rw_lock.try_write()));
+    drop(send(rw_lock.run_read(async |_| Ok::<_, Error>(()))));
+    drop(send(rw_lock.run_write(async |_| Ok::<_, Error>(()))));
+    let write = send(rw_lock.write()).await.unwrap();
+    drop(send(write.lost()));
+    let read = send(write.downgrade()).await.unwrap();
+    drop(send(read.scope(async {})));
+    drop(send(read.release()));
 
     let guard = send(
         lock.clone()

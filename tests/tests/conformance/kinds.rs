@@ -270,15 +270,29 @@ for_each_counting_store! {
         store.until_free("k", SOON).await;
     }
 
-    /// Nothing is acquired, not even the keys before it.
+    /// Nothing stays acquired, not even the keys before it.
     async fn several_keys_meet_only_mutexes(store) {
-        let manager = store.manager().await;
+        let (manager, other) = (store.manager().await, store.manager().await);
         for kind in [Kind::Read, ONE_OF_THREE] {
             let outer = kind.acquire(&manager, "b").await.unwrap();
-            let both = manager.lock_all(["a", "b"]).wait(PATIENCE);
-            let error = outer.scope(both.acquire()).await.unwrap_err();
-            assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
-            assert!(store.inspect("a").await.holders.is_empty());
+            let both = |manager: &LockManager| manager.lock_all(["a", "b"]).wait(PATIENCE);
+            let nested = [
+                outer.scope(both(&manager).acquire()).await.map(drop),
+                outer.scope(both(&manager).try_acquire()).await.map(drop),
+            ];
+            let waited = within(PATIENCE / 2, both(&other).acquire()).await.map(drop);
+            store.until_free("a", SOON).await;
+            let tried = both(&other).try_acquire().await.map(drop);
+            store.until_free("a", SOON).await;
+            for result in nested.into_iter().chain([waited, tried]) {
+                match result.unwrap_err() {
+                    Error::WrongKind { key, requested, existing, .. } => {
+                        let expected = ("b", LockKind::Mutex, kind.lock_kind());
+                        assert_eq!((&*key, requested, existing), expected);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
             outer.release().await;
         }
     }
@@ -325,6 +339,28 @@ for_each_counting_store! {
         write.scope(async { assert!(distlock::try_current_permit().is_none()) }).await;
         for guard in guards {
             guard.release().await;
+        }
+    }
+}
+
+for_redis! {
+    /// The holder is gone, so the other kind's call finds a waiter, or what was granted to it.
+    async fn a_key_that_is_waited_for_keeps_its_kind(fixture) {
+        let manager = fixture.manager().await;
+        for (kind, other) in [(Kind::Mutex, Kind::Read), (Kind::Write, Kind::Mutex), (TWO_OF_THREE, ONE_OF_TWO)] {
+            let gone = kind.acquire(&manager, "k").await.unwrap();
+            let waiter = fixture.named("existing").await;
+            let waiter = tokio::spawn(async move { kind.acquire(&waiter, "k").await });
+            fixture.until_waiting("k", 1).await;
+            assert_eq!(fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]).int(), 1);
+            match other.try_acquire(&manager, "k").await.unwrap_err() {
+                Error::WrongKind { existing, .. } => assert_eq!(existing, kind.lock_kind()),
+                other => panic!("{other:?}"),
+            }
+            let served = within(PATIENCE, waiter).await.unwrap().unwrap();
+            served.release().await;
+            drop(gone);
+            fixture.until_free("k", SOON).await;
         }
     }
 }

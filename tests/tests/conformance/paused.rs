@@ -32,6 +32,45 @@ async fn a_wait_ends_to_the_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_keys_have_one_wait_in_common() {
+    let manager = manager();
+    let a = manager.lock("a").acquire().await.unwrap();
+    let _c = manager.lock("c").acquire().await.unwrap();
+    let (wait, started) = (ms(10_000), Instant::now());
+    let all = manager.lock_all(["a", "b", "c"]).wait(wait);
+    let freed = async {
+        tokio::time::sleep(wait * 2 / 3).await;
+        a.release().await.unwrap();
+    };
+    let (result, ()) = tokio::join!(all.acquire(), freed);
+    match result.unwrap_err() {
+        Error::Busy { key, waited, .. } => assert!(key == "c" && waited >= wait, "{waited:?}"),
+        other => panic!("{other:?}"),
+    }
+    let elapsed = started.elapsed();
+    assert!(elapsed < wait + ms(260), "{elapsed:?}");
+}
+
+/// A key that the call already holds outlives its first lease.
+#[tokio::test(start_paused = true)]
+async fn keys_are_renewed_while_a_call_waits_for_another() {
+    let manager = manager();
+    let b = manager.lock("b").acquire().await.unwrap();
+    let both = manager.lock_all(["a", "b"]).lease(ms(1_000)).wait(HOUR);
+    let token_of_a = async || manager.inspect("a").await.unwrap().holders[0].fencing_token;
+    let freed = async {
+        tokio::time::sleep(ms(100)).await;
+        let first = token_of_a().await;
+        tokio::time::sleep(HOUR / 2).await;
+        assert_eq!(token_of_a().await, first);
+        b.release().await.unwrap();
+        first
+    };
+    let (both, first) = tokio::join!(both.acquire(), freed);
+    assert_eq!(both.unwrap().fencing_token("a"), first);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_lost_before_its_confirmation_reports_the_loss() {
     let manager = manager();
     let first = manager.lock("k").acquire().await.unwrap();

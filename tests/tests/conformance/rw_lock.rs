@@ -194,14 +194,18 @@ for_each_counting_store! {
         store.until_free("k", SOON).await;
     }
 
-    /// No writer gets in between, and the readers at the head of the queue start at once.
+    /// No writer gets in between, and the readers at the head of the queue have the lock with the
+    /// reply. Those behind the writer wait for it.
     async fn a_downgrade_lets_readers_in_and_no_writer(store) {
         let lock = store.manager().await.rw_lock("k").lease(HELD);
         let writing = lock.write().await.unwrap();
         let reads = [reader(store, &lock, 1).await, reader(store, &lock, 2).await];
         let write = writer(store, &lock, 3).await;
+        let behind = reader(store, &lock, 4).await;
         let (held, token) = (writing.held(), writing.fencing_token());
         let mine = within(PATIENCE, writing.downgrade()).await.unwrap();
+        let state = store.inspect("k").await;
+        assert_eq!((state.holders.len(), state.queue_length), (3, 2));
         assert!(mine.is_held() && mine.fencing_token() > token);
         let error = within(PATIENCE, held.lost()).await;
         assert!(matches!(error, Error::Released { .. }), "{error:?}");
@@ -210,7 +214,8 @@ for_each_counting_store! {
             assert_eq!(read.fencing_token(), mine.fencing_token());
             read.release().await.unwrap();
         }
-        assert!(!write.is_finished());
+        assert_eq!(store.inspect("k").await.queue_length, 2);
+        assert!(!write.is_finished() && !behind.is_finished());
         // The hold is a read now.
         let nested = mine.scope(lock.write()).await.unwrap_err();
         assert!(matches!(nested, Error::UpgradeDeadlock { .. }), "{nested:?}");
@@ -222,6 +227,7 @@ for_each_counting_store! {
         eventually_async(PATIENCE, async || mine.remaining() > aged).await;
         mine.release().await.unwrap();
         served(write).await.release().await.unwrap();
+        served(behind).await.release().await.unwrap();
         store.until_free("k", SOON).await;
     }
 

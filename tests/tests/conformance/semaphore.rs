@@ -211,11 +211,12 @@ for_each_counting_store! {
         }
     }
 
-    /// The holder that an inspection names loses its permits, and the others keep theirs.
+    /// The holder that an inspection names loses all of its permits, and the others keep theirs.
     async fn one_holder_or_all_are_revoked(store) {
         let (first, second) = (store.named("first").await, store.named("second").await);
         let lease = HELD;
         let lost = first.semaphore("k", 3).lease(lease).acquire().await.unwrap();
+        let also_lost = first.semaphore("k", 3).lease(lease).acquire().await.unwrap();
         let mut kept = second.semaphore("k", 3).lease(lease).acquire().await.unwrap();
         for holder in [Some("first"), None] {
             let (revoked, others) = match holder {
@@ -229,7 +230,8 @@ for_each_counting_store! {
             };
             let revocation = revoke.await.unwrap();
             assert_eq!(revocation.outcome, RevokeOutcome::Pending);
-            assert_eq!(revocation.holders.len(), 2 - others, "{revocation:?}");
+            assert_eq!(revocation.holders.len(), 3 - others, "{revocation:?}");
+            within(PATIENCE, also_lost.lost()).await;
             let error = within(PATIENCE, revoked.lost()).await;
             assert!(matches!(
                 error,
@@ -238,7 +240,7 @@ for_each_counting_store! {
             assert_eq!(usize::from(kept.is_held()), others);
         }
         kept = {
-            drop((lost, kept));
+            drop((lost, also_lost, kept));
             second.semaphore("k", 3).wait(PATIENCE).acquire_many(3).await.unwrap()
         };
         kept.release().await.unwrap();

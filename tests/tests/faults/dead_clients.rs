@@ -132,6 +132,21 @@ async fn one_queue_check_skips_ten_thousand_dead_waiters() {
     until_queued(&mut raw, "k", 0).await;
 }
 
+/// The dead writer is removed while the lock is held, long before its `wait` would end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_writer_does_not_keep_readers_out() {
+    let server = RedisServer::start();
+    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let reading = first.rw_lock("k").lease(HELD).read().await.unwrap();
+    let writer = child("write", &server.url(), "k", HELD, 0);
+    let is_queued = async || first.inspect("k").await.unwrap().queue_length == 1;
+    eventually_async(LONG, is_queued).await;
+    writer.kill();
+    let read = second.rw_lock("k").wait(LONG / 2).read().await.unwrap();
+    assert!(reading.is_held());
+    assert_eq!(read.fencing_token(), reading.fencing_token());
+}
+
 /// A call of another process.
 #[derive(Clone, Copy, Debug)]
 enum Call {

@@ -1,11 +1,14 @@
 //! Misconfigurations: connecting fails at once, with an error that is not an outage and
-//! names a remedy.
+//! names a remedy. So do calls that cannot work.
 
-use distlock::{LockManager, Tls};
+use distlock::{Error, LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
-use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
+use distlock_tests::{Monitor, Proxy, RedisQuorum, RedisServer, eventually_async};
 
-use crate::support::{LONG, assert_config, assert_message_contains, hold, ms, ok, taken_once};
+use crate::support::{
+    LONG, assert_config, assert_message_contains, connect, connect_patiently, hold, ms, ok,
+    taken_once,
+};
 use crate::tls::Trust;
 
 /// Long enough that only an immediate failure comes before it.
@@ -214,4 +217,67 @@ async fn in_the_background() {
     proxy.move_to(server.addr());
     let guard = hold(&manager, "k", LONG).await;
     guard.release().await.unwrap();
+}
+
+/// The error says what to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impossible_calls_of_each_kind_send_nothing() {
+    let (server, servers) = (RedisServer::start(), RedisQuorum::start(3));
+    servers.vote("distlock");
+    let manager = connect(&server.url()).await;
+    let quorum = connect_patiently(servers.url()).await.unwrap();
+    let lock = manager.rw_lock("bad");
+    let reading = lock.read().await.unwrap();
+    let monitored = servers.servers().iter().chain([&server]);
+    let mut monitors: Vec<_> = monitored.map(Monitor::start).collect();
+
+    let mut rows: Vec<(Result<(), Error>, &str)> = Vec::new();
+    for (permits, weight, remedy) in [
+        (0, 1, "set it to at least 1 and at most 1000"),
+        (1_001, 1, "set it to at least 1 and at most 1000"),
+        (3, 0, "at most the number of permits, 3"),
+        (3, 4, "at most the number of permits, 3"),
+    ] {
+        let semaphore = manager.semaphore("bad", permits);
+        rows.push((semaphore.acquire_many(weight).await.map(drop), remedy));
+        let tried = semaphore.try_acquire_many(weight).await;
+        rows.push((tried.map(drop), remedy));
+    }
+    for (count, remedy) in [(0, "at least one key"), (65, "at most 64")] {
+        let all = manager.lock_all((0..count).map(|number| format!("bad{number}")));
+        rows.push((all.acquire().await.map(drop), remedy));
+        rows.push((all.try_acquire().await.map(drop), remedy));
+    }
+    let (semaphore, of_quorum) = (quorum.semaphore("bad", 3), quorum.rw_lock("bad"));
+    let remedy = "use `lock`, or a single server or a cluster";
+    for result in [
+        semaphore.acquire().await.map(drop),
+        semaphore.try_acquire().await.map(drop),
+        of_quorum.read().await.map(drop),
+        of_quorum.try_read().await.map(drop),
+        of_quorum.write().await.map(drop),
+        of_quorum.try_write().await.map(drop),
+    ] {
+        rows.push((result, remedy));
+    }
+    for (result, remedy) in rows {
+        assert_config(&result.unwrap_err(), &[remedy]);
+    }
+    for result in [
+        reading.scope(lock.write()).await.map(drop),
+        reading.scope(lock.try_write()).await.map(drop),
+    ] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::UpgradeDeadlock { .. }), "{error:?}");
+        assert_message_contains(&error, &["acquire the write"]);
+    }
+    let mut reached = || {
+        let counts = monitors.iter_mut().map(|it| it.count(":queue:{bad"));
+        counts.filter(|count| *count > 0).count()
+    };
+    assert_eq!(reached(), 0, "servers");
+    // A possible call reaches its server, or at least two of the quorum.
+    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(quorum.lock("bad").try_acquire().await.unwrap().is_some());
+    assert!(reached() >= 3);
 }

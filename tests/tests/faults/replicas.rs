@@ -153,6 +153,42 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
         .unwrap();
 }
 
+/// Also a downgrade, which waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_needs_its_replica() {
+    let mut this = Replicated::start().await;
+    let manager = connect(&this.primary.url()).await;
+    let semaphore = manager.semaphore("permits", 3).lease(LEASE).min_replicas(1);
+    let rw_lock = manager.rw_lock("rw").lease(LEASE).min_replicas(1);
+    let both = manager.lock_all(["a", "b"]).lease(LEASE).min_replicas(1);
+    this.replica.stop_process();
+    let wait = ms(1_200);
+    let (permit, write, all) = (
+        semaphore.clone().wait(wait),
+        rw_lock.clone().wait(wait),
+        both.clone().wait(wait),
+    );
+    let (permit, write, all) = tokio::join!(permit.acquire(), write.write(), all.acquire());
+    for result in [permit.map(drop), write.map(drop), all.map(drop)] {
+        assert_too_few(&result.unwrap_err(), &["min_replicas"]);
+    }
+    until_clean(&mut this.raw, LONG).await;
+    this.replica.cont_process();
+    let permit = semaphore.wait(LONG).acquire().await.unwrap();
+    let all = both.wait(LONG).acquire().await.unwrap();
+    let write = rw_lock.wait(LONG).write().await.unwrap();
+    this.replica.stop_process();
+    let mut downgrade = std::pin::pin!(write.downgrade());
+    let early = tokio::time::timeout(ms(500), &mut downgrade).await;
+    assert!(early.is_err(), "without the replica: {early:?}");
+    this.replica.cont_process();
+    let read = within(LONG, downgrade).await.unwrap();
+    read.release().await.unwrap();
+    permit.release().await.unwrap();
+    all.release().await.unwrap();
+    until_clean(&mut this.raw, LONG).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_wait_for_a_replica_that_resumes() {
     let mut this = Replicated::start().await;

@@ -241,6 +241,37 @@ async fn every_end_of_a_hold_is_reported() {
     }
 }
 
+/// A resource must not compare the tokens of permits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kind_the_weight_and_the_token_of_a_hold() {
+    for store in Store::both("kinds") {
+        let (manager, notes) = store.observed().await;
+        let _held = (
+            manager
+                .semaphore("permits", 3)
+                .acquire_many(2)
+                .await
+                .unwrap(),
+            manager.rw_lock("read").read().await.unwrap(),
+            manager.rw_lock("write").write().await.unwrap(),
+        );
+        // Each hold is lost, and all events are delivered.
+        manager.shutdown().await;
+        let events: Vec<_> = notes.all().iter().map(|it| format!("{it:?}")).collect();
+        for (key, shown, has_token) in [
+            ("permits", "kind: Semaphore, weight: 2", false),
+            ("read", "kind: Read, weight: 1", true),
+            ("write", "kind: Write, weight: 1", true),
+        ] {
+            let shown = format!("key: {key:?}, {shown}, ");
+            let of_hold = events.iter().filter(|event| event.contains(&shown));
+            let tokens = of_hold.map(|event| !event.contains("fencing_token: None"));
+            // `Acquired`, `Lost` and `HoldEnded`.
+            assert_eq!(tokens.collect::<Vec<_>>(), [has_token; 3], "{events:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_deleted() {
     let store = Store::redis();

@@ -115,6 +115,11 @@ pub(crate) fn recorded() -> &'static Recorded {
     })
 }
 
+/// Waits until a gauge has a value.
+async fn is(name: &str, value: f64) {
+    eventually_async(LONG, async || recorded().gauge(name) == Some(value)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_life_of_a_lock() {
     let recorded = recorded();
@@ -123,9 +128,6 @@ async fn the_life_of_a_lock() {
     let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(6_000));
     let held = "distlock.locks.held{kind=mutex,lock=metrics:<n>}";
     let waiting = "distlock.acquire.pending{kind=mutex,lock=metrics:<n>}";
-    let is = async |name: &str, value: f64| {
-        eventually_async(LONG, async || recorded.gauge(name) == Some(value)).await;
-    };
 
     let guard = lock().acquire().await.unwrap();
     is(held, 1.0).await;
@@ -177,10 +179,10 @@ async fn the_life_of_a_lock() {
         "distlock.acquire.duration{kind=mutex,lock=metrics:<n>,outcome=cancelled,path=none}",
         "distlock.hold.duration{kind=mutex,lock=metrics:<n>,outcome=released}",
         "distlock.hold.duration{kind=mutex,lock=metrics:<n>,outcome=lost}",
-        "distlock.handoff.duration{lock=metrics:<n>}",
+        "distlock.handoff.duration{kind=mutex,lock=metrics:<n>}",
         "distlock.renewal.duration{outcome=ok}",
         "distlock.renewal.duration{outcome=gone}",
-        "distlock.release.duration{outcome=released}",
+        "distlock.release.duration{kind=mutex,outcome=released}",
         "distlock.store.command.duration{operation=acquire,outcome=ok}",
         "distlock.store.command.duration{operation=renew,outcome=ok}",
         "distlock.store.command.duration{operation=inspect,outcome=ok}",
@@ -190,17 +192,20 @@ async fn the_life_of_a_lock() {
         assert!(names.contains(expected), "{expected} is not in {names:#?}");
     }
     assert_eq!(
-        recorded.counter("distlock.locks.lost{lock=metrics:<n>,reason=gone}"),
+        recorded.counter("distlock.locks.lost{kind=mutex,lock=metrics:<n>,reason=gone}"),
         1
     );
     assert_eq!(
-        recorded.counter("distlock.locks.lost.after_completion{lock=metrics:<n>}"),
+        recorded.counter("distlock.locks.lost.after_completion{kind=mutex,lock=metrics:<n>}"),
         1
     );
     assert!(!names.iter().any(|name| name.contains("m:1")), "{names:#?}");
     // In seconds.
     for (name, most) in [
-        ("distlock.handoff.duration{lock=metrics:<n>}", 20.0),
+        (
+            "distlock.handoff.duration{kind=mutex,lock=metrics:<n>}",
+            20.0,
+        ),
         // Also of the other tests, with the default lease.
         ("distlock.renewal.slack{}", 30.0),
     ] {
@@ -211,6 +216,33 @@ async fn the_life_of_a_lock() {
     let offset = recorded.gauge(&format!("distlock.store.clock_offset{{server={server}}}"));
     let same_machine = offset.is_some_and(|seconds| seconds.abs() < 5.0);
     assert!(same_machine, "{offset:?}");
+}
+
+/// A loss of each kind has its counter from the first call on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_of_each_kind() {
+    recorded();
+    let manager = Store::memory("metric-kinds").manager().await;
+    let semaphore = manager.semaphore("s", 3).label("metrics:kinds");
+    let read = manager.rw_lock("r").label("metrics:kinds").read().await;
+    let permits = [
+        semaphore.acquire_many(2).await.unwrap(),
+        semaphore.acquire().await.unwrap(),
+    ];
+    let held = |kind| format!("distlock.locks.held{{kind={kind},lock=metrics:kinds}}");
+    let held_permits = "distlock.permits.held{lock=metrics:kinds}";
+    is(&held("semaphore"), 2.0).await;
+    is(&held("read"), 1.0).await;
+    is(held_permits, 3.0).await;
+    let names = recorded().names();
+    for kind in ["read", "semaphore"] {
+        let lost = format!("distlock.locks.lost{{kind={kind},lock=metrics:kinds,reason=gone}}");
+        assert!(names.contains(&lost), "{lost} is not in {names:#?}");
+    }
+    drop((read, permits));
+    is(&held("semaphore"), 0.0).await;
+    is(&held("read"), 0.0).await;
+    is(held_permits, 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,7 +87,7 @@ async fn a_call_whose_work_has_already_run() {
             1,
         ),
         (
-            "distlock.skipped{lock=already-ran:<n>,reason=already_ran}",
+            "distlock.skipped{kind=mutex,lock=already-ran:<n>,reason=already_ran}",
             1,
         ),
     ] {
@@ -115,7 +115,7 @@ async fn metrics_of_a_skipped_call() {
     let _held = manager.lock("m:1").acquire().await.unwrap();
     for count in 1..=2 {
         skip(manager.lock("m:1").label("skips:<n>")).await;
-        let skipped = "distlock.skipped{lock=skips:<n>,reason=busy}";
+        let skipped = "distlock.skipped{kind=mutex,lock=skips:<n>,reason=busy}";
         eventually_async(LONG, async || recorded.counter(skipped) == count).await;
     }
     let pending = "distlock.acquire.pending{kind=mutex,lock=skips:<n>}";

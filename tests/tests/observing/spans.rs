@@ -16,6 +16,11 @@ async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error
     Ok(format!("{n} in {}", name.unwrap_or_default()))
 }
 
+#[distlock::distributed_lock(key = "spans:permits:<n>", permits = 3, weight = n, manager = locks)]
+async fn weighed(locks: &distlock::LockManager, n: u32) -> Result<(), Error> {
+    Ok(())
+}
+
 /// Returns the spans of a lock once they have ended: of the acquisition and of the run.
 pub(crate) async fn both(lock: &str) -> (Span, Span) {
     let spans = || captured().spans_of(lock);
@@ -73,6 +78,27 @@ async fn spans_of_an_annotated_function() {
     let port = store.server().port().to_string();
     assert!(acquire.fields["server.address"].ends_with(&port));
     assert_eq!(acquire.fields["fencing_token"], run.fields["fencing_token"]);
+}
+
+/// A semaphore shows the weight, and no token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_of_permits_and_of_a_read() {
+    captured();
+    let manager = Store::memory("span-kinds").manager().await;
+    weighed(&manager, 2).await.unwrap();
+    let lock = manager.rw_lock("r").label("spans:read");
+    lock.run_read(async |_| Ok::<_, Error>(())).await.unwrap();
+    for (lock, kind, weight) in [
+        ("spans:permits:<n>", "semaphore", Some("2")),
+        ("spans:read", "read", None),
+    ] {
+        let (acquire, run) = both(lock).await;
+        for Span { fields, .. } in [acquire, run] {
+            assert_eq!(fields["kind"], kind, "{fields:?}");
+            assert_eq!(fields.get("weight").map(|text| &**text), weight);
+            assert_eq!(fields.contains_key("fencing_token"), weight.is_none());
+        }
+    }
 }
 
 /// One command acquires free keys, in one span.

@@ -97,6 +97,7 @@ impl<'a> AcquireCall<'a> {
                 lock,
                 key,
                 kind: self.request.kind.hold_kind(),
+                weight: self.request.kind.permits_held(),
                 waited: now.since(self.request.started),
                 path,
                 fencing_token: self.request.kind.public_token(fencing_token),

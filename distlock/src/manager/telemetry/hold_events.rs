@@ -31,6 +31,7 @@ impl HeldLock {
                     lock,
                     key,
                     kind: self.entry.request.kind.hold_kind(),
+                    weight: self.entry.request.kind.permits_held(),
                     fencing_token: self.public_token(),
                     held: self.age(),
                     outcome,
@@ -48,6 +49,7 @@ impl HeldLock {
                 lock,
                 key,
                 kind: self.entry.request.kind.hold_kind(),
+                weight: self.entry.request.kind.permits_held(),
                 fencing_token: self.public_token(),
                 reason,
                 unconfirmed_for: self.unconfirmed_for(),
@@ -89,6 +91,7 @@ pub(crate) fn publish_release(
         core.publish(&entry.request, |lock, key| Event::Released {
             lock,
             key,
+            kind: entry.request.kind.hold_kind(),
             took: core.clock.now().since(started),
             outcome: match step {
                 ReleaseStep::NotHeld => ReleaseOutcome::NotHeld,
