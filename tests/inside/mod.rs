@@ -57,8 +57,6 @@ pub fn script_hashes() -> [(String, String); 7] {
 
 mod ahead;
 #[cfg(test)]
-mod counted;
-#[cfg(test)]
 #[path = "../equivalence/mod.rs"]
 mod equivalence;
 #[cfg(any(sabotage, test))]

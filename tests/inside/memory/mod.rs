@@ -1,5 +1,5 @@
-//! The rules of the memory store that depend on time or on its memory, tested with a manual clock.
-//! `tests/equivalence` compares all others with Redis.
+//! Behavior of the memory store that `tests/equivalence` does not compare with Redis: long times,
+//! freed memory, long queues of dead waiters, and a grant that is used while it is delivered.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,22 +12,15 @@ use super::{MemoryServer, MemoryStore};
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Grant, Inspection, OwnerNumber,
-};
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release, StoreCommand};
 use crate::store::{LockStore, Settings, StoreEvent, run};
 use crate::util::random::SystemRandom;
 
-mod holding;
-mod waiting;
-
 const LEASE: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(1);
-/// Lease and grace period of a pushed grant.
-const GRANT: Duration = Duration::from_millis(1_250);
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -144,36 +137,6 @@ impl Client {
         self.run(release).was_held
     }
 
-    fn confirm(&self, name: &str, owner: OwnerNumber) -> Option<u64> {
-        let confirm = Confirm {
-            kind: Kind::Mutex,
-            key: &key(name),
-            owner,
-            timing: Timing::new(LEASE),
-            durability: Durability::NONE,
-            once: None,
-        };
-        self.run(confirm).proof().map(|proof| proof.token.get())
-    }
-
-    fn check_queue(
-        &self,
-        name: &str,
-        owners: &[OwnerNumber],
-    ) -> (Option<OwnerNumber>, Vec<OwnerNumber>) {
-        let checks = [CheckQueue {
-            is_counted: false,
-            key: key(name),
-            owners: owners.to_vec(),
-        }];
-        match self.run(&checks[..]).pop() {
-            Some(CheckQueueReply::Checked {
-                holding, missing, ..
-            }) => (holding.first().copied(), missing),
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn inspect(&self, name: &str) -> Inspection {
         let key = &key(name);
         *self.run(Inspect {
@@ -187,4 +150,141 @@ impl Client {
         let grants = std::mem::take(&mut *self.grants.lock().unwrap());
         grants.iter().map(|grant| grant.owner).collect()
     }
+}
+
+#[test]
+fn every_key_expires() {
+    let world = World::new();
+    let a = world.client();
+    for n in 0..1_000 {
+        let name = format!("used once {n}");
+        a.take(&name, n);
+        a.release(&name, n);
+    }
+    assert_eq!(
+        world.server.remembered(),
+        1_000,
+        "tokens are kept for two hours"
+    );
+    world.clock.advance(Duration::from_secs(2 * 3_600));
+    // A quiet server needs some calls to notice; a server with only new keys does not grow forever.
+    for n in 0..600 {
+        a.inspect("another");
+        assert!(world.server.remembered() <= 1_000 - n.min(500) * 2);
+    }
+    assert_eq!(world.server.remembered(), 0);
+    for n in 0..20_000 {
+        let name = format!("one of many {n}");
+        a.take(&name, n);
+        a.release(&name, n);
+        world.clock.advance(Duration::from_secs(72)); // 100 tokens in two hours
+        assert!(
+            world.server.remembered() <= 300,
+            "{n}: {}",
+            world.server.remembered()
+        );
+    }
+}
+
+#[test]
+fn an_unconfirmed_grant_ends_after_a_second_and_its_grace_period() {
+    let world = World::new();
+    let a = world.client();
+    a.take("k", 1);
+    a.queue("k", 2);
+    a.release("k", 1);
+    world.clock.advance(ms(1_249));
+    assert_eq!(a.inspect("k").holders.len(), 1);
+    world.clock.advance(ms(1));
+    assert_eq!(a.inspect("k").holders.len(), 0);
+}
+
+#[test]
+fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
+    let world = World::new();
+    let (a, dead, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    for owner in 1..=250 {
+        dead.queue("k", owner);
+    }
+    live.queue("k", 1);
+    dead.store.close();
+    a.release("k", 1);
+    assert_eq!((dead.granted(), live.granted()), (vec![], vec![1]));
+    let key = &key("k");
+    let closed = at_once(run(&dead.store, Inspect { key, max_listed: 0 }, WITHIN));
+    assert!(closed.is_err(), "it is closed");
+}
+
+#[test]
+fn all_owners_find_room_among_dead_waiters() {
+    for owner in 200..400 {
+        let world = World::new();
+        let (a, dead, live) = (world.client(), world.client(), world.client_with(251));
+        a.take("k", 1);
+        live.queue("k", 1);
+        for waiter in 1..=250 {
+            dead.queue("k", waiter);
+        }
+        dead.store.close();
+        live.queue("k", owner);
+    }
+}
+
+#[test]
+fn a_forgotten_queue_ends() {
+    let world = World::new();
+    let a = world.client();
+    a.acquire_with("k", 1, Duration::from_secs(60), ms(0));
+    a.acquire_with("k", 2, LEASE, ms(1));
+    a.acquire_with("k", 3, LEASE, ms(0));
+    world.clock.advance(ms(12_000));
+    assert_eq!(a.inspect("k").queue_length, 1);
+    world.clock.advance(ms(1));
+    assert_eq!(a.inspect("k").queue_length, 0);
+}
+
+#[test]
+fn a_grant_may_be_used_while_it_is_delivered() {
+    let world = World::new();
+    let holder = world.client();
+    let confirmed = Arc::new(Mutex::new(None));
+    let eager: Arc<std::sync::OnceLock<MemoryStore>> = Arc::default();
+    let (store, result) = (eager.clone(), confirmed.clone());
+    let events = Arc::new(move |event| {
+        if let (StoreEvent::Granted(grant), Some(store)) = (event, store.get()) {
+            let confirm = Confirm {
+                kind: Kind::Mutex,
+                key: &grant.key,
+                owner: grant.owner,
+                timing: Timing::new(LEASE),
+                durability: Durability::NONE,
+                once: None,
+            };
+            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap().proof();
+        }
+    });
+    let store = MemoryStore::new(
+        world.server.clone(),
+        ClientId::new(&SystemRandom),
+        Settings::named("eager"),
+        events,
+    );
+    let eager = eager.get_or_init(|| store);
+    holder.take("k", 1);
+    let key = key("k");
+    let request = Acquire {
+        kind: Kind::Mutex,
+        key: &key,
+        owner: 1,
+        timing: Timing::new(LEASE),
+        durability: Durability::NONE,
+        wait: LEASE,
+        metadata: None,
+        once: None,
+    };
+    at_once(run(eager, request, WITHIN)).unwrap();
+    holder.release("k", 1);
+    assert!(confirmed.lock().unwrap().is_some());
+    eager.close(); // the sink owns the store that owns the server
 }

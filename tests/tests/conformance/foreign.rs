@@ -113,11 +113,14 @@ for_redis! {
     async fn a_wrong_type_at_the_other_keys(fixture) {
         let manager = fixture.manager().await;
         let mut raw = fixture.raw();
-        let values: [(&str, &[&str]); 4] = [
+        let values: [(&str, &[&str]); 6] = [
             ("queue", &["SET", "foreign"]),
             ("queue", &["RPUSH", "a"]),
             ("fence", &["RPUSH", "a"]),
             ("fence", &["SET", "not a number"]),
+            // As long as a token, and below the server's time as texts.
+            ("fence", &["SET", "1 foreign value!"]),
+            ("fence", &["SET", "----------------"]),
         ];
         for (kind, value) in values {
             let name = fixture.name(kind, "k");

@@ -411,7 +411,18 @@ async fn acquire(kind: Option<Kind>, manager: &LockManager, key: &str) -> Guard 
 
 /// The commands of every kind, over transports that the other tests of these kinds do not use.
 async fn each_kind_is_renewed_and_handed_off(store: &Fixture) {
-    let (first, second) = (&store.manager().await, store.manager().await);
+    hand_offs(store, [store.manager().await, store.manager().await]).await;
+}
+
+/// The same with acknowledgments. The server does not know the scripts of these kinds yet, so the
+/// connection for acknowledgments loads them.
+async fn each_kind_is_acknowledged_by_a_replica(store: &Fixture) {
+    let manager = async || store.connect(store.builder().min_replicas(1)).await;
+    hand_offs(store, [manager().await, manager().await]).await;
+}
+
+async fn hand_offs(store: &Fixture, [first, second]: [LockManager; 2]) {
+    let first = &first;
     let hand_off = |(place, [held, waiting]): (usize, [Option<Kind>; 2])| {
         let (key, second) = (format!("k{place}"), second.clone());
         async move {
@@ -453,4 +464,4 @@ async fn each_kind_is_renewed_and_handed_off(store: &Fixture) {
 }
 
 tests_on!(tls, Tls, each_kind_is_renewed_and_handed_off);
-tests_on!(sentinel, Sentinel, each_kind_is_renewed_and_handed_off);
+tests_on!(sentinel, Sentinel, each_kind_is_renewed_and_handed_off each_kind_is_acknowledged_by_a_replica);

@@ -1,7 +1,7 @@
 //! Only live waiters count for a full queue.
 
 use super::bounded::{BOUND, fill, touched};
-use super::{BUSY, Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
+use super::{Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
 
 impl Bench {
     /// Gives `a:1` the lock, and fills a queue of three.
@@ -21,63 +21,12 @@ impl Bench {
     }
 }
 
-#[test]
-fn dead_waiters_make_room_for_live_ones() {
-    let mut bench = Bench::full(&["b", "c"], ["dd:1", "dd:2", "dd:3"]);
-    // A try-acquire gets "busy", whatever the queue contains.
-    assert_eq!(bench.try_acquire("b:1"), BUSY);
-    assert_eq!(bench.queue(), ["dd:1", "dd:2", "dd:3"]);
-    assert_eq!(bench.acquire_limited_to_three("b:1"), QUEUED);
-    assert_eq!(bench.queue(), ["b:1"]);
-    for owner in ["c:1", "b:2"] {
-        assert_eq!(bench.acquire_limited_to_three(owner), QUEUED);
-    }
-    assert_eq!(bench.acquire_limited_to_three("c:2"), FULL);
-    assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
-    let again = bench.acquire_limited_to_three("c:1");
-    assert_eq!(again, QUEUED, "it is already queued");
-    bench.release("a:1");
-    assert_eq!(bench.holder().as_deref(), Some("b:1"));
-}
-
-#[test]
-fn overdue_waiters_make_room_for_others() {
-    let mut bench = Bench::full(&["b"], ["b:1", "b:2", "b:3"]);
-    assert_eq!(bench.acquire_limited_to_three("b:4"), FULL);
-    bench.overdue("b:2");
-    assert_eq!(bench.acquire_limited_to_three("b:5"), QUEUED);
-    assert_eq!(bench.queue(), ["b:1", "b:3", "b:5"]);
-    let fields = bench.raw.cmd(&["HLEN", ENTRY]).int();
-    assert_eq!(fields, 3, "its entry is gone, too");
-}
-
 /// A client that acquires counts as alive, even if nothing is subscribed to its channel.
 #[test]
 fn the_caller_is_not_counted_as_dead() {
     let mut bench = Bench::full(&[], ["b:1", "b:2", "b:3"]);
     assert_eq!(bench.acquire_limited_to_three("b:4"), FULL);
     assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);
-}
-
-/// The head has been granted the lock. The script that finds the lock expired needs the mark.
-#[test]
-fn a_marked_head_stays_although_it_is_dead_and_overdue() {
-    let mut bench = Bench::full(&["f0", "b"], ["f0:1", "b:1", "f0:2"]);
-    bench.release("a:1");
-    assert_eq!(bench.holder().as_deref(), Some("f0:1"));
-    bench.outlast();
-    bench.live.remove("f0");
-    distlock_tests::eventually(crate::support::LONG, || {
-        let count = bench.raw.cmd(&["PUBSUB", "NUMSUB", "t:client:f0"]);
-        count.array()[1].int() == 0
-    });
-    bench.overdue("f0:1");
-    assert_eq!(bench.acquire_limited_to_three("b:2"), QUEUED);
-    assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
-    assert_eq!(bench.acquire_limited_to_three("b:3"), FULL);
-    assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
-    // The head may still confirm.
-    assert_eq!(bench.confirm("f0:1", LEASE), 1);
 }
 
 /// Removing dead waiters needs no memory, and neither does queuing in their place.

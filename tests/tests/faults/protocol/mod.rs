@@ -1,4 +1,5 @@
-//! Tests of the scripts alone: one interleaving per test, each command at a chosen moment.
+//! Tests of the scripts alone, each command at a chosen moment: refused writes, foreign values, long
+//! queues and whatever else no operation of `tests/equivalence` causes.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,7 @@ use distlock_tests::{RedisServer, Reply, Resp};
 use crate::support::ms;
 
 mod bounded;
-mod fence_marks;
 mod full;
-mod granting;
-mod passing;
 mod rules;
 
 /// The lines that include a fragment, and the fragments. A fragment may include later ones.
@@ -30,8 +28,6 @@ const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
 const CHECK_QUEUE: &str = include_str!("../../../../lua/check_queue.lua");
 const RELEASE: &str = include_str!("../../../../lua/release.lua");
 const CONFIRM: &str = include_str!("../../../../lua/confirm.lua");
-const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
-const RENEW: &str = include_str!("../../../../lua/renew.lua");
 
 const LOCK: &str = "t:lock:{k}";
 const QUEUE: &str = "t:queue:{k}";
@@ -54,7 +50,6 @@ const NUMBER: &str = "7";
 const HELD: i64 = 1;
 const QUEUED: i64 = 2;
 const BUSY: i64 = 3;
-const LATE: i64 = 4;
 const FULL: i64 = 6;
 
 /// A server, and a connection that runs scripts on it for any client.
@@ -162,12 +157,8 @@ impl Bench {
     }
 
     fn try_release(&mut self, owner: &str) -> Reply {
-        self.release_keeping(owner, "0")
-    }
-
-    fn release_keeping(&mut self, owner: &str, keep: &str) -> Reply {
         let rest = format!("{FENCE_TTL} {} {CHANNELS}", client_of(owner));
-        match self.run(RELEASE, &ALL, &[owner, keep, &rest, NUMBER]) {
+        match self.run(RELEASE, &ALL, &[owner, "0", &rest, NUMBER]) {
             Reply::Bulk(numbered) => Reply::Int(numbered[..1].parse().unwrap()),
             reply => reply,
         }
@@ -183,16 +174,10 @@ impl Bench {
         verdict(&self.run(CONFIRM, &[LOCK, QUEUE, ENTRY], &[owner, ttl]))
     }
 
-    /// Runs the queue check of a client that waits with one owner. Returns the lock's value, and
-    /// true if the owner is missing from the queue.
-    #[track_caller]
-    fn check_queue(&mut self, owner: &str) -> (String, bool) {
-        let client = owner.split(':').next().unwrap();
-        let args = [client, CHANNELS, FENCE_TTL, "1", owner];
-        let reply = self.run(CHECK_QUEUE, &ALL, &args);
-        let seen = reply.array()[1].array();
-        let missing = !seen[2].array().is_empty();
-        (seen[0].text().unwrap().to_owned(), missing)
+    /// Runs the queue check of a client that waits with one owner.
+    fn check_queue(&mut self, owner: &str) -> Reply {
+        let args = [client_of(owner), CHANNELS, FENCE_TTL, "1", owner];
+        self.run(CHECK_QUEUE, &ALL, &args)
     }
 
     /// Returns the owner in the lock's value.
@@ -200,12 +185,6 @@ impl Bench {
     fn holder(&mut self) -> Option<String> {
         let value = self.raw.get(LOCK)?;
         Some(value.split(' ').nth(1).unwrap().to_owned())
-    }
-
-    #[track_caller]
-    fn token(&mut self) -> u64 {
-        let value = self.raw.get(LOCK).expect("the lock is taken");
-        value.split(' ').nth(2).unwrap().parse().unwrap()
     }
 
     fn queue(&mut self) -> Vec<String> {
@@ -231,22 +210,9 @@ impl Bench {
         Some(message.array()[2].text().unwrap().to_owned())
     }
 
-    /// Returns a time one hour ahead of the server's clock (µs).
-    fn hour_ahead(&mut self) -> u64 {
-        let time = self.raw.cmd(&["TIME"]);
-        let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
-        (seconds + 3_600) * 1_000_000
-    }
-
     fn configure(&mut self, name: &str, value: &str) {
         let reply = self.raw.cmd(&["CONFIG", "SET", name, value]);
         assert_eq!(reply, Reply::Status("OK".into()), "{name} {value}");
-    }
-
-    /// Makes an owner wait for longer than its `wait`.
-    fn overdue(&mut self, owner: &str) {
-        let long_ago = "1000000 1000 1250 name";
-        self.raw.cmd(&["HSET", ENTRY, owner, long_ago]);
     }
 
     /// Deletes the lock, as its expiry would later.
@@ -269,18 +235,4 @@ fn verdict(reply: &Reply) -> i64 {
         }
         reply => reply.array()[0].int(),
     }
-}
-
-/// Panics unless the reply is an error that contains `text`.
-#[track_caller]
-fn assert_refused(reply: &Reply, text: &str) {
-    let is_refused = matches!(reply, Reply::Error(error) if error.contains(text));
-    assert!(is_refused, "{text}: {reply:?}");
-}
-
-/// Returns the token in the reply "held" to an acquire.
-#[track_caller]
-fn token_of(reply: &Reply) -> u64 {
-    let numbers = reply.text().unwrap().strip_prefix("held ").unwrap();
-    numbers.split(' ').next().unwrap().parse().unwrap()
 }

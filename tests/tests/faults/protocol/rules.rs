@@ -1,8 +1,8 @@
-//! The purpose of single lines of the scripts.
+//! Servers that refuse, limits that are exceeded, and keys that are lost or foreign.
 
 use super::{
-    ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK,
-    QUEUE, QUEUED, TTL, WHENEVER, verdict,
+    ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE, FENCE_TTL, HELD, LEASE, LOCK, QUEUE,
+    QUEUED, TTL, WHENEVER, verdict,
 };
 
 impl Bench {
@@ -31,9 +31,7 @@ impl Bench {
     /// Returns the lock's remaining time as a queue check reports it.
     #[track_caller]
     fn remaining_by_queue_check(&mut self) -> i64 {
-        let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
-        let reply = self.run(CHECK_QUEUE, &ALL, &args);
-        reply.array()[1].array()[1].int()
+        self.check_queue("zz:1").array()[1].array()[1].int()
     }
 }
 
@@ -94,67 +92,35 @@ fn a_lock_that_outlives_its_ttl_is_shortened_by_the_next_script() {
     }
 }
 
-/// The fence must contain this token for the next one, even if the clock steps back.
-#[test]
-fn a_hand_off_keeps_its_token() {
-    let mut bench = Bench::queued(&["b"], &["b:1"]);
-    bench.release("a:1");
-    let kept = bench.raw.get(FENCE);
-    assert_eq!(kept, Some(format!("{}+", bench.token())));
-    // A fence ahead of the clock is kept until the clock has reached it, and for the usual time
-    // after.
-    let hour_ahead = bench.hour_ahead();
-    bench.raw.cmd(&["SET", FENCE, &hour_ahead.to_string()]);
-    bench.acquire("b:2");
-    bench.release("b:1");
-    assert_eq!(bench.token(), hour_ahead + 1);
-    assert!(bench.raw.pttl(FENCE) > 7_200_000 + 3_500_000);
-}
-
-/// The head that leaves the queue is not granted the lock.
-#[test]
-fn a_cancelled_call_is_not_granted_the_lock_freed_by_its_cancel() {
-    let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
-    bench.expire();
-    assert!(!bench.release("b:1"));
-    assert_eq!(bench.holder().as_deref(), Some("c:1"));
-}
-
-/// An entry is served for a second longer than its caller waits. Its queue outlives the entry and a
-/// grant.
+/// The TTLs of a queue exceed its latest deadline, and a grant made just before it.
 #[test]
 fn a_queue_outlives_its_longest_wait() {
-    let mut bench = Bench::queued(&[], &[]);
-    let reply = bench.acquire_with("b:1", LEASE, "60000", WHENEVER);
-    let now = reply.array()[1].int();
-    let entry = bench.raw.cmd(&["HGET", ENTRY, "b:1"]);
-    let deadline = entry.text().unwrap().split(' ').next().unwrap();
-    assert_eq!(deadline.parse::<i64>().unwrap() - now, 61_000_000);
-    let left = |bench: &mut Bench| [QUEUE, ENTRY].map(|key| bench.raw.pttl(key));
-    let outlives = |left: [i64; 2], wait: i64| {
+    let mut bench = Bench::queued(&[], &["b:1"]);
+    let outlives = |bench: &mut Bench, wait: i64| {
         let longest = wait + 12_000;
-        (left.iter()).all(|left| *left > longest - 7_000 && *left <= longest)
+        [QUEUE, ENTRY].into_iter().all(|key| {
+            let left = bench.raw.pttl(key);
+            left > longest - 7_000 && left <= longest
+        })
     };
-    assert!(outlives(left(&mut bench), 60_000));
-    // A waiter with a shorter `wait` does not shorten it.
+    // A waiter with a shorter `wait` does not shorten them.
     bench.acquire_with("c:1", LEASE, "30000", WHENEVER);
-    assert!(outlives(left(&mut bench), 60_000));
+    assert!(outlives(&mut bench, 60_000));
     for key in [QUEUE, ENTRY] {
-        bench.acquire("b:1");
         bench.raw.cmd(&["PEXPIRE", key, "5000"]);
         bench.acquire_with("c:1", LEASE, "30000", WHENEVER);
-        assert!(outlives(left(&mut bench), 30_000), "{key}");
+        assert!(outlives(&mut bench, 30_000), "{key}");
+        bench.acquire("b:1");
     }
 }
 
+/// The place of a waiter is the server's time, which may step back.
 #[test]
-fn a_holder_without_a_queue_entry_is_not_missing() {
-    let mut bench = Bench::new(&[]);
-    bench.acquire("a:1");
-    let (value, missing) = bench.check_queue("a:1");
-    assert!(value.starts_with("2 a:1 ") && !missing, "{value}");
-    let (_, missing) = bench.check_queue("a:2");
-    assert!(missing);
+fn a_newcomer_is_queued_behind_a_place_ahead_of_the_clock() {
+    let mut bench = Bench::queued(&[], &["b:1"]);
+    bench.raw.cmd(&["ZADD", QUEUE, WHENEVER, "b:1"]);
+    bench.acquire("a:2");
+    assert_eq!(bench.queue(), ["b:1", "a:2"]);
 }
 
 #[test]
@@ -170,15 +136,6 @@ fn a_foreign_key_does_not_stop_queue_checks_of_others() {
     };
     assert!(foreign.text().unwrap().contains("WRONGTYPE"), "{foreign:?}");
     assert!(seen.array()[0].text().unwrap().starts_with("2 a:1 "));
-}
-
-#[test]
-fn a_granted_call_stops_waiting() {
-    let mut bench = Bench::queued(&["b"], &["b:1", "b:2"]);
-    let waiters = |bench: &mut Bench| bench.run(INSPECT, &ALL, &["0"]).array()[3].int();
-    assert_eq!(waiters(&mut bench), 2);
-    bench.release("a:1");
-    assert_eq!(waiters(&mut bench), 1, "one is marked");
 }
 
 /// Without memory no new state may be written, but writes that end an older state are allowed.
@@ -213,4 +170,44 @@ fn permissions_to_publish_and_to_count_are_not_needed() {
     assert!(bench.release("a:1"));
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
     assert!(bench.raw.pttl(LOCK) <= TTL.parse().unwrap());
+}
+
+#[test]
+fn a_disconnected_client_is_skipped_even_with_a_pattern_subscriber() {
+    let mut bench = Bench::behind_the_dead(2);
+    let mut listener = bench.server.client();
+    listener.cmd(&["PSUBSCRIBE", "*"]);
+    bench.release("a:1");
+    bench.assert_served("ee:1", &["ee:1"]);
+}
+
+/// A fence may have expired or been removed. A script that finds none checks the queue.
+#[test]
+fn without_a_fence_no_waiter_is_skipped_or_lost() {
+    let mut bench = Bench::queued(&["b", "d"], &["b:1"]);
+    bench.raw.cmd(&["DEL", FENCE]);
+    bench.acquire("d:1");
+    bench.release("a:1");
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+    bench.expire();
+    bench.raw.cmd(&["DEL", FENCE]);
+    assert_eq!(bench.acquire("c:1"), QUEUED);
+    assert_eq!(bench.holder().as_deref(), Some("d:1"));
+}
+
+/// Without a token no lock is granted, and a value that is no string is no free lock.
+#[test]
+fn a_foreign_value_is_not_handed_on() {
+    let mut bench = Bench::queued(&["b"], &["b:1"]);
+    bench.raw.cmd(&["SET", FENCE, "theirs"]);
+    let refused = bench.try_release("a:1");
+    assert!(refused.is_error(), "{refused:?}");
+    assert_eq!((bench.holder(), bench.message("b")), (None, None));
+
+    let mut bench = Bench::queued(&["b"], &["b:1"]);
+    bench.raw.cmd(&["DEL", LOCK]);
+    bench.raw.cmd(&["RPUSH", LOCK, "theirs"]);
+    bench.release("a:1");
+    assert_eq!(bench.raw.cmd(&["LLEN", LOCK]).int(), 1);
+    assert_eq!(bench.message("b"), None);
 }
