@@ -3,8 +3,9 @@
 //!
 //! Every client and every server is a small state machine, and connections are between them.
 //! [`lock`] is the hand-off protocol of one server; [`quorum`] is the protocol of several
-//! independent servers; [`counted`] has readers and writers, and permits. The explorer takes every
-//! possible step, in every order, and checks the claims in every state ([`Claim`]). At most one body has a valid hold, tokens rise, no waiter is
+//! independent servers; [`keys`] has calls that hold several locks; [`counted`] has readers and
+//! writers, and permits. The explorer takes every possible step, in every order, and checks the
+//! claims in every state ([`Claim`]). At most one body has a valid hold, tokens rise, no waiter is
 //! passed, and nothing is left behind. If no further fault happened, every waiter would be served.
 //! Then the explorer removes one rule of the protocol at a time: the counter-example shows the
 //! purpose of the rule ([`Removal`]).
@@ -25,6 +26,7 @@ mod calm;
 pub mod counted;
 mod explore;
 mod hashing;
+pub mod keys;
 pub mod lock;
 pub mod quorum;
 mod scenario;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::{Removal, Report, Scenario, Setup, counted, lock, quorum};
+use model::{Removal, Report, Scenario, Setup, counted, keys, lock, quorum};
 
 /// Explores the protocols: first all of them, then without each of their rules.
 #[derive(Debug, Parser)]
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
     let needed = lock::removals().into_iter();
     as_expected &= options.clean(needed.map(|removal| removal.scenario).collect());
     as_expected &= options.clean(quorum::clean());
+    as_expected &= options.clean(keys::clean());
     as_expected &= options.clean(counted::clean());
     if options.deep {
         as_expected &= options.clean(lock::deep());
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
     as_expected &= options.broken(lock::removals());
     as_expected &= options.broken(quorum::removals());
     as_expected &= options.broken(quorum::long_removals());
+    as_expected &= options.broken(keys::removals());
     as_expected &= options.broken(counted::removals());
     ExitCode::from(u8::from(!as_expected))
 }

@@ -57,6 +57,24 @@ mod lock {
     }
 }
 
+mod keys {
+    use super::*;
+    use model::keys::{clean, removals};
+
+    #[test]
+    fn all_rules() {
+        clean().iter().for_each(is_clean);
+    }
+
+    #[test]
+    fn each_rule_is_needed() {
+        for removal in removals() {
+            assert_clean(&removal.scenario, &removal.scenario.explore(2));
+            refuted(&removal);
+        }
+    }
+}
+
 mod counted {
     use super::*;
     use model::counted::{clean, removals};

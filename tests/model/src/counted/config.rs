@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use super::reentry::Trees;
 use super::steps::CountedLock;
+use super::timed::Timed;
 use crate::explore::{Report, Search, run};
 use crate::scenario::{Scenario, Setup, faults};
 
@@ -80,6 +82,24 @@ rules! {
     record_not_number,
     /// Holders of one kind and capacity exclude those of another.
     one_kind,
+    /// A script recounts at the earliest expiry.
+    recounts_when_due,
+    /// A script recounts once the clock is behind the time of a record.
+    recounts_after_step,
+    /// A recount shortens a record that lives for longer than its own TTL.
+    recount_shortens,
+    /// A grant lowers the earliest expiry.
+    grant_lowers_expiry,
+    /// A renewal lowers the earliest expiry.
+    renewal_lowers_expiry,
+    /// A renewal never lowers the time of the records.
+    renewal_keeps_time,
+    /// A call tree re-enters its hold only with a kind that the hold covers.
+    reenters_by_kind,
+    /// A write inside a read is rejected.
+    rejects_upgrade,
+    /// Permits that a call tree could never have together are rejected.
+    adds_permits,
 }
 
 faults! {
@@ -98,6 +118,8 @@ faults! {
     downgrades,
     /// An operator revokes all holds with one token.
     revocations,
+    /// The clock of the server steps back.
+    clock_steps,
 }
 
 /// A request for a weight on a capacity. No two kinds of locks have the same capacity here, so the
@@ -108,6 +130,8 @@ pub struct Request {
     pub(crate) capacity: u8,
 }
 
+/// A mutex, which only call trees request.
+pub(crate) const MUTEX: Request = Request::permits(8, 8);
 /// A reader. The real capacity is 1000.
 pub(crate) const READ: Request = Request::permits(1, 9);
 /// A writer.
@@ -130,24 +154,36 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The request of each call. The calls of a client are concurrent.
+/// The part of the lock that is modeled.
 #[derive(Clone, Copy, Debug)]
-pub struct Requests(pub(crate) &'static [Request]);
+pub enum Part {
+    /// The protocol, with a request for each call. The calls of a client are concurrent.
+    Protocol(&'static [Request]),
+    /// The bookkeeping by the server's clock.
+    Clock,
+    /// Re-entry in call trees, one for each call.
+    Trees,
+}
 
-impl fmt::Display for Requests {
+impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " of {:?}", self.0)
+        write!(f, " of {self:?}")
     }
 }
 
-impl Setup for Requests {
+impl Setup for Part {
     type Rules = Rules;
     type Faults = Faults;
 
     fn run(scenario: &Config, search: Search) -> Report {
-        run(CountedLock::new(scenario), &scenario.check, search)
+        let check = &scenario.check;
+        match scenario.setup {
+            Part::Protocol(requests) => run(CountedLock::new(scenario, requests), check, search),
+            Part::Clock => run(Timed(scenario.clone()), check, search),
+            Part::Trees => run(Trees(scenario.clone()), check, search),
+        }
     }
 }
 
 /// A scenario of this model.
-pub type Config = Scenario<Requests>;
+pub type Config = Scenario<Part>;

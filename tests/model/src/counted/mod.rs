@@ -24,7 +24,9 @@
 //! seen. A write of an ended hold may still be in flight to it.
 //!
 //! **Time** is what safe deadlines guarantee: the record of a live holder expires only after the
-//! client no longer considers its hold valid.
+//! client no longer considers its hold valid. `timed.rs` models the clock apart from the protocol,
+//! and with it the decision when the server recounts its holders. `reentry.rs` models the requests
+//! of a call tree for a lock that the tree holds.
 //!
 //! **Liveness**: without further faults every live call ends, in every order of the prompt steps.
 //!
@@ -36,18 +38,18 @@
 //!   compared.
 //! - `min_hold`, `max_waiters`, deadlines of queue entries, the limit of work of one script, and
 //!   servers that refuse writes.
-//! - The decision when the server recounts its holders, which it makes by its clock
-//!   (`tests/equivalence`), and re-entry in a call tree (`conformance kinds`).
 //! - A sweep that stops half-way, the key's own TTL, and the origin of tokens in the clock.
 //! - A call that acquires again after it lost its hold, and more than one late command of a call.
 
 mod client;
 mod config;
 mod protocol;
+mod reentry;
 mod scenarios;
 mod server;
 mod state;
 mod steps;
+mod timed;
 
-pub use config::{Config, Faults, Request, Requests, Rules};
+pub use config::{Config, Faults, Part, Request, Rules};
 pub use scenarios::{clean, deep, removals};

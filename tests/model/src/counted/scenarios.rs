@@ -1,7 +1,7 @@
 //! The scenarios that are explored.
 
-use super::config::{Config, Faults, READ, Request, Requests, Rules, WRITE};
-use crate::explore::{Check, Claim::*};
+use super::config::{Config, Faults, Part, READ, Request, Rules, WRITE};
+use crate::explore::{Check, Claim, Claim::*};
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
@@ -12,33 +12,22 @@ const TWO: Request = Request::permits(2, 2);
 /// The permit of a limit of one.
 const ONLY: Request = Request::permits(1, 1);
 
-/// Declares the claims and the scenarios. A scenario has the number of calls of
+/// Declares the claims and the scenarios of the protocol. A scenario has the number of calls of
 /// each client, the requests, the faults, and whether holds are renewed.
 macro_rules! protocol {
     (
-        $claims:tt;
+        $claims:expr;
         $($scenario:ident: $calls:expr, $requests:expr, $faults:expr, $renewals:expr;)*
     ) => {
         $(fn $scenario() -> Config {
-            Scenario {
-                calls: &$calls,
-                rules: Rules::ALL,
-                removed: Vec::new(),
-                faults: $faults,
-                renewals: $renewals,
-                setup: Requests(&$requests),
-                check: Check {
-                    claims: vec!$claims,
-                    served_within: 0,
-                    depth: None,
-                },
-            }
+            let setup = Part::Protocol(&$requests);
+            Scenario { renewals: $renewals, ..scenario(&$calls, setup, $faults, &$claims) }
         })*
 
         /// Explorations with all rules.
         #[must_use]
         pub fn clean() -> Vec<Config> {
-            vec![$($scenario(),)*]
+            vec![$($scenario(),)* clock(), trees()]
         }
     };
 }
@@ -81,13 +70,37 @@ pub fn deep() -> Vec<Config> {
     ]
 }
 
+fn clock() -> Config {
+    scenario(&[1, 1], Part::Clock, NONE.clock_steps(2), &[Counted])
+}
+
+fn trees() -> Config {
+    scenario(&[1, 1], Part::Trees, NONE, &[Exclusive, ServedAtOnce])
+}
+
+fn scenario(calls: &'static [u8], setup: Part, faults: Faults, claims: &[Claim]) -> Config {
+    Scenario {
+        calls,
+        rules: Rules::ALL,
+        removed: Vec::new(),
+        faults,
+        renewals: false,
+        setup,
+        check: Check {
+            claims: claims.to_vec(),
+            served_within: 0,
+            depth: None,
+        },
+    }
+}
+
 /// Declares the rules, each with a scenario that needs it and a claim that fails without it.
 macro_rules! removals {
     ($($rule:ident: $scenario:ident, $claim:ident;)*) => {
         /// Every rule, with an exploration that needs it.
         #[must_use]
-        pub fn removals() -> Vec<Removal<Requests>> {
-            vec![$(Removal::<Requests>::new(rule!($rule), $scenario(), &[$claim]),)*]
+        pub fn removals() -> Vec<Removal<Part>> {
+            vec![$(Removal::<Part>::new(rule!($rule), $scenario(), &[$claim]),)*]
         }
     };
 }
@@ -122,4 +135,13 @@ removals! {
     one_record: permits, Counted;
     record_not_number: permits, Exclusive;
     one_kind: limits, Exclusive;
+    recounts_when_due: clock, Counted;
+    recounts_after_step: clock, Counted;
+    recount_shortens: clock, Counted;
+    grant_lowers_expiry: clock, Counted;
+    renewal_lowers_expiry: clock, Counted;
+    renewal_keeps_time: clock, Counted;
+    reenters_by_kind: trees, Exclusive;
+    rejects_upgrade: trees, ServedAtOnce;
+    adds_permits: trees, ServedAtOnce;
 }

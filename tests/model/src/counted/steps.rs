@@ -49,12 +49,12 @@ impl Steps<'_> {
 }
 
 impl CountedLock {
-    pub(crate) fn new(scenario: &Config) -> Self {
+    pub(crate) fn new(scenario: &Config, requests: &'static [Request]) -> Self {
         let clients = scenario.calls.iter().enumerate();
         let calls = |(client, calls): (usize, &u8)| vec![client; usize::from(*calls)];
         CountedLock {
             rules: scenario.rules,
-            requests: scenario.setup.0,
+            requests,
             clients: clients.flat_map(calls).collect(),
             faults: scenario.faults,
             renewals: scenario.renewals,
