@@ -246,10 +246,9 @@ impl History {
             let done = op.ended.filter(is_done).map(|ended| ended.at);
             Some((op.id, Visit { at, done, value: 0 }))
         });
-        Resource {
-            visits: seen.collect(),
-            ..Resource::default()
-        }
+        let mut resource = Resource::default();
+        resource.visits.extend(seen);
+        resource
     }
 
     /// Returns the events of one worker.
