@@ -312,6 +312,24 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
+    // All calls for two keys, in both orders.
+    Profile {
+        name: "transfers",
+        keys: 4,
+        load: Load {
+            hot_keys: 0,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ..BODIES
+            },
+            calls: [0, 1, 0, 0, 3],
+            counted_calls: [0; 3],
+            once_calls: 0,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
     // One of three servers is away for long, its clock differs, and new workers have never seen it.
     Profile {
         name: "newcomers",

@@ -14,6 +14,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::kind::Kind;
+use crate::resource::Request;
 
 pub(crate) type Nanos = u64;
 
@@ -83,6 +84,8 @@ pub(crate) enum Step {
 pub(crate) struct Invocation {
     pub(crate) call: Call,
     pub(crate) key: String,
+    /// The other key of a call for two keys.
+    pub(crate) other_key: Option<String>,
     pub(crate) lease_ms: u64,
     /// Zero for a try.
     pub(crate) wait_ms: u64,
@@ -184,16 +187,11 @@ pub(crate) struct OpId {
     pub(crate) op: u64,
 }
 
-/// An access to a register, in the order of the resource. File `resource.jsonl`.
+/// An access to the resource, in its own order. File `resource.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Accessed {
     pub(crate) at: Nanos,
-    pub(crate) key: String,
-    pub(crate) fenced: bool,
-    pub(crate) by: OpId,
-    pub(crate) token: u64,
-    /// The value to write, or `None` for a read.
-    pub(crate) write: Option<u64>,
+    pub(crate) request: Request,
     pub(crate) accepted: bool,
 }
 

@@ -86,6 +86,14 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Invariant::Calm]).short(),
     saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]),
     saboteur("clock-stops-in-suspend", "suspend", 8, BELIEFS),
+    saboteur(
+        "keys-in-given-order",
+        "transfers",
+        8,
+        &[Invariant::Liveness],
+    ),
+    saboteur("failure-recorded", "calm", 8, &[Invariant::Once]),
+    saboteur("once-on-push", "calm", 8, &[Invariant::Once]),
     saboteur("acks-ignored", "behind", 24, BELIEFS).under(Topology::Replicas),
     saboteur("minority-acquires", "calm", 8, &[Invariant::Exclusion])
         .under(Topology::Quorum3)

@@ -13,6 +13,7 @@ use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Call, Nanos, Outcome};
 use crate::kind::Kind;
+use crate::worker::LONG_WAIT_MS;
 
 /// A hold survived the absence of a server if it was valid from before it until this long into it.
 const NOTICED: Nanos = 50 * MILLI;
@@ -206,6 +207,19 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         wanted.filter(|op| op.outcome() == outcome).count() as f64
     };
     let least_once = |bound: f64| least(bound * minutes).filter(|_| topology == "standalone");
+    // A call for two keys is recorded as two calls.
+    let held = |call: Call| {
+        let calls = run.ops.iter().filter(|op| op.call == call);
+        calls.filter(|op| op.acquired.is_some()).count() as f64
+    };
+    let least_held = |share: f64| least(share * acquisitions * minutes);
+    let least_counted = |share: f64| least_held(share).filter(|_| !is_quorum);
+    let long_wait = LONG_WAIT_MS * MILLI;
+    let several = run
+        .ops
+        .iter()
+        .filter(|op| op.call == Call::Several && op.wait == long_wait);
+    let timed_out = several.filter(|op| op.outcome() == Some(Outcome::Busy));
     let after = run.tried.iter().map(|tried| tried.waited).max();
     let rows = [
         ("calls", run.ops.len() as f64, None),
@@ -222,6 +236,19 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
             unexcused,
         ),
         ("  lost", counts.lost as f64, None),
+        ("  reads", held(Call::Read), least_counted(0.01)),
+        ("  writes", held(Call::Write), least_counted(0.005)),
+        ("  permits", held(Call::Permits), least_counted(0.005)),
+        (
+            "  several keys",
+            held(Call::Several) / 2.0,
+            least_held(0.005),
+        ),
+        (
+            "several keys: busy after 10 s",
+            timed_out.count() as f64 / 2.0,
+            None,
+        ),
         (
             "faults",
             run.faults.list.len() as f64,
@@ -366,13 +393,13 @@ mod tests {
     #[test]
     fn a_full_run_has_bounds_and_another_has_none() {
         for (profile, topology, seconds, bounds) in [
-            ("all", "standalone", 60, 7),
+            ("all", "standalone", 60, 11),
             ("all", "standalone", 59, 0),
             ("pause", "standalone", 60, 0),
-            ("all", "sentinel", 600, 7),
-            ("all", "replicas", 60, 9),
-            ("all", "cluster", 60, 8),
-            ("all", "quorum5", 60, 8),
+            ("all", "sentinel", 600, 11),
+            ("all", "replicas", 60, 13),
+            ("all", "cluster", 60, 12),
+            ("all", "quorum5", 60, 9),
             ("forgetting", "quorum3", 20, 2),
         ] {
             let mut run = Run::default();

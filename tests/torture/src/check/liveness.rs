@@ -5,13 +5,17 @@
 //! - a dead holder's lease,
 //! - one grant to a waiter that does not answer, and one for each further worker with a fault,
 //! - the half second until the queue is checked, and some slack.
+//!
+//! A call for two keys may hold the first of them, in the order of all calls, but only while another
+//! call has the second one. So a deadlock leaves keys unheld.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
-use crate::history::{Call, Nanos};
+use crate::history::Nanos;
 
 const QUEUE_CHECK_INTERVAL: Nanos = 500 * MILLI;
 const SLACK: Nanos = 500 * MILLI;
@@ -20,26 +24,104 @@ const AFTERMATH: Nanos = SECOND;
 /// A worker that lost part of a handshake to its link dials for up to 2 s before it retries.
 const REDIALING: Nanos = 3 * SECOND;
 
-/// Returns when a waiter was waiting that could be served: the server and its worker had no fault,
-/// and its runtime was running.
-fn live_waits(
-    run: &Run,
-    ops: &[&Op],
-    disturbed: &Spans,
-    hindered: &BTreeMap<(u32, u32), Spans>,
-) -> Spans {
-    let mut waits = Vec::new();
-    // A call for two keys may be waiting for the other one.
-    let one_key = |op: &&&Op| op.wait > 0 && op.call != Call::Several;
-    for op in ops.iter().filter(one_key) {
-        let faults = run.faults.of_worker(op.id.worker).widened(REDIALING);
-        let mut live = Spans::of([op.waiting()]).minus(&faults);
-        if let Some(hindered) = hindered.get(&op.process()) {
-            live = live.minus(hindered);
+/// The run with what is known about all its keys.
+struct Waits<'a> {
+    run: &'a Run,
+    hindered: BTreeMap<(u32, u32), Spans>,
+    /// By key: the longest lease.
+    leases: Vec<Nanos>,
+    /// By key: when its servers had a fault, and the consequences.
+    disturbed: Vec<Spans>,
+    /// By key: when a call held it, or may have held it before its body.
+    held: Vec<Spans>,
+}
+
+impl<'a> Waits<'a> {
+    fn new(run: &'a Run, by_key: &[Vec<&Op>]) -> Waits<'a> {
+        let keys = || 0..run.keys.len() as Key;
+        let disturbed = keys().map(|key| {
+            let servers = run.faults.at(key).all.iter();
+            Spans::of(servers.map(|fault| fault.widened(0, AFTERMATH)))
+        });
+        let leases = by_key
+            .iter()
+            .map(|ops| ops.iter().map(|op| op.lease).max().unwrap_or(0));
+        let mut waits = Waits {
+            run,
+            hindered: run.hindered(),
+            leases: leases.collect(),
+            disturbed: disturbed.collect(),
+            held: vec![Spans::default(); by_key.len()],
+        };
+        let mut order: Vec<Key> = keys().collect();
+        order.sort_by_key(|key| Reverse(run.keys.name(*key)));
+        for key in order {
+            let spans = by_key[key as usize]
+                .iter()
+                .flat_map(|op| waits.may_hold(op));
+            waits.held[key as usize] = Spans::of(spans);
         }
-        waits.extend(live.iter());
+        waits
     }
-    Spans::of(waits).minus(disturbed)
+
+    /// Returns when a call may have held its key.
+    fn may_hold(&self, op: &Op) -> Vec<Span> {
+        let mut spans: Vec<_> = op.belief().into_iter().collect();
+        if let Some(other) = op.other {
+            let released = op.acquired.map(|(at, _)| op.whole().since(at));
+            spans.extend(released);
+            if self.run.keys.name(op.key) < self.run.keys.name(other) {
+                spans.extend(self.blocked(op).iter());
+                spans.extend(self.absent(op).iter());
+            }
+        }
+        spans
+    }
+
+    /// Returns when a call for two keys may have waited for its other key.
+    fn blocked(&self, op: &Op) -> Spans {
+        let Some(other) = op.other else {
+            return Spans::default();
+        };
+        let waiting = op.waiting();
+        let bound = self.bound(other, waiting);
+        let held = self.held[other as usize].within(waiting.widened(bound, 0));
+        let until_served = held.map(|held| {
+            Span::new(
+                held.from.max(waiting.from),
+                (held.until + bound).min(waiting.until),
+            )
+        });
+        Spans::of(until_served.chain(self.disturbed[other as usize].within(waiting)))
+    }
+
+    /// Returns when the worker of a waiting call had a fault, or its runtime was not running.
+    fn absent(&self, op: &Op) -> Spans {
+        let faults = self.run.faults.of_worker(op.id.worker).widened(REDIALING);
+        let hindered = self.hindered.get(&op.process());
+        let hindered = hindered
+            .into_iter()
+            .flat_map(|spans| spans.within(op.waiting()));
+        Spans::of(faults.within(op.waiting()).chain(hindered))
+    }
+
+    /// Returns when a waiter was waiting that could be served.
+    fn live(&self, key: Key, ops: &[&Op]) -> Spans {
+        let waits = ops.iter().filter(|op| op.wait > 0).flat_map(|op| {
+            let live = Spans::of([op.waiting()]).minus(&self.absent(op));
+            live.minus(&self.blocked(op)).iter().collect::<Vec<_>>()
+        });
+        Spans::of(waits).minus(&self.disturbed[key as usize])
+    }
+
+    /// Returns how long a key may stay unheld.
+    fn bound(&self, key: Key, span: Span) -> Nanos {
+        let lease = self.leases[key as usize];
+        let grant = grant_lease(lease);
+        let one_grant = grant + grace(grant);
+        let others = absent(self.run, span.widened(self.run.memory(), 0)).saturating_sub(1);
+        lease + grace(lease) + one_grant * (1 + others) + QUEUE_CHECK_INTERVAL + SLACK
+    }
 }
 
 /// Returns the workers with a fault in `span`; each may receive one grant that it does not use.
@@ -60,27 +142,17 @@ pub(super) fn check(run: &Run) -> Finding {
         let what = format!("not acquired within {waited} ms after healing");
         finding.violation(run, Violation::at(tried.at, &tried.key, what));
     }
-    let hindered = run.hindered();
+    let by_key = run.by_key();
+    let waits = Waits::new(run, &by_key);
     let mut longest = 0;
-    for (key, ops) in (0..).zip(run.by_key()) {
-        let servers = run.faults.at(key).all.iter();
-        let disturbed = Spans::of(servers.map(|fault| fault.widened(0, AFTERMATH)));
-        // A call for two keys may hold this one before its body.
-        let two_keys = ops.iter().filter(|op| op.call == Call::Several);
-        let two_keys = two_keys.map(|op| op.whole());
-        let held = Spans::of(ops.iter().filter_map(|op| op.belief()).chain(two_keys));
-        let lease = ops.iter().map(|op| op.lease).max().unwrap_or(0);
-        let grant = grant_lease(lease);
-        let one_grant = grant + grace(grant);
-        let waits = live_waits(run, &ops, &disturbed, &hindered);
-        for span in waits.minus(&held).iter() {
+    for (key, ops) in (0..).zip(&by_key) {
+        let unheld = waits.live(key, ops).minus(&waits.held[key as usize]);
+        for span in unheld.iter() {
             finding.checked += 1;
             longest = longest.max(span.length());
-            let others = absent(run, span.widened(run.memory(), 0)).saturating_sub(1);
-            let bound =
-                lease + grace(lease) + one_grant * (1 + others) + QUEUE_CHECK_INTERVAL + SLACK;
+            let bound = waits.bound(key, span);
             if span.length() > bound {
-                finding.violation(run, starved(run, key, &ops, span, bound));
+                finding.violation(run, starved(run, key, ops, span, bound));
             }
         }
     }
@@ -151,6 +223,37 @@ mod tests {
         // A holder in between ends the violation.
         history.call(Call::new(1, 1, "k", 2_900).held(3_000, 3_001, 1));
         assert_eq!(found(&history), 0);
+    }
+
+    /// Two calls for two keys wait from 1 to 9 s, and each may hold one of them. A hold of a key
+    /// explains 3.5 s of the wait for it, and the lesser key may be held as long.
+    #[test]
+    fn a_deadlock_is_a_violation() {
+        let several = |worker, op, key: &str, other: &str| {
+            let call = Call::new(worker, op, key, 1_000).invoked_as(Door::Run, 1000, 8_000);
+            call.with_key(other).returned(9_000, Outcome::Busy)
+        };
+        for (held, expected) in [
+            (None, 2),
+            (Some(("b", 1_010, 8_000)), 0),
+            (Some(("a", 1_010, 8_000)), 0),
+            (Some(("c", 1_010, 8_000)), 2),
+            (Some(("b", 1_010, 1_020)), 1),
+        ] {
+            let mut history = History::default();
+            for (worker, keys) in [(1, ["a", "b"]), (2, ["b", "a"])] {
+                history.call(several(worker, 1, keys[0], keys[1]));
+                history.call(several(worker, 2, keys[1], keys[0]));
+            }
+            if let Some((key, from, until)) = held {
+                history.call(
+                    Call::new(1, 3, key, 1_000)
+                        .acquired(from, 1, 7_500)
+                        .ended(until, true, true),
+                );
+            }
+            assert_eq!(found(&history), expected, "{held:?}");
+        }
     }
 
     #[test]

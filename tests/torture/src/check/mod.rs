@@ -88,7 +88,7 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         resource.push(access?);
     }
     let findings = vec![
-        overlaps::check(&run),
+        overlaps::check(&run, &resource),
         resource::check(&run, &resource),
         tokens::check(&run),
         audits::check(&run),
@@ -98,7 +98,7 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         deadlines::check(&run),
         liveness::check(&run),
         leaks::check(&run),
-        once::check(&run),
+        once::check(&run, &resource),
     ];
     Ok(Verdict {
         figures: figures::figures(&run, &resource, findings[0].excused),

@@ -1,11 +1,14 @@
 //! A success of `once_per` closes its period, and nothing else does.
 //!
-//! No body starts within the gap of a recorded success. Its acquisition is not before its call, so
-//! the next body starts at least a gap after that call. A call that returned `Ok` well within the
-//! timeout of a command, without a fault, has the reply to its release, and so a record. A call is
-//! rejected only within the gap of a body that completed, even if its process died afterwards.
+//! The resource counts the runs: a body has run from its first access that is accepted, and it has
+//! completed once its write is. No body runs within the gap of a recorded success, whose acquisition
+//! is not before its call, so the next one runs at least a gap after that call. A call that returned
+//! `Ok` well within the timeout of a command, without a fault, has the reply to its release, and so a
+//! record. A call is rejected only within the gap of a body that completed, even if its process died
+//! afterwards.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
+use crate::check::resource::Resource;
 use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Call, GAP, Nanos, Outcome};
@@ -29,22 +32,24 @@ fn is_recorded(run: &Run, op: &Op) -> bool {
         && !run.faults.at(op.key).all.touches(release)
 }
 
-pub(super) fn check(run: &Run) -> Finding {
+pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
     let mut finding = Finding::new(Invariant::Once);
-    let mut recorded = 0;
+    let (mut counted, mut recorded) = (0, 0);
     for mut ops in run.by_key() {
         ops.retain(|op| op.call == Call::Once);
         let Some(first) = ops.first() else { continue };
         let site = run.faults.at(first.key);
         let is_excused = |span| site.lossy_within(span, 0) || site.steps.touches(span);
 
-        // The last recorded success before each body, in the order of the tokens.
-        let mut holds: Vec<_> = (ops.iter())
-            .filter_map(|op| Some((op.acquired?, *op)))
+        // The last recorded success before each run, in the order of the resource.
+        let mut runs: Vec<_> = (ops.iter())
+            .filter_map(|op| Some((resource.visits.get(&op.id)?, *op)))
             .collect();
-        holds.sort_by_key(|((_, token), _)| *token);
+        runs.sort_by_key(|(visit, _)| visit.at);
+        counted += runs.len();
         let mut success: Option<&Op> = None;
-        for ((at, _), op) in holds {
+        for &(visit, op) in &runs {
+            let at = visit.at;
             if let Some(earlier) = success {
                 finding.checked += 1;
                 if at < earlier.invoked + GAP_NANOS {
@@ -61,11 +66,10 @@ pub(super) fn check(run: &Run) -> Finding {
         }
 
         // When each body that completed had started, and ended.
-        let mut completed: Vec<(Nanos, Nanos)> = (ops.iter())
-            .filter(|op| op.ended.is_some_and(|ended| ended.completed))
-            .filter_map(|op| Some((op.acquired?.0, op.ended?.at)))
-            .collect();
-        completed.sort_unstable();
+        let completed = runs
+            .iter()
+            .filter_map(|(visit, _)| Some((visit.at, visit.done?)));
+        let completed: Vec<(Nanos, Nanos)> = completed.collect();
         for op in &ops {
             let Some((returned, Outcome::AlreadyRan)) = op.returned else {
                 continue;
@@ -85,7 +89,7 @@ pub(super) fn check(run: &Run) -> Finding {
             }
         }
     }
-    finding.note = format!("{recorded} successes whose record is certain");
+    finding.note = format!("{counted} runs, {recorded} successes whose record is certain");
     finding
 }
 
@@ -131,7 +135,8 @@ mod tests {
             for call in calls {
                 history.call(call);
             }
-            assert_eq!(check(&history.build()).violations, expected, "{shown}");
+            let finding = check(&history.build(), &history.resource());
+            assert_eq!(finding.violations, expected, "{shown}");
         }
     }
 
@@ -148,7 +153,10 @@ mod tests {
         for (returned, expected) in [(12, 1), (60, 0)] {
             let mut history = History::default();
             history.call(call(1, 0, returned)).call(call(2, 100, 112));
-            assert_eq!(check(&history.build()).violations, expected, "{returned}");
+            let finding = check(&history.build(), &history.resource());
+            assert_eq!(finding.violations, expected, "{returned}");
+            // A body that the resource did not see is no run.
+            assert_eq!(check(&history.build(), &Resource::default()).violations, 0);
         }
     }
 }

@@ -1,9 +1,13 @@
 //! At any moment, the holders that consider their hold of a key valid fit: one of a mutex, one writer
-//! or any number of readers, and no more permits than there are.
+//! or any number of readers. The bodies with permits that the resource has at once never have more
+//! permits than there are.
+
+use std::collections::BTreeMap;
 
 use crate::check::evidence::{Finding, Invariant, Violation};
+use crate::check::resource::Resource;
 use crate::check::run::{Op, Run};
-use crate::check::spans::Span;
+use crate::check::spans::{Span, Spans};
 use crate::history::{Call, PERMITS};
 
 /// A time span in which calls considered their holds of a key valid that do not fit together.
@@ -14,17 +18,13 @@ struct Overlap<'a> {
     span: Span,
 }
 
-/// Returns an overlap for each belief that does not fit to the earlier ones of its key. The overlap
-/// is with the earlier belief that ends last.
-fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
-    let mut beliefs: Vec<(Span, &'a Op)> = ops
-        .iter()
-        .filter_map(|op| Some((op.belief()?, *op)))
-        .collect();
-    beliefs.sort_by_key(|(span, op)| (*span, op.id));
+/// Returns an overlap for each hold that does not fit to the earlier ones of its key. The overlap is
+/// with the earlier hold that ends last.
+fn overlaps<'a>(mut holds: Vec<(Span, &'a Op)>) -> Vec<Overlap<'a>> {
+    holds.sort_by_key(|(span, op)| (*span, op.id));
     let mut found = Vec::new();
     let mut active: Vec<(Span, &'a Op)> = Vec::new();
-    for (span, op) in beliefs {
+    for (span, op) in holds {
         active.retain(|(before, _)| span.from < before.until);
         let held: u32 = active.iter().map(|(_, earlier)| weight(earlier)).sum();
         if held + weight(op) > capacity(op)
@@ -56,13 +56,45 @@ fn weight(op: &Op) -> u32 {
     }
 }
 
-pub(super) fn check(run: &Run) -> Finding {
+/// Returns when the resource had the body of a call with permits. It has no token to reject a body
+/// that outlasts its hold, which happens only to a process that could not run.
+fn visit(
+    run: &Run,
+    resource: &Resource,
+    hindered: &BTreeMap<(u32, u32), Spans>,
+    op: &Op,
+) -> Option<Span> {
+    let visit = resource.visits.get(&op.id)?;
+    let span = Span::new(visit.at, visit.done.unwrap_or(op.process_ended));
+    let valid_until = op.safe_until()?;
+    let beyond = span.since(valid_until);
+    let could_not_run = || {
+        hindered[&op.process()].touches(beyond)
+            || run.faults.killed(op.id.worker, span).is_some()
+            || (run.starvation).explains(&Violation::of(run, &[op], beyond, String::new()))
+    };
+    let ends_late = valid_until < span.until && could_not_run();
+    let until = if ends_late { valid_until } else { span.until };
+    (span.from < until).then(|| Span::new(span.from, until))
+}
+
+pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
     let mut finding = Finding::new(Invariant::Exclusion);
+    let hindered = run.hindered();
+    let held = |op: &Op| match op.call {
+        Call::Permits => visit(run, resource, &hindered, op),
+        _ => op.belief(),
+    };
     for ops in run.by_key() {
-        finding.checked += ops.iter().filter(|op| op.belief().is_some()).count() as u64;
-        for overlap in overlaps(&ops) {
+        let holds = ops.iter().filter_map(|op| Some((held(op)?, *op)));
+        let holds: Vec<_> = holds.collect();
+        finding.checked += holds.len() as u64;
+        for overlap in overlaps(holds) {
             let micros = overlap.span.length() / 1000;
-            let what = format!("too many believed in the lock for {micros} us");
+            let what = match overlap.later.call {
+                Call::Permits => format!("too many permits were in use for {micros} us"),
+                _ => format!("too many believed in the lock for {micros} us"),
+            };
             let ops = [overlap.earlier, overlap.later];
             let violation = Violation::of(run, &ops, overlap.span, what);
             // The lock that was forgotten may belong to either of them.
@@ -82,7 +114,7 @@ mod tests {
     use crate::kind::Kind;
 
     fn found(history: &History) -> (u64, u64) {
-        let finding = check(&history.build());
+        let finding = check(&history.build(), &history.resource());
         (finding.violations, finding.excused)
     }
 
@@ -102,7 +134,7 @@ mod tests {
             .call(Call::new(2, 1, "k", 0).held(20, 30, 2))
             .call(Call::new(2, 2, "other", 0).held(15, 30, 2));
         assert_eq!(found(&history), (0, 0));
-        let finding = check(&two_at_once(0).build());
+        let finding = check(&two_at_once(0).build(), &Resource::default());
         assert_eq!((finding.violations, finding.checked), (1, 2));
         assert_eq!(
             finding.evidence[0].to_string(),
@@ -129,6 +161,37 @@ mod tests {
                 history.call(call.weighing(*weight).held(10 + number, 50, number));
             }
             assert_eq!(found(&history), (expected, 0), "{calls:?}");
+        }
+    }
+
+    /// A body with two permits, whose hold is valid until 110 ms, and one that begins at 400 ms.
+    #[test]
+    fn only_a_process_that_cannot_run_keeps_permits_beyond_its_hold() {
+        let stop = |from| Some((from, 600, Kind::ClientStop));
+        for (left, fault, expected) in [
+            (Some(390), None, 0),
+            (Some(410), None, 1),
+            (Some(410), stop(90), 0),
+            (Some(410), stop(420), 1),
+            (Some(410), Some((90, 600, Kind::BlackHole)), 1),
+            (None, Some((90, 90, Kind::ClientKill)), 0),
+        ] {
+            let mut history = History::default();
+            let permits = |worker, at| {
+                let call = Call::new(worker, 1, "s0", at).invoked_as(Door::Permits, 1000, 0);
+                call.weighing(2).acquired(at + 10, 0, 100)
+            };
+            let ended = |call: Call, at| call.ended(at, false, false);
+            let first = permits(1, 0);
+            history.call(match left {
+                Some(left) => ended(first, left),
+                None => first,
+            });
+            history.call(ended(permits(2, 390), 450)).done(9_000);
+            if let Some((from, until, kind)) = fault {
+                history.fault(from, until, kind, Some(1), true);
+            }
+            assert_eq!(found(&history), (expected, 0), "{left:?} {fault:?}");
         }
     }
 

@@ -77,6 +77,8 @@ pub(crate) struct Op {
     pub(crate) id: OpId,
     pub(crate) call: Call,
     pub(crate) key: Key,
+    /// The other key of a call for two keys.
+    pub(crate) other: Option<Key>,
     pub(crate) lease: Nanos,
     pub(crate) wait: Nanos,
     pub(crate) on_lost: OnLost,
@@ -319,6 +321,7 @@ impl Run {
                     },
                     call: invocation.call,
                     key: self.keys.number(&invocation.key),
+                    other: (invocation.other_key.as_ref()).map(|key| self.keys.number(key)),
                     lease: invocation.lease_ms * MILLI,
                     wait: invocation.wait_ms * MILLI,
                     on_lost: invocation.on_lost,

@@ -64,6 +64,15 @@ impl Spans {
         self.0.get(first).is_some_and(|s| s.from <= span.until)
     }
 
+    /// Returns the parts of the set within `span`.
+    pub(crate) fn within(&self, span: Span) -> impl Iterator<Item = Span> + '_ {
+        let first = self.0.partition_point(|s| s.until < span.from);
+        let touching = self.0[first..]
+            .iter()
+            .take_while(move |s| s.from <= span.until);
+        touching.map(move |s| Span::new(s.from.max(span.from), s.until.min(span.until)))
+    }
+
     /// Returns the part of the set outside `others`.
     pub(crate) fn minus(&self, others: &Spans) -> Spans {
         let mut left = Vec::new();
@@ -136,6 +145,8 @@ mod tests {
     #[test]
     fn difference_removes_the_overlap() {
         let set = spans(&[(0, 10), (20, 30), (40, 50)]);
+        let within = Spans::of(set.within(Span::new(10, 25)));
+        assert_eq!(within, spans(&[(10, 10), (20, 25)]));
         assert_eq!(
             set.minus(&spans(&[(2, 4), (8, 22), (25, 26), (39, 60)])),
             spans(&[(0, 2), (4, 8), (22, 25), (26, 30)])

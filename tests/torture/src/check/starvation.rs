@@ -88,7 +88,10 @@ mod tests {
             let other = Call::new(2, 1, "k", 5_000).held(5_050, 5_060, 2);
             history.call(other).done(9_000);
             let run = history.build();
-            let (calm, overlaps) = (calm::check(&run), overlaps::check(&run));
+            let (calm, overlaps) = (
+                calm::check(&run),
+                overlaps::check(&run, &history.resource()),
+            );
             assert_eq!(calm.violations, u64::from(!explained), "{pid} {from}");
             assert_eq!(calm.excused, u64::from(explained), "{pid} {from}");
             assert_eq!(overlaps.violations, 1);

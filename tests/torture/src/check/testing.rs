@@ -1,6 +1,7 @@
 //! Hand-made runs, in milliseconds.
 
-use crate::check::run::{MILLI, Run};
+use crate::check::resource::{Resource, Visit};
+use crate::check::run::{Ended, MILLI, Run};
 use crate::history::{
     self, Body, Fault, Header, Invocation, OnLost, Outcome, Step, SupervisorEvent, WorkerEvent,
 };
@@ -19,6 +20,7 @@ impl Call {
         let invocation = Invocation {
             call: history::Call::Run,
             key: key.into(),
+            other_key: None,
             lease_ms: 1000,
             wait_ms: 1000,
             on_lost: OnLost::Cancel,
@@ -45,6 +47,13 @@ impl Call {
     pub(crate) fn invoked_as(self, call: history::Call, lease: u64, wait: u64) -> Call {
         self.with(|invocation| {
             (invocation.call, invocation.lease_ms, invocation.wait_ms) = (call, lease, wait)
+        })
+    }
+
+    /// Makes it one part of a call for two keys.
+    pub(crate) fn with_key(self, other: &str) -> Call {
+        self.with(|invocation| {
+            (invocation.call, invocation.other_key) = (history::Call::Several, Some(other.into()));
         })
     }
 
@@ -226,6 +235,20 @@ impl History {
         }
         run.complete();
         run
+    }
+
+    /// Returns what a resource saw of the bodies. Those that completed have written.
+    pub(crate) fn resource(&self) -> Resource {
+        let run = self.build();
+        let seen = run.ops.iter().filter_map(|op| {
+            let (at, _) = op.acquired?;
+            let is_done = |ended: &Ended| ended.completed || op.call == history::Call::Permits;
+            let done = op.ended.filter(is_done).map(|ended| ended.at);
+            Some((op.id, Visit { at, done, value: 0 }))
+        });
+        let mut resource = Resource::default();
+        resource.visits.extend(seen);
+        resource
     }
 
     /// Returns the events of one worker.

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::testing::{Call, History};
 use super::*;
 use crate::history::{OpId, Outcome, Recorder};
+use crate::resource::{Access, Request};
 
 fn write<E: serde::Serialize>(dir: &Path, name: &str, events: impl IntoIterator<Item = E>) {
     let recorder = Recorder::create(&dir.join(name)).unwrap();
@@ -34,15 +35,20 @@ fn judged(mut history: History, damage: impl Fn(&Path)) -> anyhow::Result<Verdic
     );
     let accessed = Accessed {
         at: 1,
-        key: "k".into(),
-        fenced: true,
-        by: OpId {
-            worker: 1,
-            generation: 0,
-            op: 1,
+        request: Request {
+            key: "k".into(),
+            by: OpId {
+                worker: 1,
+                generation: 0,
+                op: 1,
+            },
+            token: 100,
+            shared: false,
+            access: Access::Write {
+                fenced: true,
+                value: 1,
+            },
         },
-        token: 100,
-        write: Some(1),
         accepted: true,
     };
     write(dir.path(), "resource.jsonl", [accessed]);

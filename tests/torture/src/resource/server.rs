@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use distlock::__inside::Rules;
 
 use super::fence::{Caller, Fence};
-use super::{Answer, Request};
+use super::{Access, Answer, Request};
 use crate::history::{Accessed, Recorder, now};
 
 /// Options of the resource process
@@ -56,8 +56,8 @@ fn serve(stream: TcpStream, store: &Mutex<Store>) -> anyhow::Result<()> {
 
 #[derive(Debug, Default)]
 struct Register {
-    fenced: u64,
-    unfenced: u64,
+    fenced: i64,
+    unfenced: i64,
     fence: Fence,
 }
 
@@ -81,36 +81,57 @@ impl Store {
 
     /// Executes and logs a request. The caller has locked the store, so the log is in order.
     fn serve(&mut self, request: Request) -> Answer {
-        let Request {
-            key,
-            by,
-            token,
-            shared,
-            fenced,
-            write,
-        } = request;
-        let register = self.registers.entry(key.clone()).or_default();
-        let is_checked = fenced && (self.fence_reads || write.is_some());
-        let accepted = !is_checked || register.fence.admit(Caller { by, token, shared });
-        let value = if fenced {
+        let accepted = self.admit(&request);
+        let answer = accepted.then(|| self.access(&request));
+        self.log.record(&Accessed {
+            at: now(),
+            request,
+            accepted,
+        });
+        answer
+    }
+
+    fn register(&mut self, key: &str) -> &mut Register {
+        self.registers.entry(key.to_owned()).or_default()
+    }
+
+    /// Returns true if no token of the request is stale, or none is checked.
+    fn admit(&mut self, request: &Request) -> bool {
+        let Request { by, shared, .. } = *request;
+        let is_read = matches!(request.access, Access::Read { .. });
+        if !request.access.is_fenced() || is_read && !self.fence_reads {
+            return true;
+        }
+        let mut admit = |key: &str, token| {
+            let caller = Caller { by, token, shared };
+            self.register(key).fence.admit(caller)
+        };
+        admit(&request.key, request.token)
+            && match &request.access {
+                Access::Move { to, to_token, .. } => admit(to, *to_token),
+                _ => true,
+            }
+    }
+
+    /// Executes an accepted request.
+    fn access(&mut self, request: &Request) -> i64 {
+        if let Access::Move { values, to, .. } = &request.access {
+            self.register(to).fenced = values[1];
+        }
+        let register = self.register(&request.key);
+        let value = if request.access.is_fenced() {
             &mut register.fenced
         } else {
             &mut register.unfenced
         };
-        if accepted && let Some(written) = write {
-            *value = written;
+        match request.access {
+            Access::Write { value: new, .. }
+            | Access::Move {
+                values: [new, _], ..
+            } => *value = new,
+            Access::Read { .. } | Access::Enter { .. } | Access::Leave => {}
         }
-        let answer = accepted.then_some(*value);
-        self.log.record(&Accessed {
-            at: now(),
-            key,
-            fenced,
-            by,
-            token,
-            write,
-            accepted,
-        });
-        answer
+        *value
     }
 }
 
@@ -125,20 +146,50 @@ mod tests {
         (dir, Store::new(log, fence_reads))
     }
 
-    fn access(store: &mut Store, token: u64, fenced: bool, write: Option<u64>) -> Answer {
+    fn serve(store: &mut Store, key: &str, token: u64, access: Access) -> Answer {
         let by = OpId {
             worker: 0,
             generation: 0,
             op: token,
         };
         store.serve(Request {
-            key: "k".into(),
+            key: key.into(),
             by,
             token,
             shared: false,
-            fenced,
-            write,
+            access,
         })
+    }
+
+    fn access(store: &mut Store, token: u64, fenced: bool, write: Option<i64>) -> Answer {
+        let access = match write {
+            None => Access::Read { fenced },
+            Some(value) => Access::Write { fenced, value },
+        };
+        serve(store, "k", token, access)
+    }
+
+    #[test]
+    fn a_move_with_a_stale_token_of_either_account_changes_none() {
+        for (token, to_token, expected) in [
+            (5, 5, [Some(-3), Some(3)]),
+            (4, 5, [Some(0), Some(0)]),
+            (5, 4, [Some(0), Some(0)]),
+        ] {
+            let (_dir, mut store) = store(true);
+            for key in ["k", "to"] {
+                serve(&mut store, key, 5, Access::Read { fenced: true });
+            }
+            let moved = Access::Move {
+                amount: 3,
+                values: [-3, 3],
+                to: "to".into(),
+                to_token,
+            };
+            serve(&mut store, "k", token, moved);
+            let read = |key| serve(&mut store, key, 6, Access::Read { fenced: true });
+            assert_eq!(["k", "to"].map(read), expected, "{token} {to_token}");
+        }
     }
 
     /// Order: 1 reads, 2 reads, 1 writes, 2 writes. Unless reads are checked, 1's update is lost.
@@ -165,14 +216,19 @@ mod tests {
         let logged = history::stream::<Accessed>(&dir.path().join("resource.jsonl")).unwrap();
         let logged: Vec<_> = logged
             .map(|access| access.unwrap())
-            .map(|access| (access.token, access.fenced, access.write, access.accepted))
+            .map(
+                |Accessed {
+                     request, accepted, ..
+                 }| (request.token, request.access, accepted),
+            )
             .collect();
+        let write = |fenced, value| Access::Write { fenced, value };
         let expected = [
-            (2, true, Some(9), true),
-            (1, true, Some(8), false),
-            (2, false, Some(7), true),
-            (1, false, Some(3), true),
-            (2, true, None, true),
+            (2, write(true, 9), true),
+            (1, write(true, 8), false),
+            (2, write(false, 7), true),
+            (1, write(false, 3), true),
+            (2, Access::Read { fenced: true }, true),
         ];
         assert_eq!(logged, expected);
     }

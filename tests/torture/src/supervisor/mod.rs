@@ -21,6 +21,7 @@ use crate::saboteurs::VARIABLE;
 use crate::servers::{Needs, Target, Topology, all_connections};
 use crate::starvation;
 use crate::suspend::Suspends;
+use crate::worker::LONG_WAIT_MS;
 pub(crate) use crew::Crew;
 
 /// The part of the run before the first fault.
@@ -134,7 +135,7 @@ fn torment(
 /// Returns the longest time that a call may take, with slack for a loaded machine.
 fn longest_call(profile: &Profile) -> Duration {
     let waits = profile.load.waits.iter().map(|(ms, _)| *ms);
-    let wait = waits.max().unwrap_or(0).max(10_000);
+    let wait = waits.max().unwrap_or(0).max(LONG_WAIT_MS);
     Duration::from_millis(wait + 2 * profile.longest_lease() + 10_000)
 }
 

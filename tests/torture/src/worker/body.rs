@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock::HeldLock;
+
 use super::hold::Hold;
 use super::observer::micros;
 use super::{Context, Order};
 use crate::history::{Call, OpId, Step, now};
-use crate::resource::{Answer, Request};
+use crate::resource::{Access, Answer, Request};
 
 /// The result of a body that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +34,18 @@ impl Ticket {
         self.context.recorder.step(self.op, now(), step);
     }
 
-    /// Accesses the resource with the token of the hold.
-    fn access(&self, held: &Hold, fenced: bool, write: Option<u64>) -> Answer {
+    /// Accesses the resource.
+    fn access(&self, key: &str, token: u64, access: Access) -> Answer {
         let request = Request {
-            key: self.order.invocation.key.clone(),
+            key: key.to_owned(),
             by: OpId {
                 worker: self.context.worker,
                 generation: self.context.generation,
                 op: self.op,
             },
-            token: held.token(),
+            token,
             shared: self.order.invocation.call == Call::Read,
-            fenced,
-            write,
+            access,
         };
         match self.context.resource.send(&request) {
             Ok(answer) => answer,
@@ -63,6 +64,32 @@ pub(super) async fn body(ticket: &Ticket, held: impl Into<Hold>) -> Ended {
     let ended = work(ticket, &run.held).await;
     run.completed = ended != Ended::Failed;
     ended
+}
+
+/// Runs the body of a call for two keys: it moves an amount from the first to the second.
+pub(super) async fn transfer(tickets: [&Ticket; 2], held: [HeldLock; 2]) -> Ended {
+    let [from, to] = held;
+    let mut from = BodyRun::begin(tickets[0], from.into());
+    let mut to = BodyRun::begin(tickets[1], to.into());
+    let access = |account: &BodyRun<'_>, access| {
+        let key = &account.ticket.order.invocation.key;
+        tickets[0].access(key, account.held.token(), access)
+    };
+    let read = Access::Read { fenced: true };
+    let balances = access(&from, read.clone()).zip(access(&to, read));
+    pass_time(tickets[0]).await;
+    let amount = 1 + (tickets[0].op % 9).cast_signed();
+    let moved = balances.and_then(|balances| {
+        let moved = Access::Move {
+            amount,
+            values: [balances.0 - amount, balances.1 + amount],
+            to: tickets[1].order.invocation.key.clone(),
+            to_token: to.held.token(),
+        };
+        access(&from, moved)
+    });
+    (from.completed, to.completed) = (true, true);
+    moved.map_or(Ended::Stale, |_| Ended::Done)
 }
 
 /// Records the end of a body, even if the body is dropped.
@@ -92,6 +119,10 @@ impl<'a> BodyRun<'a> {
         {
             observer.audit(ticket.op, held.clone());
         }
+        if invocation.call == Call::Permits {
+            let weight = invocation.weight;
+            ticket.access(&invocation.key, token, Access::Enter { weight });
+        }
         BodyRun {
             ticket,
             held,
@@ -102,6 +133,11 @@ impl<'a> BodyRun<'a> {
 
 impl Drop for BodyRun<'_> {
     fn drop(&mut self) {
+        let invocation = &self.ticket.order.invocation;
+        if invocation.call == Call::Permits {
+            let token = self.held.token();
+            self.ticket.access(&invocation.key, token, Access::Leave);
+        }
         let at = now();
         let remaining_us = micros(self.held.remaining());
         let ended = Step::BodyEnded {
@@ -115,27 +151,32 @@ impl Drop for BodyRun<'_> {
 }
 
 /// Increments both registers of the key. A reader reads the fenced one twice, and a permit protects
-/// no register.
+/// no register. Some calls that run at most once fail in between.
 async fn work(ticket: &Ticket, held: &Hold) -> Ended {
-    let access = |fenced, write| ticket.access(held, fenced, write);
-    match ticket.order.invocation.call {
+    let invocation = &ticket.order.invocation;
+    let access = |access| ticket.access(&invocation.key, held.token(), access);
+    let read = |fenced| access(Access::Read { fenced });
+    match invocation.call {
         Call::Permits => pass_time(ticket).await,
-        Call::Once if ticket.op.is_multiple_of(4) => {
-            pass_time(ticket).await;
-            return Ended::Failed;
-        }
         Call::Read => {
-            let first = access(true, None);
+            let first = read(true);
             pass_time(ticket).await;
-            if first.and(access(true, None)).is_none() {
+            if first.and(read(true)).is_none() {
                 return Ended::Stale;
             }
         }
-        _ => {
-            let (fenced, unfenced) = (access(true, None), access(false, None));
+        call => {
+            let (fenced, unfenced) = (read(true), read(false));
             pass_time(ticket).await;
-            let written = fenced.and_then(|value| access(true, Some(value + 1)));
-            unfenced.and_then(|value| access(false, Some(value + 1)));
+            if call == Call::Once && ticket.op.is_multiple_of(4) {
+                return Ended::Failed;
+            }
+            let increment = |fenced, value| {
+                let value = value + 1;
+                access(Access::Write { fenced, value })
+            };
+            let written = fenced.and_then(|value| increment(true, value));
+            unfenced.and_then(|value| increment(false, value));
             if written.is_none() {
                 return Ended::Stale;
             }

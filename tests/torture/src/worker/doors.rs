@@ -7,7 +7,7 @@ use distlock::{
     distributed_lock,
 };
 
-use super::body::{Ended, Ticket, body};
+use super::body::{Ended, Ticket, body, transfer};
 use crate::history::{Call, OnLost, Outcome, PERIOD, PERMITS, Step};
 
 /// The outcome of a call, and the text of its error.
@@ -104,7 +104,7 @@ async fn once(ticket: &Ticket, lock: Lock) -> Returned {
     }
 }
 
-/// Runs the bodies of two keys while both are held.
+/// Runs the body of a call for two keys while both are held.
 async fn of_two_keys(first: &Ticket, second: &Ticket) -> Result<Ended, Error> {
     let invocation = &first.order.invocation;
     let keys = [first, second].map(|ticket| ticket.order.invocation.key.clone());
@@ -113,15 +113,8 @@ async fn of_two_keys(first: &Ticket, second: &Ticket) -> Result<Ended, Error> {
         .lease(Duration::from_millis(invocation.lease_ms))
         .wait(Duration::from_millis(invocation.wait_ms));
     let body = locks.run(async |held| {
-        let bodies = tokio::join!(
-            body(first, held[0].clone()),
-            body(second, held[held.len() - 1].clone())
-        );
-        Ok(if bodies.0 == Ended::Done {
-            bodies.1
-        } else {
-            bodies.0
-        })
+        let held = held.try_into().expect("one hold for each key");
+        Ok(transfer([first, second], held).await)
     });
     body.await
 }

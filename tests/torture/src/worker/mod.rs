@@ -30,7 +30,7 @@ use body::Ticket;
 use nodes::Nodes;
 use observer::{Observer, Witness};
 use orders::{Dice, Task};
-pub(crate) use orders::{Order, all_keys, kept, key};
+pub(crate) use orders::{LONG_WAIT_MS, Order, all_keys, kept, key};
 use server::Server;
 
 /// Options of a worker process; its URL is `DISTLOCK_URL`
@@ -263,9 +263,9 @@ async fn work(
 }
 
 async fn call(context: &Arc<Context>, order: Order) {
-    let second = order.second_key.clone().map(|key| {
+    let second = order.invocation.other_key.clone().map(|key| {
         let mut order = order.clone();
-        order.invocation.key = key;
+        order.invocation.other_key = Some(std::mem::replace(&mut order.invocation.key, key));
         order
     });
     let drop_after = order.drop_after;

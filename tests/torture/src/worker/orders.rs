@@ -10,6 +10,9 @@ use crate::random::Random;
 /// The key of the long queue.
 const QUEUE: &str = "queue";
 
+/// The wait of calls in the long queue, and of half of the calls for two keys.
+pub(crate) const LONG_WAIT_MS: u64 = 10_000;
+
 /// The number of keys held for long, enough that most are free when acquired. After a hand-off, a
 /// lagging replica still has the former holder's lock, so no other client gets the key there.
 const KEPT: u64 = 48;
@@ -60,8 +63,6 @@ fn counted_key(kind: &str, number: u64) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) invocation: Invocation,
-    /// The second key of a call that locks two.
-    pub(crate) second_key: Option<String>,
     /// The time after which the call's future is dropped.
     pub(crate) drop_after: Option<Duration>,
     /// Set if a guard is dropped instead of released.
@@ -116,13 +117,13 @@ impl Dice {
             (Call::Run, run),
             (Call::Guard, guard),
             (Call::Try, unless(queue, tries)),
-            (Call::Several, unless(queue, several)),
+            (Call::Several, unless(queue || self.keys < 2, several)),
             (Call::Read, unless(no_counted, read)),
             (Call::Write, unless(no_counted, write)),
             (Call::Permits, unless(no_counted, permits)),
             (Call::Once, unless(no_counted, load.once_calls)),
         ]);
-        let key_name = match call {
+        let mut key_name = match call {
             Call::Read | Call::Write => counted_key("r", number % COUNTED_KEYS),
             Call::Permits => counted_key("s", number % COUNTED_KEYS),
             Call::Once => counted_key("o", number % ONCE_KEYS),
@@ -132,16 +133,22 @@ impl Dice {
             Call::Permits => self.random.pick(&[(1, 2), (2, 1)]),
             _ => 1,
         };
-        // In both orders, because the numbers wrap around.
-        let second_key = key((number + 1) % u64::from(self.keys));
-        let second_key = (call == Call::Several).then_some(second_key);
+        let mut other_key =
+            (call == Call::Several).then(|| key((number + 1) % u64::from(self.keys)));
+        if let Some(other) = &mut other_key
+            && self.random.chance(0.5)
+        {
+            std::mem::swap(&mut key_name, other);
+        }
         let wait_ms = match (call, queue) {
             (Call::Try, _) => 0,
             // A waiter is granted the lock by the success that rejects it.
             (Call::Once, _) => self.random.pick(&[(0, 1), (200, 1)]),
             // The wait of an annotated function is a constant.
             (Call::Attribute, _) => annotated_wait(lease).unwrap_or(0),
-            (_, true) => 10_000,
+            (_, true) => LONG_WAIT_MS,
+            // Some wait for so long that only a deadlock keeps them waiting.
+            (Call::Several, _) if self.random.chance(0.5) => LONG_WAIT_MS,
             _ => self.random.pick(load.waits),
         };
         let on_lost = if call == Call::Attribute && self.random.chance(0.2) {
@@ -160,13 +167,13 @@ impl Dice {
             invocation: Invocation {
                 call,
                 key: key_name,
+                other_key,
                 lease_ms: lease,
                 wait_ms,
                 on_lost,
                 body,
                 weight,
             },
-            second_key,
             drop_after,
             drop_guard: self.random.chance(0.1),
             think: self.random.millis(load.think),
@@ -181,6 +188,7 @@ impl Dice {
             invocation: Invocation {
                 call,
                 key: kept_key(random.below(KEPT)),
+                other_key: None,
                 lease_ms: KEPT_LEASE_MS,
                 wait_ms: 6_000,
                 on_lost: OnLost::Cancel,
@@ -190,7 +198,6 @@ impl Dice {
                 },
                 weight: 1,
             },
-            second_key: None,
             drop_after: None,
             drop_guard: false,
             think: random.millis(self.profile.load.think),
