@@ -187,7 +187,7 @@ impl Metrics {
         label
     }
 
-    /// Returns the label of a lock with a call of this kind.
+    /// Returns the label of a lock, and exports its loss counters for this kind.
     fn label_of(&self, lock: Cow<'static, str>, kind: HoldKind) -> Cow<'static, str> {
         let label = self.label(lock);
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +220,7 @@ fn lost_after_completion(lock: Cow<'static, str>, kind: HoldKind) -> Counter {
     counter!("distlock.locks.lost.after_completion", "lock" => lock, "kind" => kind.as_str())
 }
 
-/// Counts the permits of a hold in or out; nothing for other locks.
+/// Adds to the gauge of permits. Does nothing for other kinds.
 fn permits(lock: Cow<'static, str>, kind: HoldKind, change: f64) {
     if kind == HoldKind::Semaphore {
         gauge!("distlock.permits.held", "lock" => lock).increment(change);

@@ -134,7 +134,7 @@ fn bad_combinations_are_rejected() {
     refused(&mut distlock(&servers.url(), line), 119, &["a quorum"]);
 }
 
-/// It handles SIGTERM and exits with 0, after an operator took its lock, or its renewals failed.
+/// The command handles SIGTERM and exits with 0 after its lock was revoked, or its renewals failed.
 #[test]
 fn a_command_that_is_stopped_has_not_succeeded() {
     for is_revoked in [true, false] {

@@ -7,7 +7,7 @@ use crate::error::kind::HoldKind;
 use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
 
-/// Explains contention, and names the remedy.
+/// Returns the explanation of contention, with its remedy.
 pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[String]) -> String {
     let tried_once = waited.is_zero();
     let mut text = String::new();
@@ -38,7 +38,7 @@ pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[Stri
     text + remedy
 }
 
-/// Lists holders, each with a semicolon behind it.
+/// Returns the holders, each followed by a semicolon.
 pub(super) fn holder_list(holders: &[Holder]) -> String {
     let holders = holders.iter();
     holders.map(|holder| format!("{holder}; ")).collect()

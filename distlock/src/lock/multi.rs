@@ -52,7 +52,7 @@ const MAX_KEYS: usize = 64;
 ///
 /// The options apply to every lock, with two exceptions. [`wait`](MultiLock::wait) is the time for
 /// all locks together. [`max_hold`](MultiLock::max_hold) counts from the time at which the call
-/// holds all of them.
+/// holds all of them. Other clients see [`metadata`](MultiLock::metadata) at each key.
 ///
 /// # Deadlocks
 ///

@@ -16,7 +16,7 @@ pub(crate) const UNLABELED: &str = "unlabeled";
 /// [`label`](crate::Lock::label), or `unlabeled` if it has neither. `key` is the key itself. There
 /// may be as many keys as users or orders, so do not use it as a label of a metric.
 ///
-/// `kind` is what the call requested, so that of a write is `write` after a downgrade, too.
+/// `kind` is the kind that the call requested. A write keeps `write` after a downgrade.
 ///
 /// ```
 /// # use distlock::LockManager;

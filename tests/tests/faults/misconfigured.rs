@@ -219,7 +219,7 @@ async fn in_the_background() {
     guard.release().await.unwrap();
 }
 
-/// The error says what to write.
+/// The error names the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impossible_calls_of_each_kind_send_nothing() {
     let (server, servers) = (RedisServer::start(), RedisQuorum::start(3));

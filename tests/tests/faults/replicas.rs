@@ -153,7 +153,7 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
         .unwrap();
 }
 
-/// Also a downgrade, which waits for it.
+/// Acquires fail without the replica, and a downgrade waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kind_needs_its_replica() {
     let mut this = Replicated::start().await;

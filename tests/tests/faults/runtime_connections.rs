@@ -237,10 +237,11 @@ fn a_runtime_connection_may_take_a_second_to_open() {
     while began.elapsed() < ms(2_500) {
         own.block_on(call_often(hanging.handle(), &manager, "k"));
     }
-    assert_eq!(proxy.stats().accepted, before + 1);
+    let stats = proxy.stats();
+    assert_eq!(stats.accepted, before + 1, "{stats:?}");
     // The next connection is slow, and so are calls once they use it.
     proxy.move_to(server.addr());
-    proxy.limit_to(&[last + 2]);
+    proxy.limit_to(&[last + 2, last + 3, last + 4]);
     proxy.delay(Directions::Both, DELAY);
     eventually(LONG, || {
         own.block_on(call_often(slow.handle(), &manager, "k"));
@@ -250,6 +251,7 @@ fn a_runtime_connection_may_take_a_second_to_open() {
         own.block_on(slow.spawn(pair)).unwrap();
         began.elapsed() >= 4 * DELAY
     });
+    assert!(proxy.stats().accepted >= before + 2);
 }
 
 /// A waiter leaves the queue at the end of its `wait`, although its runtime does not run.

@@ -241,7 +241,7 @@ async fn every_end_of_a_hold_is_reported() {
     }
 }
 
-/// A resource must not compare the tokens of permits.
+/// Permits have no token, because a resource must not compare them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_kind_the_weight_and_the_token_of_a_hold() {
     for store in Store::both("kinds") {

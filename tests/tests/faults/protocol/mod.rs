@@ -1,5 +1,5 @@
-//! Tests of the scripts alone, each command at a chosen moment: refused writes, foreign values, long
-//! queues and whatever else no operation of `tests/equivalence` causes.
+//! Tests of the scripts alone, each command at a chosen moment: writes refused without memory,
+//! foreign values, long queues and whatever else no operation of `tests/equivalence` causes.
 
 use std::collections::BTreeMap;
 

@@ -203,6 +203,7 @@ fn a_foreign_value_is_not_handed_on() {
     let refused = bench.try_release("a:1");
     assert!(refused.is_error(), "{refused:?}");
     assert_eq!((bench.holder(), bench.message("b")), (None, None));
+    assert_eq!(bench.raw.get(FENCE).as_deref(), Some("theirs"));
 
     let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.raw.cmd(&["DEL", LOCK]);

@@ -6,8 +6,8 @@
 //! - one grant to a waiter that does not answer, and one for each further worker with a fault,
 //! - the half second until the queue is checked, and some slack.
 //!
-//! A call for two keys may hold the first of them, in the order of all calls, but only while another
-//! call has the second one. So a deadlock leaves keys unheld.
+//! A call for two keys may hold the first of them, in the order of all calls, but only while
+//! another call has the second one. So a deadlock leaves keys unheld.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

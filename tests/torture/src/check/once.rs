@@ -1,11 +1,11 @@
 //! A success of `once_per` closes its period, and nothing else does.
 //!
 //! The resource counts the runs: a body has run from its first access that is accepted, and it has
-//! completed once its write is. No body runs within the gap of a recorded success, whose acquisition
-//! is not before its call, so the next one runs at least a gap after that call. A call that returned
-//! `Ok` well within the timeout of a command, without a fault, has the reply to its release, and so a
-//! record. A call is rejected only within the gap of a body that completed, even if its process died
-//! afterwards.
+//! completed once its write is. No body runs within the gap of a recorded success, whose
+//! acquisition is not before its call, so the next one runs at least a gap after that call. A call
+//! that returned `Ok` well within the timeout of a command, without a fault, has the reply to its
+//! release, and so a record. A call is rejected only within the gap of a body that completed, even
+//! if its process died afterwards.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::resource::Resource;

@@ -18,8 +18,8 @@ struct Overlap<'a> {
     span: Span,
 }
 
-/// Returns an overlap for each hold that does not fit to the earlier ones of its key. The overlap is
-/// with the earlier hold that ends last.
+/// Returns an overlap for each hold that does not fit to the earlier ones of its key. The overlap
+/// is with the earlier hold that ends last.
 fn overlaps<'a>(mut holds: Vec<(Span, &'a Op)>) -> Vec<Overlap<'a>> {
     holds.sort_by_key(|(span, op)| (*span, op.id));
     let mut found = Vec::new();

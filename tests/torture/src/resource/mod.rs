@@ -1,8 +1,8 @@
 //! The resource that the locks protect: a separate process without faults.
 //!
 //! It has two registers for each key. One checks the fencing token at every access, the other
-//! accepts every access. Bodies with permits, which have no token, report when they enter and leave.
-//! Workers send one JSON line per request.
+//! accepts every access. Bodies with permits, which have no token, report when they enter and
+//! leave. Workers send one JSON line per request.
 
 mod client;
 mod fence;

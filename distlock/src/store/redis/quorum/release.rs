@@ -109,7 +109,8 @@ impl Quorum {
     }
 }
 
-/// Retries a release until the node replies, or everything there has expired.
+/// Retries a release until the node replies, or everything there has expired. The caller stops it
+/// when the node is closed.
 async fn release_later(
     context: Arc<QuorumContext>,
     acquisition: Arc<QuorumAcquisition>,
