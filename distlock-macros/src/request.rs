@@ -88,7 +88,7 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
 
 // Output, for "inventory:<item_id>", label = "reservations":
 //     { template: "inventory:<item_id>", label: "reservations", kind: ::distlock::HoldKind::Mutex }
-/// Returns the description of a skipped call, whose key is not built.
+/// Returns the description of a skipped call. Its key is not built.
 pub(crate) fn skip(args: &Args) -> TokenStream {
     let krate = &args.krate;
     let template = templates_text(args);

@@ -157,7 +157,7 @@ const COUNTERS: &[(&str, &str)] = &[
 
 /// Records events as metrics.
 pub(crate) struct Metrics {
-    /// The labels of locks, and the kinds whose losses have a counter.
+    /// The labels of locks, and the kinds that have loss counters.
     names: Mutex<BTreeMap<Cow<'static, str>, Vec<HoldKind>>>,
 }
 

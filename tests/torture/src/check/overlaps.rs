@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A body with two permits, whose hold is valid until 110 ms, and one that begins at 400 ms.
+    /// A body with two permits and a hold until 110 ms, and a body that begins at 400 ms.
     #[test]
     fn only_a_process_that_cannot_run_keeps_permits_beyond_its_hold() {
         let stop = |from| Some((from, 600, Kind::ClientStop));

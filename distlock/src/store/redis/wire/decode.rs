@@ -103,7 +103,7 @@ impl ScriptContext<'_> {
         })
     }
 
-    /// Returns the view of a holder that is not kept, and whose end is not known.
+    /// Returns the view of a holder that is not kept and has no known end.
     pub(crate) fn holder(
         &self,
         owner: &str,
