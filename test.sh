@@ -16,10 +16,10 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Without options, at most 12 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
+Without options, at most 10 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
 compile-fail cases, doctests, the fault tests of one server that do not take minutes, and the first command of the README.
 
-What every change must pass, at most 40 minutes:
+What every change must pass, at most 45 minutes:
   --all        also lints, all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
                the simulation at length, the models, the short list of saboteurs, documentation, the published library with
                several sets of features, and the examples with PostgreSQL and OpenTelemetry
@@ -133,12 +133,17 @@ default_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fa
 slow_tests=(a_minute:: cluster:: quorum:: replicas:: sentinel:: stampede::)
 
 default_tests() {
-    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${default_packages[@]}" --lib --bins
-    cargo test "${default_packages[@]}" --test conformance -- memory:: redis:: redis_only::
-    cargo test "${default_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
-        --test secrets --test observing --test testing --test inventory
-    cargo test "${default_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
-    cargo test -p distlock -p distlock-tests --doc
+    # Not optimized, because compiling would then take longer than it saves.
+    local test=(cargo test --profile dev "${default_packages[@]}")
+    local suites=(attribute attribute_forbid ui unsafe_fn install secrets observing testing inventory)
+    # One build of everything. The commands below compile nothing, as long as they name the same
+    # packages, so that Cargo selects the same features.
+    "${test[@]}" --no-run --lib --bins --test conformance --test faults "${suites[@]/#/--test=}"
+    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} "${test[@]}" --lib --bins
+    "${test[@]}" --test conformance -- memory:: redis:: redis_only::
+    "${test[@]}" "${suites[@]/#/--test=}"
+    "${test[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
+    "${test[@]}" --doc
 }
 
 # A server with TLS reports the missing certificate. Any other server fails earlier.

@@ -13,9 +13,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::RunOptions;
 use crate::connection::{Connection, parse};
 use crate::ledger::{Call, Kill, Ledger, Reading};
+use crate::options::RunOptions;
 use crate::orders::{MOST_WANTED, Order, Shop};
 use crate::report::{Report, title};
 use crate::worker::{TASKS, WorkerOptions};

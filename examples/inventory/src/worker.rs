@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use distlock::{LockManager, Quorum};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -15,23 +14,11 @@ use crate::service::{LEASE, fulfil_orders};
 pub(crate) const TASKS: usize = 8;
 
 /// Where the locks are.
-#[derive(Clone, Args)]
+#[derive(Clone)]
 pub(crate) struct StoreOptions {
-    /// Where the locks are: `memory:` for workers in this process, or for processes
-    /// `redis://[user:password@]host[:port][/db]`, `redis+sentinel://host,host/service`,
-    /// `redis+cluster://host,host`, `redis+quorum://host,host,host`, `redis+unix:///path`.
-    #[arg(
-        long = "store",
-        value_name = "URL",
-        env = "DISTLOCK_URL",
-        hide_env_values = true,
-        default_value = "memory:"
-    )]
-    url: String,
-
+    pub(crate) url: String,
     /// How many replicas have to acknowledge a lock before it counts.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    min_replicas: u32,
+    pub(crate) min_replicas: u32,
 }
 
 impl StoreOptions {
@@ -61,16 +48,12 @@ impl StoreOptions {
 
 /// The arguments of a worker. The URL of the store is in its environment, because arguments are
 /// visible to every user of the machine.
-#[derive(Clone, Args)]
+#[derive(Clone)]
 pub(crate) struct WorkerOptions {
-    #[command(flatten)]
     pub(crate) store: StoreOptions,
     /// The address of the server of orders and stock.
-    #[arg(long)]
     pub(crate) server: SocketAddr,
-    #[arg(long)]
     pub(crate) number: u16,
-    #[arg(long)]
     pub(crate) locked: bool,
 }
 
