@@ -16,10 +16,10 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Without options, at most 12 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
+Without options, at most 10 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
 compile-fail cases, doctests, the fault tests of one server that do not take minutes, and the first command of the README.
 
-What every change must pass, at most 40 minutes:
+What every change must pass, at most 45 minutes:
   --all        also lints, all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
                the simulation at length, the models, the short list of saboteurs, documentation, the published library with
                several sets of features, and the examples with PostgreSQL and OpenTelemetry
