@@ -31,9 +31,9 @@ use crate::observer::labels::MAX_NAMES;
 /// ten.
 ///
 /// An exporter writes one line per bucket, lock and outcome. With the exporter for Prometheus, pass
-/// them to `set_buckets_for_metric(Matcher::Prefix("distlock".into()), distlock::metrics::BUCKETS)`,
-/// because `set_buckets` would change the histograms of your own service. The shipped alerts and
-/// dashboard need `with_recommended_naming(true)`.
+/// the bounds to `set_buckets_for_metric` with `Matcher::Prefix("distlock".into())`, because
+/// `set_buckets` would change the histograms of your own service. The shipped alerts and dashboard
+/// need `with_recommended_naming(true)`.
 ///
 /// ```
 /// assert!(distlock::metrics::BUCKETS.is_sorted());

@@ -1,20 +1,11 @@
 //! The parts of the messages of errors.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::error::Error;
 use crate::error::holder::Holder;
 use crate::error::kind::HoldKind;
 use crate::fencing::FencingToken;
 use crate::util::visible::Visible;
-
-/// A `main` that returns the error, `unwrap` and `expect` print `Debug`, so it is the text.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// Returns the explanation of contention, with its remedy.
 pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[String]) -> String {

@@ -285,6 +285,13 @@ pub enum Error {
     },
 }
 
+/// A `main` that returns the error, `unwrap` and `expect` print `Debug`, so it is the text.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// Returns true if other calls hold the lock or wait for it, or if its queue is full.
     ///
