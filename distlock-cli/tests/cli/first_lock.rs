@@ -56,7 +56,7 @@ fn with_this_library(commands: Commands, path: &str, project: &str, add: &str) -
 #[test]
 fn the_readme_can_be_typed() {
     let add = "cargo add distlock --git https://github.com/distlock/distlock\n";
-    let run = "cp ../main.rs src/main.rs; cargo run --quiet; \
+    let run = "sed 's/:[0-9][0-9]*\"/:6379\"/' ../main.rs >src/main.rs; cargo run --quiet; \
         redis-cli -p 6379 exists 'distlock:fence:{stock:42}'; kill $!; wait $! || :; cargo run --quiet || :";
     let commands = with_this_library(Commands::of(README, "start"), README, "shop", add)
         .instead_of("cargo run --quiet", run);
