@@ -30,9 +30,10 @@ use crate::observer::labels::MAX_NAMES;
 /// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of
 /// ten.
 ///
-/// An exporter writes one line per bucket, lock and outcome. With the exporter for Prometheus:
-/// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`,
-/// because the shipped alerts and dashboard use the recommended names.
+/// An exporter writes one line per bucket, lock and outcome. With the exporter for Prometheus, pass
+/// the bounds to `set_buckets_for_metric` with `Matcher::Prefix("distlock".into())`, because
+/// `set_buckets` would change the histograms of your own service. The shipped alerts and dashboard
+/// need `with_recommended_naming(true)`.
 ///
 /// ```
 /// assert!(distlock::metrics::BUCKETS.is_sorted());

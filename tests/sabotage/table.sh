@@ -76,8 +76,8 @@ first_failure() {
 
 table() {
     printf '# What detects each saboteur\n\n'
-    printf 'This page is for contributors: it shows which test of each suite detects each saboteur. `tests/sabotage/table.sh` writes\n'
-    printf 'it. A saboteur is a build without one of the [rules](rules-in-code.md#what-breaks-each-rule).\n\n'
+    printf 'A saboteur is a build without one of the [rules](rules-in-code.md#what-breaks-each-rule), and the tests must detect it.\n'
+    printf '`tests/sabotage/table.sh` writes the table.\n\n'
     printf 'Each suite runs with each saboteur until its first failing test, which the table names. `-` means that all tests pass,\n'
     printf 'and `not run` that there is no result. The model explores without the rule, and its tests expect a counter-example.\n'
     printf 'Torture runs with the faults that `tests/torture/src/saboteurs.rs` lists for the saboteur, or otherwise for a minute\n'

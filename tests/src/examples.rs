@@ -1,7 +1,7 @@
 //! The Rust code of the book: every document is compiled and run as the documentation of a module.
 //!
-//! The code may use the dev-dependencies of this package: `distlock` with its feature `testing`,
-//! `tokio`, `metrics-exporter-prometheus`. The test `structure` checks that every document with
+//! The code may use the dev-dependencies of this package, such as `distlock` with its feature
+//! `testing`, `tokio` and `futures`. The test `structure` checks that every document with
 //! such code is listed here. README.md is the documentation of `distlock`. The example of the
 //! attribute is here because `distlock-macros` cannot depend on `distlock` without building it twice.
 
@@ -16,6 +16,7 @@ macro_rules! document {
 document!(attribute, "../distlock-macros/doc/example.md");
 document!(cancellation, "guide/cancellation.md");
 document!(introduction, "README.md");
+document!(databases, "guide/databases.md");
 document!(first_lock, "guide/first-lock.md");
 document!(keys, "guide/keys.md");
 document!(migration, "migration.md");
@@ -25,6 +26,7 @@ document!(readers_writers, "guide/readers-writers.md");
 document!(semaphores, "guide/semaphores.md");
 document!(testing, "guide/testing.md");
 document!(frameworks, "guide/frameworks.md");
+document!(functions, "guide/functions.md");
 document!(recipe_jobs, "recipes/jobs.md");
 document!(recipe_leader, "recipes/leader.md");
 document!(recipe_outbox, "recipes/outbox.md");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Error, LockManager};
 use distlock_tests::documents::{blocks, document};
 use distlock_tests::{RedisServer, eventually_async};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -22,8 +22,8 @@ fn builder() -> PrometheusBuilder {
     let calls = calls.lines().map(str::trim).filter(|line| !line.is_empty());
     calls.fold(PrometheusBuilder::new(), |builder, call| match call {
         ".with_recommended_naming(true)" => builder.with_recommended_naming(true),
-        ".set_buckets(distlock::metrics::BUCKETS)?" => builder
-            .set_buckets(distlock::metrics::BUCKETS)
+        ".set_buckets_for_metric(Matcher::Prefix(\"distlock\".into()), distlock::metrics::BUCKETS)?" => builder
+            .set_buckets_for_metric(Matcher::Prefix("distlock".into()), distlock::metrics::BUCKETS)
             .expect("bounds"),
         other => panic!("the manual calls {other}, which this test does not know"),
     })
@@ -68,7 +68,17 @@ async fn the_documented_exporter_has_the_metrics_of_the_alerts() {
     let recorded = async || exporter.render().contains("distlock_success_records");
     eventually_async(LONG, recorded).await;
 
+    // The service's own histograms are unchanged, and ours have buckets.
+    metrics::histogram!("size_of_an_order").record(3.0);
     let text = exporter.render();
+    assert!(
+        text.contains("size_of_an_order{quantile") && !text.contains("order_bucket"),
+        "{text}"
+    );
+    assert!(
+        text.contains("distlock_acquire_duration_seconds_bucket"),
+        "{text}"
+    );
     let series: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("distlock_"))

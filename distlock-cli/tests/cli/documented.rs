@@ -1,12 +1,14 @@
 //! The commands of the manual and of the package's README, run as a reader pastes them, with this
 //! build and this test's server. Their output is the documented one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use distlock::LockManager;
-use distlock_tests::{CommandOutput, Commands, RedisServer};
+use distlock_tests::{CommandOutput, Commands, RedisServer, eventually};
 use tokio::task::JoinHandle;
 
 use crate::support::{SOON, named, until_waiting};
@@ -14,6 +16,7 @@ use crate::support::{SOON, named, until_waiting};
 const MANUAL: &str = "docs/operations/command-line.md";
 const JOBS: &str = "docs/recipes/jobs.md";
 const README: &str = "distlock-cli/README.md";
+const FAQ: &str = "docs/faq.md";
 
 /// The server of the readers.
 const SERVER: &str = "redis://127.0.0.1:6379";
@@ -129,6 +132,79 @@ mod tls {
         let output = output_of(commands).await;
         assert_eq!(output.stdout, "done\n", "{output:?}");
     }
+
+    /// Without the extension of the certificate, and without trust in it, the same commands fail.
+    #[tokio::test]
+    async fn a_self_signed_certificate_works_as_documented() {
+        let commands =
+            || Commands::of(FAQ, "self-signed").with_program(env!("CARGO_BIN_EXE_distlock"));
+        assert_eq!(output_of(commands()).await.stdout, "done\n");
+        for (advice, error) in [
+            (
+                "-addext basicConstraints=critical,CA:FALSE",
+                "CaUsedAsEndEntity",
+            ),
+            (
+                "export SSL_CERT_FILE=\"$dir/redis.crt\"\n",
+                "`Tls::ca_file`",
+            ),
+        ] {
+            let commands = commands().instead_of(advice, "");
+            let ended = tokio::task::spawn_blocking(|| commands.end(SOON)).await;
+            let output = ended.expect("commands that end");
+            assert!(
+                !output.status.success() && output.stderr.contains(error),
+                "{output:?}"
+            );
+        }
+    }
+}
+
+/// Returns the ids of the connections of distlock, which use RESP3.
+fn connections(server: &RedisServer) -> BTreeSet<String> {
+    let reply = server.client().cmd(&["CLIENT", "LIST"]);
+    let clients = reply.text().expect("a list");
+    let ours = clients.lines().filter(|line| line.contains(" resp=3"));
+    ours.map(|line| line.split_once(' ').expect("an id").0.to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn idle_connections_stay_open_as_documented() {
+    let server = RedisServer::builder().args(["--timeout", "1"]).start();
+    let locks = named(&server.url(), "worker").await;
+    let guard = locks.lock("job").acquire().await.expect("a free lock");
+    let before = connections(&server);
+    assert!(before.len() > 1, "{before:?}");
+    eventually(SOON, || !before.is_subset(&connections(&server)));
+    let redis_cli = format!("redis-cli -p {}", server.port());
+    output_of(Commands::of(FAQ, "idle").instead_of("redis-cli", &redis_cli)).await;
+    // One that was closed just before is opened again.
+    eventually(SOON, || connections(&server).len() == before.len());
+    let after = connections(&server);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(connections(&server), after);
+    guard.check().expect("a lock that was held all along");
+}
+
+/// The local dates of these time zones always differ. A run at midnight UTC is repeated.
+#[tokio::test]
+async fn the_job_of_a_date_runs_once_in_all_time_zones() {
+    let today = || SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs() / 86_400;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let (day, server) = (today(), RedisServer::start());
+        runs.clear();
+        for zone in ["EAST-14", "WEST+11"] {
+            let commands = commands(&server, JOBS, "dated").with("TZ", zone);
+            program(commands.dir(), "report.sh", "echo reported");
+            runs.push(output_of(commands).await.stdout);
+        }
+        if day == today() {
+            break;
+        }
+    }
+    assert_eq!(runs, ["reported\n", ""]);
 }
 
 #[tokio::test]

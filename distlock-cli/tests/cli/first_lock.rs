@@ -1,6 +1,7 @@
-//! The first chapter of the book, typed from beginning to end: a new project, with the library of
-//! this workspace.
+//! The first screen of README.md and the first chapter of the book, typed from beginning to end: a
+//! new project, with the library of this workspace.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{env, fs};
@@ -8,6 +9,7 @@ use std::{env, fs};
 use distlock_tests::Commands;
 use distlock_tests::documents::{blocks, document, workspace};
 
+const README: &str = "README.md";
 const CHAPTER: &str = "docs/guide/first-lock.md";
 
 /// Timeout for building the library and its dependencies, on a loaded machine.
@@ -18,9 +20,9 @@ const TOO_LONG: Duration = Duration::from_secs(550);
 const UNTIL_WAITED_FOR: &str = "for _ in $(seq 600); do \
     if redis-cli exists 'distlock:queue:{stock:apples}' | grep -qx 1; then break; fi; sleep 0.05; done";
 
-/// Returns the program that the reader pastes from the chapter.
-fn program() -> String {
-    let blocks = blocks(&document(CHAPTER));
+/// Returns the program that the reader pastes from the document.
+fn program(path: &str) -> String {
+    let blocks = blocks(&document(path));
     let mut rust = blocks
         .into_iter()
         .filter(|block| block.language.starts_with("rust"));
@@ -35,24 +37,45 @@ fn target() -> PathBuf {
     workspace().join(target).join("first-lock")
 }
 
-#[test]
-fn the_first_chapter_can_be_typed() {
+/// Prepares the commands of a document: its program is beside the project, and the project gets the
+/// library of this workspace, with the versions that it was tested with. Nothing is downloaded.
+fn with_this_library(commands: Commands, path: &str, project: &str, add: &str) -> Commands {
+    fs::write(commands.dir().join("main.rs"), program(path)).expect("a program");
     let root = workspace();
     let root = root.display();
+    let cd = format!("cd {project}\n");
+    commands
+        .instead_of(&cd, &format!("{cd}cp {root}/Cargo.lock .\n"))
+        .instead_of(add, &format!("cargo add distlock --path {root}/distlock\n"))
+        .with("CARGO_NET_OFFLINE", "true")
+        .with("CARGO_TARGET_DIR", &target().display().to_string())
+}
+
+/// The server that the program locks on is the one of the commands. Without it, the program prints
+/// the text of its error.
+#[test]
+fn the_readme_can_be_typed() {
+    let add = "cargo add distlock --git https://github.com/distlock/distlock\n";
+    let run = "sed 's/:[0-9][0-9]*\"/:6379\"/' ../main.rs >src/main.rs; cargo run --quiet; \
+        redis-cli -p 6379 exists 'distlock:fence:{stock:42}'; kill $!; wait $! || :; cargo run --quiet || :";
+    let commands = with_this_library(Commands::of(README, "start"), README, "shop", add)
+        .instead_of("cargo run --quiet", run);
+    let output = commands.run(TOO_LONG);
+    let printed: BTreeSet<_> = output.stdout.lines().collect();
+    let expected = ["1", "took 1 of item 42", "took 2 of item 42"];
+    assert_eq!(printed, BTreeSet::from(expected));
+    let error = "\nError: the lock store is unavailable (unreachable)";
+    assert!(output.stderr.contains(error));
+}
+
+#[test]
+fn the_first_chapter_can_be_typed() {
     let commands = Commands::of(CHAPTER, "project")
         .then(CHAPTER, "memory")
         .then(CHAPTER, "two")
         .then(CHAPTER, "look")
-        .then(CHAPTER, "kill")
-        // The versions that this workspace has been tested with, which need no download.
-        .instead_of(
-            "cd first-lock\n",
-            &format!("cd first-lock\ncp {root}/Cargo.lock .\n"),
-        )
-        .instead_of(
-            "cargo add distlock\n",
-            &format!("cargo add distlock --path {root}/distlock\n"),
-        )
+        .then(CHAPTER, "kill");
+    let commands = with_this_library(commands, CHAPTER, "first-lock", "cargo add distlock\n")
         .instead_of(
             "DISTLOCK_URL=memory: ",
             "cp ../main.rs src/main.rs\nDISTLOCK_URL=memory: ",
@@ -64,10 +87,7 @@ fn the_first_chapter_can_be_typed() {
             "echo killed; time cargo run --quiet",
         )
         .instead_of("redis-cli ", "redis-cli -p 6379 ")
-        .with_program(env!("CARGO_BIN_EXE_distlock"))
-        .with("CARGO_NET_OFFLINE", "true")
-        .with("CARGO_TARGET_DIR", &target().display().to_string());
-    fs::write(commands.dir().join("main.rs"), program()).expect("a program");
+        .with_program(env!("CARGO_BIN_EXE_distlock"));
     let stdout = commands.run(TOO_LONG).stdout;
 
     // The calls in one process, in two, during the inspection, and before and after the kill.

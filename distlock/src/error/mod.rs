@@ -27,7 +27,8 @@ mod outage;
 /// down ([`ShutDown`](Error::ShutDown)), work that has already succeeded
 /// ([`AlreadyRan`](Error::AlreadyRan)), a false condition of the call
 /// ([`RunIfFalse`](Error::RunIfFalse)) and misuse (all others). Each message names a remedy, and
-/// the key if the error has one.
+/// the key if the error has one. `Debug` is the same text, which a `main` that returns the error
+/// and `unwrap` print.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
@@ -59,7 +60,7 @@ mod outage;
 /// assert_eq!(distlock::with_manager(locks, handler()).await, 423);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// For all of this call's `wait`, other calls held the lock or were ahead in its queue.
@@ -282,6 +283,13 @@ pub enum Error {
         /// The cause, and the remedy.
         detail: String,
     },
+}
+
+/// A `main` that returns the error, `unwrap` and `expect` print `Debug`, so it is the text.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {
@@ -593,6 +601,11 @@ mod tests {
         let message = error.to_string();
         let beginning = "lock `pay?oot?` is busy: held by host?:7 for ";
         assert!(message.starts_with(beginning), "{message}");
+        assert_eq!(format!("{error:?}"), message);
+        assert_eq!(
+            format!("{:?}", Some(error.clone())),
+            format!("Some({message})")
+        );
         assert_eq!(error.key(), Some(key));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use axum::routing::get;
 use distlock::LockManager;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use shop::shop::Shop;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -35,7 +35,10 @@ async fn main() -> Result<()> {
     // Before the first manager, so that no metric is missed.
     let metrics = PrometheusBuilder::new()
         .with_recommended_naming(true)
-        .set_buckets(distlock::metrics::BUCKETS)?
+        .set_buckets_for_metric(
+            Matcher::Prefix("distlock".into()),
+            distlock::metrics::BUCKETS,
+        )?
         .install_recorder()?;
     tokio::spawn(upkeep(metrics.clone()));
 

@@ -82,19 +82,27 @@ async fn main() -> Result<()> {
 async fn run_periods(options: &Options) -> Result<()> {
     loop {
         let period = current_period(options.period)?;
-        match report(options, &period).await {
-            Ok(()) => println!("{period} done"),
-            Err(error) if matches!(error.downcast_ref(), Some(Error::AlreadyRan { .. })) => {
-                println!("{period} was done by another replica");
+        if let Err(error) = report(options, &period).await {
+            match error.downcast_ref::<Error>() {
+                Some(Error::AlreadyRan { .. }) => println!("{period} was done by another replica"),
+                // The report has not begun, so this is no failure of the job. distlock logs the
+                // outage itself, once.
+                Some(error) if error.is_unavailable() => {
+                    println!("{period} has not begun: {error}");
+                    tokio::time::sleep(RETRY_BACKOFF).await;
+                    continue;
+                }
+                _ => {
+                    tracing::warn!(
+                        period,
+                        "the report failed; it is tried again in a second: {error:#}"
+                    );
+                    tokio::time::sleep(RETRY_BACKOFF).await;
+                    continue;
+                }
             }
-            Err(error) => {
-                tracing::warn!(
-                    period,
-                    "the report failed; it is tried again in a second: {error:#}"
-                );
-                tokio::time::sleep(RETRY_BACKOFF).await;
-                continue;
-            }
+        } else {
+            println!("{period} done");
         }
         while current_period(options.period)? == period {
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use distlock::{Error, LockManager, distributed_lock};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -56,7 +56,10 @@ async fn main() -> Result<()> {
     PrometheusBuilder::new()
         .with_http_listener(options.listen)
         .with_recommended_naming(true)
-        .set_buckets(distlock::metrics::BUCKETS)?
+        .set_buckets_for_metric(
+            Matcher::Prefix("distlock".into()),
+            distlock::metrics::BUCKETS,
+        )?
         .install()
         .with_context(|| format!("--listen {}", options.listen))?;
     let locks = LockManager::builder().namespace("operated");

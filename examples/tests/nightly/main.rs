@@ -89,3 +89,27 @@ fn a_failure_leaves_the_period_open() {
     works.expect_line(&period.replace("begins", "done"), TIMEOUT);
     fails.expect_line(&period.replace("begins", "was done"), TIMEOUT);
 }
+
+#[test]
+fn an_outage_is_no_failure_of_the_report() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let period = ["--period", "1s"].map(str::to_owned);
+    let replica = start(&server, "replica", folder.path(), &period);
+    replica.expect_line("", TIMEOUT);
+    let user = |rule| server.client().cmd(&["ACL", "SETUSER", "default", rule]);
+    user("-evalsha");
+    eventually(TIMEOUT, || {
+        let lines = replica.drain_lines();
+        lines.iter().any(|line| {
+            line.contains("has not begun: lock `jobs:report`: the lock store is unavailable")
+        })
+    });
+    user("+evalsha");
+    eventually(TIMEOUT, || {
+        replica
+            .drain_lines()
+            .iter()
+            .any(|line| line.ends_with(" done"))
+    });
+}

@@ -96,6 +96,56 @@ fn code_not_run((path, text): &File, doctests: &str) -> Vec<String> {
     blocks.iter().map(place).collect()
 }
 
+/// Returns the first sentence of a page that is about the page or its readers.
+fn sentence_about_itself(text: &str) -> Option<String> {
+    let first = text
+        .lines()
+        .find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    let first = first.to_lowercase();
+    let readers = "authors|contributors|developers|engineers|everyone|operators|readers|reviewers|rust developers|users|you";
+    let is_for_readers = |rest: &str| readers.split('|').any(|reader| rest.starts_with(reader));
+    let mut pages = ["page", "chapter", "document", "example"].into_iter();
+    let is_about_page = pages.any(|page| first.contains(&format!("this {page}")));
+    let is_about_readers = first.strip_prefix("for ").is_some_and(is_for_readers);
+    (is_about_page || is_about_readers).then_some(first)
+}
+
+#[test]
+fn no_page_begins_with_a_sentence_about_itself() {
+    let mut pages: Vec<File> = ["docs", "examples", "lua", "distlock", "distlock-cli"]
+        .map(|folder| files_below(folder, "md"))
+        .concat();
+    for path in [
+        "BENCHMARKS.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "SAFETY.md",
+        "SECURITY.md",
+        "tests/FAULTS.md",
+    ] {
+        pages.push((path.to_owned(), document(path)));
+    }
+    for (path, text) in pages {
+        assert_eq!(sentence_about_itself(&text), None, "{path}");
+    }
+    for about in [
+        "This page is for you",
+        "All of this chapter",
+        "For operators and users: it",
+        "For you if",
+    ] {
+        assert!(
+            sentence_about_itself(&format!("# A\n\n{about} ...\n")).is_some(),
+            "{about}"
+        );
+    }
+    assert_eq!(
+        sentence_about_itself("# A\n\nFor work in a request, set `wait`.\n"),
+        None
+    );
+}
+
 /// A block is ```` ```sh NAME ````, or ```` ```console NAME ```` with its output; its test names
 /// it.
 #[test]
