@@ -41,8 +41,8 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LossReason::NotRenewed { last_error: None } => f.write_str(
-                "its lease was not renewed in time (no renewal had a reply: the store did not answer, or this process was \
-                 paused, or the machine suspended)",
+                "its lease was not renewed in time (no renewal had a reply: the store did not answer, or this process \
+                 was paused, or the machine suspended)",
             ),
             LossReason::NotRenewed { last_error: Some(last_error) } => {
                 write!(f, "its lease was not renewed in time ({last_error})")

@@ -40,16 +40,15 @@ pub(crate) fn log_lines(package: &str) -> Vec<(String, TokenStream)> {
 fn unquoted(arguments: TokenStream) -> Vec<String> {
     let tokens: Vec<TokenTree> = arguments.into_iter().collect();
     let fields = tokens.split(|token| token.to_string() == ",");
-    let is_unquoted = |field: &&[TokenTree]| {
-        let words: Vec<_> = field.iter().map(ToString::to_string).collect();
-        let is_duration = |word: &String| DURATIONS.contains(&&**word);
-        words.iter().any(|word| word == "%" || word == "display")
-            || words.iter().any(|word| word == "?") && !words.iter().any(is_duration)
+    let texts = fields.map(|field| field.iter().cloned().collect::<TokenStream>().to_string());
+    let is_unquoted = |field: &String| {
+        let mut words = field.split([' ', '.', '(']);
+        let is_duration = words.any(|word| DURATIONS.contains(&word));
+        field.contains('%') || field.contains("display") || field.contains('?') && !is_duration
     };
-    let texts = fields.filter(is_unquoted);
-    texts
-        .map(|field| field.iter().cloned().collect::<TokenStream>().to_string())
-        .collect()
+    // The message is a literal.
+    let fields = texts.filter(|field| !field.starts_with('"'));
+    fields.filter(is_unquoted).collect()
 }
 
 #[test]

@@ -18,8 +18,8 @@ use crate::store::Note;
 use crate::util::visible::Visible;
 
 /// The consequence of a hold that ended before its holder released it.
-const STOPS: &str = "a body stops at its next await (with `on_lost = \"finish\"` it continues, as does code that uses a \
-                     guard)";
+const STOPS: &str = "a body stops at its next await (with `on_lost = \"finish\"` it continues, as does code that \
+                     uses a guard)";
 
 /// The target of every log line, so that one filter directive selects them all.
 pub(crate) const TARGET: &str = "distlock";
@@ -154,8 +154,8 @@ pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
     }
 }
 
-/// Logs a lost hold. `current_holder` is the holder of the lock now, and `newer_token` a later token
-/// in its fence, if they are known.
+/// Logs a lost hold. `current_holder` is the holder of the lock now, and `newer_token` a later
+/// token in its fence, if they are known.
 pub(crate) fn lost(
     hold: &HeldLock,
     error: &Error,

@@ -1,5 +1,5 @@
-//! The log line of a loss. It names the current holder, and a later token in the fence, if the store
-//! reports them in time.
+//! The log line of a loss. It names the current holder, and a later token in the fence, if the
+//! store reports them in time.
 
 use std::time::Duration;
 
