@@ -22,7 +22,7 @@ use crate::util::visible::Visible;
 pub enum LossReason {
     /// No renewal was confirmed before the safe deadline.
     NotRenewed {
-        /// The error of the last renewal, if there was one.
+        /// The last error of a renewal since the last one that succeeded, if there was one.
         last_error: Option<String>,
     },
     /// The store no longer has the lock: it expired or was deleted, or the server lost its data.
@@ -41,7 +41,8 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LossReason::NotRenewed { last_error: None } => f.write_str(
-                "its lease was not renewed in time (the process was probably paused, or the machine suspended)",
+                "its lease was not renewed in time (no renewal had a reply: the store did not answer, or this process \
+                 was paused, or the machine suspended)",
             ),
             LossReason::NotRenewed { last_error: Some(last_error) } => {
                 write!(f, "its lease was not renewed in time ({last_error})")

@@ -46,16 +46,10 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(until) = self.kept_until {
-            write!(f, "kept until {}, work finished by ", time_of_day(until))?;
-            return self.fmt_name(f);
-        }
-        f.write_str("held by ")?;
-        self.fmt_name(f)?;
-        if let Ok(elapsed) = self.held_since.elapsed() {
-            write!(f, " for {elapsed:.1?}")?;
-        }
-        if self.this_process {
+        f.write_str(&self.describe())?;
+        // Permits are shared, so one in this process is no sign of a self-deadlock.
+        let is_hinted = self.kept_until.is_none() && self.kind != HoldKind::Semaphore;
+        if self.this_process && is_hinted {
             f.write_str(
                 " (this process: another task, or a call outside of the holder's call tree)",
             )?;
@@ -65,12 +59,22 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// Writes the client and its metadata, such as `worker-2 [order 42]`.
-    fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Visible(&self.client))?;
-        match &self.metadata {
-            Some(metadata) => write!(f, " [{}]", Visible(metadata)),
-            None => Ok(()),
+    /// Returns true if a list need not distinguish the two.
+    pub(super) fn is_same_client(&self, other: &Holder) -> bool {
+        let is_same_name = self.client == other.client && self.metadata == other.metadata;
+        is_same_name && self.kept_until == other.kept_until
+    }
+
+    /// Returns the description of the hold, without a hint.
+    pub(super) fn describe(&self) -> String {
+        let metadata = (self.metadata.as_ref()).map(|text| format!(" [{}]", Visible(text)));
+        let name = format!("{}{}", Visible(&self.client), metadata.unwrap_or_default());
+        match (self.kept_until, self.held_since.elapsed()) {
+            (Some(until), _) => {
+                format!("kept until {}, work finished by {name}", time_of_day(until))
+            }
+            (None, Ok(held_for)) => format!("held by {name} for {held_for:.1?}"),
+            (None, Err(_)) => format!("held by {name}"),
         }
     }
 }

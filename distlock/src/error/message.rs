@@ -38,10 +38,25 @@ pub(super) fn contention(waited: Duration, holders: &[Holder], held_keys: &[Stri
     text + remedy
 }
 
-/// Returns the holders, each followed by a semicolon.
+/// Returns the holders, each followed by a semicolon. Several of one client are listed once, with
+/// the duration of the oldest hold.
 pub(super) fn holder_list(holders: &[Holder]) -> String {
-    let holders = holders.iter();
-    holders.map(|holder| format!("{holder}; ")).collect()
+    if let [holder] = holders {
+        return format!("{holder}; ");
+    }
+    let mut text = String::new();
+    for holder in holders {
+        let same = || (holders.iter()).filter(|other| other.is_same_client(holder));
+        let oldest = same().min_by_key(|other| other.held_since);
+        if oldest.is_some_and(|oldest| std::ptr::eq(oldest, holder)) {
+            text += &holder.describe();
+            match same().count() {
+                1 => text += "; ",
+                holds => text += &format!(" ({holds} holds); "),
+            }
+        }
+    }
+    text
 }
 
 pub(super) fn token_suffix(token: Option<FencingToken>) -> String {

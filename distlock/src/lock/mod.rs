@@ -333,8 +333,9 @@ impl Lock {
         self
     }
 
-    /// Sets the name of this lock in logs and metrics. Use the template of the key, such as
-    /// `inventory:<item_id>`, so that there is one name instead of one per key.
+    /// Sets the name of this lock in logs and metrics; default `unlabeled`. Use the template of the
+    /// key, such as `inventory:<item_id>`, so that there is one name instead of one per key. An
+    /// annotated function is named after its template, which is its key if it has no placeholder.
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -149,8 +149,8 @@ pub enum Event {
         /// How the hold ended.
         outcome: HoldOutcome,
     },
-    /// A lock was lost: another holder may have run at the same time, unless a fenced resource
-    /// rejected one of them.
+    /// A lock was lost. If it is [`Gone`](LossKind::Gone), another holder may have run at the same
+    /// time, unless a fenced resource rejected one of them.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.

@@ -23,6 +23,28 @@ async fn a_possible_self_deadlock_is_named() {
     assert!(!message.contains("longer wait"), "{message}");
 }
 
+/// Holders that share a lock are listed once for each client. Permits of this process are no sign
+/// of a self-deadlock.
+#[tokio::test]
+async fn the_holders_of_permits_are_listed_once() {
+    let builder = LockManager::builder().client_name("web-1");
+    let manager = builder.in_memory().unwrap();
+    let exports = manager.semaphore("exports", 3).wait(ms(50));
+    let mut held = Vec::new();
+    for listed in ["held by web-1 for", " (2 holds); "] {
+        held.push(exports.acquire_many(1).await.unwrap());
+        let error = exports.acquire_many(3).await.unwrap_err();
+        let message = error.to_string();
+        for part in ["lock `exports`", listed, "allow a longer wait"] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert_eq!(message.matches("web-1").count(), 1, "{message}");
+        for hint in ["this process", "call tree", "deadlock"] {
+            assert!(!message.contains(hint), "{hint} is in {message}");
+        }
+    }
+}
+
 /// If a call tree waits while it holds another key, the error names that key and the remedy.
 #[tokio::test]
 async fn a_possible_deadlock_of_two_keys_is_named() {

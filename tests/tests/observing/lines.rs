@@ -1,8 +1,12 @@
 //! Log lines, which name the lock, the store and the remedy.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Error, LockManager};
+use distlock::__inside::clock_ahead;
+use distlock::testing::TestLocks;
+use distlock::{Error, LockManager, Outage, distributed_lock};
 use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
@@ -74,6 +78,9 @@ async fn a_lost_lock_is_logged_with_its_new_holder() {
         "{line:?}"
     );
     assert!(line.fields["new_holder"].contains("thief"), "{line:?}");
+    let newer = stolen.fencing_token().to_string();
+    assert!(line.is("newer_token", &newer), "{line:?}");
+    assert!(line.contains("`newer_token`"), "{line:?}");
     let port = store.server().port().to_string();
     assert!(line.fields["store"].contains(&port), "{line:?}");
     line.fields["unconfirmed_ms"]
@@ -83,6 +90,109 @@ async fn a_lost_lock_is_logged_with_its_new_holder() {
     assert!(line.is("noticed_after", "0ns"), "{line:?}");
     assert!(line.contains("check what both wrote"), "{line:?}");
     stolen.release().await.unwrap();
+}
+
+/// A lease that was not renewed proves no overlap. A later token in the fence does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_was_not_renewed_claims_no_other_holder() {
+    captured();
+    let store = Store::redis();
+    let thief = store.manager().await;
+    for (key, is_stolen) in [("late:1", false), ("late:2", true)] {
+        let ahead = Arc::new(AtomicU64::new(0));
+        let manager = store.connect(clock_ahead(store.builder(), ahead.clone()));
+        let manager = manager.await;
+        let label = format!("lines:{key}");
+        let guard = manager.lock(key).label(label.clone()).acquire().await;
+        let guard = guard.unwrap();
+        if is_stolen {
+            store.delete(key);
+            drop(thief.lock(key).acquire().await.unwrap());
+        }
+        // Longer than the lease: the process was paused.
+        ahead.store(60_000, Ordering::SeqCst);
+        within(LONG, guard.lost()).await;
+        drop(guard);
+        let lines = lines(&label, Level::ERROR, 1).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let line = &lines[0];
+        assert!(line.contains("lock lost while held: "), "{line:?}");
+        assert!(line.is("reason", "not_renewed"), "{line:?}");
+        assert!(!line.contains("another holder"), "{line:?}");
+        assert_eq!(line.fields.contains_key("newer_token"), is_stolen);
+        for words in ["`newer_token`", "check what both wrote"] {
+            assert_eq!(line.contains(words), is_stolen, "{words}: {line:?}");
+        }
+    }
+}
+
+/// A leader that ends with its service. A literal key is the label of an annotated function.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_ends_by_a_shutdown_is_no_warning() {
+    #[distributed_lock(key = "lines:leader", manager = manager)]
+    async fn lead(manager: &LockManager) -> Result<(), Error> {
+        std::future::pending().await
+    }
+    captured();
+    let store = Store::memory("shutdown");
+    let manager = store.manager().await;
+    let guarded = manager.lock("guarded").label("lines:leader");
+    let guard = guarded.acquire().await.unwrap();
+    let leads = tokio::spawn({
+        let manager = manager.clone();
+        async move { lead(&manager).await }
+    });
+    eventually_async(LONG, async || {
+        let state = manager.inspect("lines:leader").await;
+        !state.unwrap().holders.is_empty()
+    })
+    .await;
+    manager.shutdown().await;
+    assert!(leads.await.unwrap().unwrap_err().is_lost() && !guard.is_held());
+    let ended = lines("lines:leader", Level::INFO, 2).await;
+    assert_eq!(ended.len(), 2, "{ended:?}");
+    for line in &ended {
+        assert!(line.contains("lock ended by `shutdown`: "), "{line:?}");
+        assert!(line.is("reason", "shut_down"), "{line:?}");
+        assert!(!line.contains("max_hold"), "{line:?}");
+    }
+    let mut all = captured().lines_of("lines:leader");
+    all.retain(|line| line.level < Level::INFO);
+    assert!(all.is_empty(), "{all:?}");
+}
+
+/// Of failing renewals three lines, then that of the loss, and no report that its release failed.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_a_few_times() {
+    captured();
+    let locks = TestLocks::new();
+    let lock = locks.manager().lock("k").label("lines:outage");
+    let guard = lock.acquire().await.unwrap();
+    let freed = locks.manager().lock("freed").label("lines:outage:freed");
+    let freed = freed.acquire().await.unwrap();
+    locks.on_all().unavailable(Outage::NotReady);
+    let _ = freed.release().await;
+    let failing = || {
+        let mut lines = captured().lines_of("lines:outage");
+        lines.retain(|line| line.contains("renewals failed and are being retried"));
+        lines.len()
+    };
+    // The first renewal is due after ten seconds. The hold is lost twenty seconds later.
+    for (seconds, expected) in [(10, 0), (3, 1), (6, 2), (4, 3), (60, 3)] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        assert_eq!(failing(), expected, "after {seconds} s");
+    }
+    assert!(!guard.is_held());
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let given_up = |label| {
+        let lines = captured().lines_of(label);
+        let mut lines = lines.into_iter();
+        lines.any(|line| line.contains("gave up on releasing locks"))
+    };
+    assert!(!given_up("lines:outage"), "it was reported as lost");
+    assert!(given_up("lines:outage:freed"));
+    assert_eq!(lines("lines:outage", Level::ERROR, 1).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,21 +247,27 @@ async fn contention_on_one_key_is_one_line_a_minute() {
     assert_eq!(waiters().len(), 2, "each call is part of a line once");
 }
 
-/// The line of a long wait names the job that holds the lock.
+/// The line of a long wait names the job that holds the lock, and the command that shows more.
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_names_the_holders_metadata() {
     captured();
-    let manager = LockManager::builder()
-        .in_memory_on_current_runtime()
-        .unwrap();
-    let lock = manager.lock("job").metadata("nightly report");
-    let _guard = lock.acquire().await.unwrap();
-    let waits = manager.lock("job").label("lines:job");
-    let waits = waits.wait(Duration::from_secs(10));
-    let _ = waits.acquire().await.unwrap_err();
-    let logged = lines("lines:job", Level::INFO, 1).await;
-    let holder = &logged[0].fields["holder"];
-    assert!(holder.contains(" [nightly report] for "), "{holder}");
+    for show_keys in [false, true] {
+        let builder = LockManager::builder().show_keys(show_keys);
+        let manager = builder.in_memory_on_current_runtime().unwrap();
+        let lock = manager.lock("job").metadata("nightly report");
+        let _guard = lock.acquire().await.unwrap();
+        let label = format!("lines:job:{show_keys}");
+        let waits = manager.lock("job").label(label.clone());
+        let waits = waits.wait(Duration::from_secs(10));
+        let _ = waits.acquire().await.unwrap_err();
+        let logged = lines(&label, Level::INFO, 1).await;
+        let holder = &logged[0].fields["holder"];
+        assert!(holder.contains(" [nightly report] for "), "{holder}");
+        let line = &logged[0];
+        assert!(line.contains("`distlock inspect KEY`"), "{line:?}");
+        assert_eq!(line.contains("`show_keys`"), !show_keys, "{line:?}");
+        assert_eq!(line.is("key", "job"), show_keys, "{line:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

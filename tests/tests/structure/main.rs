@@ -8,6 +8,7 @@ mod files;
 mod folders;
 mod imports;
 mod links;
+mod log_lines;
 mod migration;
 mod runbook;
 mod source;

@@ -4,7 +4,7 @@ use distlock_tests::documents::document;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::LitStr;
 
-use crate::files::rust_files;
+use crate::log_lines::{collect_log_lines, log_lines};
 use crate::source::product_tokens;
 
 const RUNBOOK: &str = "docs/operations/runbook.md";
@@ -13,27 +13,15 @@ const ALERTS: &str = "docs/operations/prometheus-alerts.yml";
 /// What separates the constant start of a message from its details.
 const DETAILS: [char; 4] = [':', ';', '(', ','];
 
-/// Collects the quotation in the runbook of each message: its level, and its text up to the
-/// details.
-fn collect_messages(tokens: TokenStream, messages: &mut Vec<String>) {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    for token in &tokens {
-        if let TokenTree::Group(group) = token {
-            collect_messages(group.stream(), messages);
-        }
-    }
-    for window in tokens.windows(3) {
-        let [TokenTree::Ident(level), sign, TokenTree::Group(arguments)] = window else {
-            continue;
-        };
-        if sign.to_string() == "!" && (level == "warn" || level == "error") {
-            let strings = arguments.stream().into_iter().filter_map(string);
-            let message = strings.last().unwrap_or_default();
-            let end = message.find(DETAILS).unwrap_or(message.len());
-            let level = level.to_string().to_uppercase();
-            messages.push(format!("> {level} `{}", message[..end].trim_end()));
-        }
-    }
+/// Returns the quotation in the runbook of a message at WARN or ERROR: its level, and its text up
+/// to the details.
+fn quotation((level, arguments): (String, TokenStream)) -> Option<String> {
+    let is_quoted = level == "warn" || level == "error";
+    let message = arguments.into_iter().filter_map(string).last();
+    let message = message.filter(|_| is_quoted)?;
+    let end = message.find(DETAILS).unwrap_or(message.len());
+    let level = level.to_uppercase();
+    Some(format!("> {level} `{}", message[..end].trim_end()))
 }
 
 fn string(token: TokenTree) -> Option<String> {
@@ -50,10 +38,8 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn every_warning_and_error_is_in_the_runbook() {
-    let mut messages = Vec::new();
-    for (_, text) in rust_files("distlock") {
-        collect_messages(product_tokens(&text), &mut messages);
-    }
+    let lines = log_lines("distlock").into_iter();
+    let mut messages: Vec<_> = lines.filter_map(quotation).collect();
     assert!(messages.len() >= 10, "only {} were found", messages.len());
     let runbook = document(RUNBOOK);
     messages.retain(|message| !runbook.contains(message));
@@ -89,7 +75,8 @@ fn messages_are_found_as_rustfmt_writes_them() {
         #[cfg(test)]
         mod tests { fn f() { tracing::warn!("in a test") } }
     "#;
-    let mut messages = Vec::new();
-    collect_messages(product_tokens(source), &mut messages);
+    let mut lines = Vec::new();
+    collect_log_lines(product_tokens(source), &mut lines);
+    let messages: Vec<_> = lines.into_iter().filter_map(quotation).collect();
     assert_eq!(messages, ["> WARN `beware of it", "> ERROR `it broke"]);
 }

@@ -10,6 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::key::LockKey;
 use crate::manager::engine::registry::Entry;
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::OwnerNumber;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
@@ -203,7 +204,11 @@ impl Queues {
         due
     }
 
+    /// Counts an abandoned release, unless its hold was lost, which has its own report.
     fn abandon(&mut self, release: &PendingRelease) {
+        if release.entry.peek(Acquisition::is_lost) {
+            return;
+        }
         let request = &release.entry.request;
         let abandoned = self.abandoned.get_or_insert_with(|| Abandoned {
             releases: 0,
@@ -231,7 +236,6 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::config::options::Options;
-    use crate::protocol::acquisition::Acquisition;
     use crate::protocol::kind::Kind;
     use crate::protocol::request::Request;
     use crate::protocol::rules::Rules;

@@ -179,7 +179,8 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
             took: now.since(started),
             slack: outcome.slack,
         });
-    log_problems(&core, &outcome);
+    log_failed(&core, &outcome.failed);
+    log_slow(&core, &outcome.slow);
 }
 
 /// The results of one batch of renewals.
@@ -225,40 +226,41 @@ fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
     (!is_at_limit).then(|| safe_until.since(now))
 }
 
-/// Logs failed and slow renewals, with the hold among them that will be lost first.
-fn log_problems(core: &Arc<Core>, outcome: &BatchOutcome) {
-    if outcome.failed.is_empty() && outcome.slow.is_empty() {
-        return;
-    }
-    let failed = outcome.failed.iter().map(|(entry, _)| entry.owner);
-    let slow = outcome
-        .slow
-        .iter()
-        .map(|(entry, slack)| (entry.owner, *slack));
-    let Some(problems) = core.renewal_monitor.record(failed, slow, core.clock.now()) else {
+/// Logs failed renewals, with the hold among them that will be lost first. Holds that are lost have
+/// a line of their own.
+fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
+    let entries = || failed.iter().map(|(entry, _)| entry);
+    let Some(first_to_expire) = HeldLock::first_to_expire(core, entries()) else {
         return;
     };
-    let failed_entries = outcome.failed.iter().map(|(entry, _)| entry);
-    let first_to_expire: Option<HeldLock> = if outcome.failed.is_empty() {
-        let slowest = outcome.slow.iter().min_by_key(|(_, slack)| *slack);
-        slowest.and_then(|(entry, _)| HeldLock::of(core, entry))
-    } else {
-        HeldLock::first_to_expire(core, failed_entries)
-    };
-    let Some(first_to_expire) = first_to_expire else {
+    let is_held = |entry: &&Arc<Entry>| entry.peek(Acquisition::state) == AcquisitionState::Held;
+    let held = entries().filter(is_held).map(|entry| entry.owner);
+    let first = &first_to_expire.entry;
+    let in_last_third = first_to_expire.remaining() < first.request.timing.lease / 3;
+    let now = core.clock.now();
+    let Some(holds) = (core.renewal_monitor).record_failed(held, in_last_third, now) else {
         return;
     };
     let store = core.address().unwrap_or_default().to_owned();
-    let error = outcome.failed.first();
-    let detail = error.map(|(_, error)| error.to_string());
+    let mut failures = failed.iter();
+    let failure = failures.find(|(entry, _)| entry.owner == first.owner);
+    let detail = failure.map_or_else(String::new, |(_, error)| error.to_string());
     core.spawn_logging(move || {
-        logging::renewal_problems(
-            &store,
-            problems,
-            &first_to_expire,
-            &detail.unwrap_or_default(),
-        );
+        logging::renewals_failed(&store, holds, &first_to_expire, &detail);
     });
+}
+
+/// Logs slow renewals, with the slowest of them.
+fn log_slow(core: &Arc<Core>, slow: &[(Arc<Entry>, Duration)]) {
+    let slowest = slow.iter().min_by_key(|(_, slack)| *slack);
+    let hold = slowest.and_then(|(entry, slack)| Some((HeldLock::of(core, entry)?, *slack)));
+    if let Some((slowest, slack)) = hold
+        && core.renewal_monitor.is_slow_line_due(core.clock.now())
+    {
+        let store = core.address().unwrap_or_default().to_owned();
+        let slow = slow.len();
+        core.spawn_logging(move || logging::renewals_slow(&store, slow, slack, &slowest));
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Failed and slow renewals, logged in at most one line per second, however many holds there are.
+//! Decides when failed and slow renewals are logged: a few times, however many holds there are and
+//! however long it lasts.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -8,74 +9,82 @@ use crate::protocol::messages::OwnerNumber;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// The ages at which a series of failures is logged. It is also logged once in the last third of a
+/// lease.
+const LOGGED_AGES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// The holds with failed or slow renewals.
-#[derive(Debug, Default)]
-pub(crate) struct RenewalMonitor(Mutex<Unreported>);
+/// The interval of further lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The time without a failure that ends a series. Failed renewals are retried more often.
+const MAX_GAP: Duration = Duration::from_secs(5);
+
+/// The times at which failed and slow renewals were logged.
 #[derive(Debug, Default)]
-struct Unreported {
-    /// Since the last report.
-    failed: BTreeSet<OwnerNumber>,
-    slow: BTreeSet<OwnerNumber>,
-    /// The shortest remaining time of a slow hold.
-    slack: Option<Duration>,
-    reported_at: Option<BootInstant>,
+pub(crate) struct RenewalMonitor {
+    failed: Mutex<Option<Series>>,
+    slow_logged_at: Mutex<Option<BootInstant>>,
 }
 
-/// A summary of failed and slow renewals, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RenewalProblems {
-    /// The number of holds that could not be renewed.
-    pub(crate) failed: usize,
-    /// The number of holds with a slow renewal.
-    pub(crate) slow: usize,
-    /// The shortest remaining time of a hold with a slow renewal.
-    pub(crate) slack: Duration,
+/// Failures of which each follows the previous one soon.
+#[derive(Debug)]
+struct Series {
+    began: BootInstant,
+    last_failure: BootInstant,
+    /// The holds since the last line.
+    holds: BTreeSet<OwnerNumber>,
+    logged_at: Option<BootInstant>,
+    is_last_third_logged: bool,
 }
 
 impl RenewalMonitor {
-    /// Records failed and slow renewals. Returns a summary if one is to be logged now.
-    pub(crate) fn record(
+    /// Records failed renewals. `in_last_third` is set if the lease of a hold has less than a third
+    /// left. Returns the number of holds if a line is due.
+    pub(crate) fn record_failed(
         &self,
-        failed: impl Iterator<Item = OwnerNumber>,
-        slow: impl Iterator<Item = (OwnerNumber, Duration)>,
+        holds: impl Iterator<Item = OwnerNumber>,
+        in_last_third: bool,
         now: BootInstant,
-    ) -> Option<RenewalProblems> {
-        let mut unreported = lock(&self.0);
-        let since_report = unreported
-            .reported_at
-            .map(|reported_at| now.since(reported_at));
-        // The holds of an earlier outage have been renewed or lost since.
-        if since_report.is_none_or(|since| since >= LOG_INTERVAL * 2) {
-            *unreported = Unreported {
-                reported_at: unreported.reported_at,
-                ..Unreported::default()
-            };
-        }
-        unreported.failed.extend(failed);
-        for (owner, slack) in slow {
-            unreported.slow.insert(owner);
-            unreported.slack = Some(
-                unreported
-                    .slack
-                    .map_or(slack, |shortest| shortest.min(slack)),
-            );
-        }
-        if since_report.is_some_and(|since| since < LOG_INTERVAL) {
+    ) -> Option<usize> {
+        let mut failed = lock(&self.failed);
+        // The holds of an earlier series have been renewed or lost since.
+        failed.take_if(|series| now.since(series.last_failure) >= MAX_GAP);
+        let series = failed.get_or_insert_with(|| Series {
+            began: now,
+            last_failure: now,
+            holds: BTreeSet::new(),
+            logged_at: None,
+            is_last_third_logged: false,
+        });
+        series.last_failure = now;
+        series.holds.extend(holds);
+        if !series.is_due(in_last_third, now) {
             return None;
         }
-        let problems = RenewalProblems {
-            failed: unreported.failed.len(),
-            slow: unreported.slow.len(),
-            slack: unreported.slack.unwrap_or_default(),
-        };
-        *unreported = Unreported {
-            reported_at: Some(now),
-            ..Unreported::default()
-        };
-        Some(problems)
+        series.logged_at = Some(now);
+        series.is_last_third_logged |= in_last_third;
+        Some(std::mem::take(&mut series.holds).len())
+    }
+
+    /// Returns true if slow renewals are to be logged, which were found now.
+    pub(crate) fn is_slow_line_due(&self, now: BootInstant) -> bool {
+        let mut logged_at = lock(&self.slow_logged_at);
+        let is_due = logged_at.is_none_or(|at| now >= at + LOG_INTERVAL);
+        if is_due {
+            *logged_at = Some(now);
+        }
+        is_due
+    }
+}
+
+impl Series {
+    fn is_due(&self, in_last_third: bool, now: BootInstant) -> bool {
+        let is_logged_since = |at| self.logged_at.is_some_and(|logged_at| logged_at >= at);
+        let is_new = |at: BootInstant| now >= at && !is_logged_since(at);
+        let mut ages = LOGGED_AGES.iter();
+        ages.any(|age| is_new(self.began + *age))
+            || in_last_third && !self.is_last_third_logged
+            || self.logged_at.is_some_and(|at| now >= at + LOG_INTERVAL)
     }
 }
 
@@ -83,31 +92,47 @@ impl RenewalMonitor {
 mod tests {
     use super::*;
 
-    const NO_OWNERS: [OwnerNumber; 0] = [];
-
     fn at(ms: u64) -> BootInstant {
         BootInstant(ms * 1_000_000)
     }
 
     #[test]
-    fn both_kinds_share_one_line_a_second() {
+    fn a_series_of_failures_is_logged_at_two_ages_in_the_last_third_and_every_minute() {
         let monitor = RenewalMonitor::default();
-        let none = || std::iter::empty();
-        let slack = Duration::from_millis(7);
-        let slow = monitor.record(NO_OWNERS.into_iter(), [(1, slack)].into_iter(), at(1_000));
-        let expected = |failed| RenewalProblems {
-            failed,
-            slow: 1,
-            slack,
-        };
-        assert_eq!(slow, Some(expected(0)));
-        assert_eq!(monitor.record([2].into_iter(), none(), at(1_500)), None);
-        assert_eq!(monitor.record([2, 3].into_iter(), none(), at(1_999)), None);
-        let problems = monitor.record([3].into_iter(), [(1, slack)].into_iter(), at(2_000));
-        assert_eq!(problems, Some(expected(2)));
-        // Holds recorded in an outage that ended long ago do not count in the next one.
-        assert_eq!(monitor.record([7].into_iter(), none(), at(2_100)), None);
-        let problems = monitor.record([8].into_iter(), none(), at(9_000));
-        assert_eq!(problems.map(|problems| problems.failed), Some(1));
+        let mut lines = Vec::new();
+        // Two holds fail four times a second, and the first is lost after 20 s.
+        for ms in (10_000..200_000).step_by(250) {
+            let holds = [1, 2].into_iter().filter(|hold| *hold == 2 || ms < 30_000);
+            let in_last_third = (20_000..30_000).contains(&ms);
+            if let Some(holds) = monitor.record_failed(holds, in_last_third, at(ms)) {
+                lines.push((ms, holds));
+            }
+        }
+        let expected = [
+            (11_000, 2),
+            (15_000, 2),
+            (20_000, 2),
+            (80_000, 2),
+            (140_000, 1),
+        ];
+        assert_eq!(lines, expected);
+        // A later series begins anew, without the holds of this one.
+        let hold = || [7].into_iter();
+        assert_eq!(monitor.record_failed(hold(), false, at(300_000)), None);
+        assert_eq!(monitor.record_failed(hold(), true, at(300_500)), Some(1));
+        assert_eq!(monitor.record_failed(hold(), true, at(300_900)), None);
+    }
+
+    #[test]
+    fn slow_renewals_are_logged_at_once_and_every_minute() {
+        let monitor = RenewalMonitor::default();
+        for (ms, is_due) in [
+            (1_000, true),
+            (2_000, false),
+            (60_999, false),
+            (61_000, true),
+        ] {
+            assert_eq!(monitor.is_slow_line_due(at(ms)), is_due, "{ms}");
+        }
     }
 }

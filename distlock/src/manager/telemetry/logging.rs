@@ -1,6 +1,6 @@
-//! Log lines, emitted through `tracing` and labeled with the key's template. The key appears at
-//! debug level, on losses, given-up releases and unrecorded successes, and where the manager
-//! shows keys.
+//! Log lines, emitted through `tracing` and labeled with the key's template. Every text is recorded
+//! as a string, which subscribers quote. The key appears at debug level, on holds that ended early,
+//! given-up releases and unrecorded successes, and where the manager shows keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,18 @@ use std::time::Duration;
 use crate::config::options::Options;
 use crate::error::{BodyState, Error, Holder, date_and_time};
 use crate::fencing::FencingToken;
-use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::renewal_monitor::RenewalProblems;
 use crate::manager::telemetry::hold_events;
-use crate::observer::event::{AcquirePath, Event, UNLABELED};
+use crate::observer::event::{AcquirePath, Event, LossKind, UNLABELED};
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::Note;
 use crate::util::visible::Visible;
+
+/// The consequence of a hold that ended before its holder released it.
+const STOPS: &str = "a body stops at its next await (with `on_lost = \"finish\"` it continues, as does code that \
+                     uses a guard)";
 
 /// The target of every log line, so that one filter directive selects them all.
 pub(crate) const TARGET: &str = "distlock";
@@ -52,8 +54,8 @@ pub(crate) fn queued(request: &Request, holder: impl FnOnce() -> Option<Holder>)
     tracing::debug!(
         target: TARGET,
         lock = label_or_default(request.options.label.as_deref()),
-        key = %Visible(request.key.as_str()),
-        holder = holder().map(tracing::field::display),
+        key = Visible(request.key.as_str()).to_string(),
+        holder = holder().map(|holder| holder.to_string()),
         "queued"
     );
 }
@@ -71,7 +73,11 @@ pub(crate) fn long_wait(
          store is back; see `detail`"
     } else {
         "still waiting for the lock, as one of `waiters` calls of this client: the call fails as busy after `wait_ms` \
-         unless it acquires the lock; inspect the key"
+         unless it acquires the lock; run `distlock inspect KEY`"
+    };
+    let advice = match error {
+        None if !core.show_keys => " (`show_keys` adds the key to this line)",
+        _ => "",
     };
     let holder = holder.filter(|_| error.is_none());
     tracing::info!(
@@ -82,9 +88,9 @@ pub(crate) fn long_wait(
         waiters,
         waited_ms = millis(waited),
         wait_ms = millis(request.options.wait),
-        holder = holder.as_ref().map(tracing::field::display),
-        detail = error.as_ref().map(tracing::field::display),
-        "{text}"
+        holder = holder.map(|holder| holder.to_string()),
+        detail = error.map(|error| error.to_string()),
+        "{text}{advice}"
     );
 }
 
@@ -92,7 +98,7 @@ pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
-        key = %Visible(hold.key()),
+        key = Visible(hold.key()).to_string(),
         fencing_token = public_token(hold),
         path = path.as_str(),
         ?waited,
@@ -106,14 +112,14 @@ pub(crate) fn not_acquired(core: &Core, options: &Options, error: &Error) {
     if options.is_skip(error) {
         skipped(core, lock, error);
     } else {
-        tracing::debug!(target: TARGET, lock, %error, "not acquired");
+        tracing::debug!(target: TARGET, lock, error = error.to_string(), "not acquired");
     }
 }
 
 /// Logs a skipped call. The first one of each name is logged at INFO.
 pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
     if !core.skips.record(lock) {
-        tracing::debug!(target: TARGET, lock, %error, "skipped");
+        tracing::debug!(target: TARGET, lock, error = error.to_string(), "skipped");
     } else {
         let holder = error.holders().first();
         let (last_success, next) = match error {
@@ -140,81 +146,110 @@ pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
             lock,
             key = error.key().filter(|_| core.show_keys),
             store = core.address().unwrap_or("in this process"),
-            holder = holder.map(tracing::field::display),
-            last_success = last_success.as_ref().map(tracing::field::display),
-            next = next.as_ref().map(tracing::field::display),
+            holder = holder.map(|holder| holder.to_string()),
+            last_success,
+            next,
             "{text} (further skips of `lock` are logged at DEBUG)"
         );
     }
 }
 
-/// Logs a lost hold. `current_holder` is the holder of the lock now, if known.
-pub(crate) fn lost(hold: &HeldLock, error: &Error, current_holder: Option<&str>) {
+/// Logs a lost hold. `current_holder` is the holder of the lock now, and `newer_token` a later
+/// token in its fence, if they are known.
+pub(crate) fn lost(
+    hold: &HeldLock,
+    error: &Error,
+    current_holder: Option<&str>,
+    newer_token: Option<FencingToken>,
+) {
     let (lock, fencing_token) = (label(hold), public_token(hold));
-    let reason = hold_events::loss_kind(error).map_or("max_hold_exceeded", |loss| loss.as_str());
-    match error {
-        Error::Lost {
-            reason: LossReason::Revoked { .. },
-            ..
-        } => tracing::warn!(
+    let (key, store) = (Visible(hold.key()).to_string(), address(hold));
+    let new_holder = current_holder.unwrap_or("unknown");
+    let newer_token = newer_token.map(FencingToken::get);
+    let newer = newer_token.map_or("", |_| ", and the fence has the later token `newer_token`");
+    let loss = hold_events::loss_kind(error);
+    let reason = loss.map_or("max_hold_exceeded", |loss| loss.as_str());
+    match (loss, body_state(error)) {
+        (Some(LossKind::Revoked), _) => tracing::warn!(
             target: TARGET,
             lock,
-            key = %Visible(hold.key()),
-            store = address(hold),
+            key,
+            store,
             reason,
             fencing_token,
             detail = cause(error),
-            "lock revoked: a body stops at its next await (with `on_lost = \"finish\"` it continues, as does code that \
-             uses a guard), and no other client can acquire the lock until it is released or expires; check that the \
-             work can be repeated"
+            "lock revoked: {STOPS}, and no other client can acquire the lock until it is released or expires; check \
+             that the work can be repeated"
         ),
-        // Requested, by a shutdown or by the lock's own `max_hold`.
-        Error::Lost {
-            reason: LossReason::ShutDown,
-            ..
-        }
-        | Error::MaxHoldExceeded { .. } => tracing::warn!(
+        // The service ends, as it was asked to.
+        (Some(LossKind::ShutDown), _) => tracing::info!(
             target: TARGET,
             lock,
-            key = %Visible(hold.key()),
-            store = address(hold),
+            key,
+            store,
+            reason,
+            fencing_token,
+            "lock ended by `shutdown`: {STOPS}; let work finish before `shutdown` if it must not be half done"
+        ),
+        (None, _) => tracing::warn!(
+            target: TARGET,
+            lock,
+            key,
+            store,
             reason,
             fencing_token,
             detail = cause(error),
-            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`, \
-             and let the work finish before `shutdown`"
+            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
         ),
-        Error::Lost {
-            body: BodyState::Completed,
-            ..
-        } => tracing::warn!(
+        (_, Some(BodyState::Completed)) => tracing::warn!(
             target: TARGET,
             lock,
-            key = %hold.key(),
-            store = address(hold),
+            key,
+            store,
             reason,
             completed = true,
             unconfirmed_ms = millis(hold.unconfirmed_for()),
-            new_holder = current_holder.unwrap_or("unknown"),
+            new_holder,
+            newer_token,
             fencing_token,
             detail = cause(error),
-            "lock gone after its work finished: another holder may have run at the same time; check what both wrote, \
-             and whether the store lost its data"
+            "lock gone after its work finished: another holder may have run at the same time{newer}; check what both \
+             wrote, and whether the store lost its data"
         ),
-        _ => tracing::error!(
-            target: TARGET,
-            lock,
-            key = %Visible(hold.key()),
-            store = address(hold),
-            reason,
-            unconfirmed_ms = millis(hold.unconfirmed_for()),
-            new_holder = current_holder.unwrap_or("unknown"),
-            fencing_token,
-            noticed_after = ?hold.overdue(),
-            detail = cause(error),
-            "lock lost while held: another holder may have run at the same time; check what both wrote, and make the \
-             resource reject lower fencing tokens"
-        ),
+        _ => {
+            let is_gone = loss == Some(LossKind::Gone);
+            let consequence = if is_gone {
+                "another holder may have run at the same time"
+            } else {
+                STOPS
+            };
+            let remedy = if is_gone || newer_token.is_some() {
+                "check what both wrote, and make the resource reject lower fencing tokens"
+            } else {
+                "check for partial effects before the work is repeated"
+            };
+            tracing::error!(
+                target: TARGET,
+                lock,
+                key,
+                store,
+                reason,
+                unconfirmed_ms = millis(hold.unconfirmed_for()),
+                new_holder,
+                newer_token,
+                fencing_token,
+                noticed_after = ?hold.overdue(),
+                detail = cause(error),
+                "lock lost while held: {consequence}{newer}; {remedy}"
+            )
+        }
+    }
+}
+
+fn body_state(error: &Error) -> Option<BodyState> {
+    match error {
+        Error::Lost { body, .. } => Some(*body),
+        _ => None,
     }
 }
 
@@ -230,7 +265,8 @@ fn cause(error: &Error) -> String {
 }
 
 pub(crate) fn released(hold: &HeldLock, held: Duration) {
-    tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key()), ?held, "released");
+    let key = || Visible(hold.key()).to_string();
+    tracing::debug!(target: TARGET, lock = label(hold), key = key(), ?held, "released");
 }
 
 pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: usize) {
@@ -240,8 +276,8 @@ pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: u
         key,
         store,
         releases,
-        "gave up on releasing locks (`key` is one of them): the store did not confirm the releases, so the locks \
-         expire with their lease; check the store and the network"
+        "gave up on releasing locks (`key` is one of them): the store did not confirm the releases, so other \
+         calls may have to wait for the end of the leases; check the store and the network"
     );
 }
 
@@ -280,7 +316,7 @@ fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
         lock = first_to_expire.map(label),
         key = first_to_expire.and_then(visible_key),
         lost_in_ms = first_to_expire.map(|hold| millis(hold.remaining())),
-        %detail,
+        detail,
         "lock store unavailable: calls wait or fail, and held locks are lost unless renewed in time (`lock` first, in \
          `lost_in_ms`); see `detail`"
     );
@@ -310,7 +346,7 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
         Note::NotAuthenticated(error) => tracing::warn!(
             target: TARGET,
             store = core.and_then(|core| core.address()).unwrap_or_default(),
-            detail = %error,
+            detail = error.to_string(),
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
@@ -328,41 +364,34 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-/// Logs failed or slow renewals. `first_to_expire` is the hold among them that will be
-/// lost first.
-pub(crate) fn renewal_problems(
-    store: &str,
-    problems: RenewalProblems,
-    first_to_expire: &HeldLock,
-    detail: &str,
-) {
-    let lost_in_ms = millis(first_to_expire.remaining());
-    if problems.failed > 0 {
-        tracing::warn!(
-            target: TARGET,
-            store,
-            holds = problems.failed,
-            slow = problems.slow,
-            lock = label(first_to_expire),
-            key = visible_key(first_to_expire),
-            lost_in_ms,
-            detail,
-            "renewals failed and are being retried: `lock` is lost in `lost_in_ms` unless one succeeds; check the \
-             store and the network"
-        );
-    } else {
-        tracing::warn!(
-            target: TARGET,
-            store,
-            slow = problems.slow,
-            lock = label(first_to_expire),
-            key = visible_key(first_to_expire),
-            slack_ms = millis(problems.slack),
-            lost_in_ms,
-            "slow_renewal: locks were renewed with less than a third of their lease left (at least `slack_ms`; \
-             `lock` is one of them); check the store, the network and this process for overload, or raise the lease"
-        );
-    }
+/// Logs failed renewals of `holds`. `first_to_expire` is the one that will be lost first.
+pub(crate) fn renewals_failed(store: &str, holds: usize, first_to_expire: &HeldLock, detail: &str) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        holds,
+        lock = label(first_to_expire),
+        key = visible_key(first_to_expire),
+        lost_in_ms = millis(first_to_expire.remaining()),
+        detail,
+        "renewals failed and are being retried: `lock` is lost in `lost_in_ms` unless one succeeds; check the \
+         store and the network"
+    );
+}
+
+/// Logs the slow renewals of a batch. `slowest` had the least time left, `slack`.
+pub(crate) fn renewals_slow(store: &str, slow: usize, slack: Duration, slowest: &HeldLock) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        slow,
+        lock = label(slowest),
+        key = visible_key(slowest),
+        slack_ms = millis(slack),
+        lost_in_ms = millis(slowest.remaining()),
+        "slow_renewal: locks were renewed with less than a third of their lease left (at least `slack_ms`; \
+         `lock` is one of them); check the store, the network and this process for overload, or raise the lease"
+    );
 }
 
 pub(crate) fn template_on_two_servers(lock: &str, installed: &str, other: &str) {

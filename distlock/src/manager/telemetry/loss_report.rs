@@ -1,8 +1,10 @@
-//! The log line of a loss. It names the current holder if the store reports it in time.
+//! The log line of a loss. It names the current holder, and a later token in the fence, if the
+//! store reports them in time.
 
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fencing::FencingToken;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::hold_events::loss_kind;
@@ -27,6 +29,7 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
         hold,
         error,
         current_holder: None,
+        newer_token: None,
     };
     if is_requested
         || core.phase() != Phase::Running
@@ -37,7 +40,7 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
     }
     let in_flight = core.in_flight.token();
     core.clone().executor.spawn(async move {
-        line.current_holder = Some(line.query_holder(&core).await);
+        line.query_store(&core).await;
         core.spawn_logging(move || drop(line));
         drop(in_flight);
     });
@@ -49,16 +52,19 @@ struct LossLine {
     hold: HeldLock,
     error: Error,
     current_holder: Option<String>,
+    /// The token in the fence, if it is later than that of the lost hold.
+    newer_token: Option<FencingToken>,
 }
 
 impl Drop for LossLine {
     fn drop(&mut self) {
-        logging::lost(&self.hold, &self.error, self.current_holder.as_deref());
+        let holder = self.current_holder.as_deref();
+        logging::lost(&self.hold, &self.error, holder, self.newer_token);
     }
 }
 
 impl LossLine {
-    async fn query_holder(&self, core: &Core) -> String {
+    async fn query_store(&mut self, core: &Core) {
         let inspect_lock = async {
             core.store.ready().await;
             let inspect = Inspect {
@@ -67,10 +73,16 @@ impl LossLine {
             };
             core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
         };
-        match tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await {
+        let reply = tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await;
+        if let Ok(Ok(inspection)) = &reply {
+            let lost = self.hold.public_token();
+            let is_newer = |last: &FencingToken| lost.is_some_and(|lost| *last > lost);
+            self.newer_token = inspection.last_token.filter(is_newer);
+        }
+        self.current_holder = Some(match reply {
             Ok(reply) => describe_holder(reply),
             Err(_) => format!("unknown: no answer within {HOLDER_QUERY_TIMEOUT:?}"),
-        }
+        });
     }
 }
 

@@ -38,14 +38,14 @@ fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
 
 /// Logs a success that is not, or may not be, recorded.
 fn log(core: &Core, request: &Request, outcome: RecordOutcome) {
-    let (lock, key) = (&*request.name(), Visible(request.key.as_str()));
+    let (lock, key) = (&*request.name(), Visible(request.key.as_str()).to_string());
     let store = core.address().unwrap_or("in this process");
     match outcome {
         RecordOutcome::Recorded => {}
         RecordOutcome::Refused => tracing::error!(
             target: TARGET,
             lock,
-            %key,
+            key,
             store,
             outcome = outcome.as_str(),
             "success not recorded: the store rejected the record, or the lock was lost, so the work may run again \
@@ -54,7 +54,7 @@ fn log(core: &Core, request: &Request, outcome: RecordOutcome) {
         RecordOutcome::Unknown => tracing::error!(
             target: TARGET,
             lock,
-            %key,
+            key,
             store,
             outcome = outcome.as_str(),
             "success perhaps not recorded: the replies of the store do not show it, so the work may run again within \

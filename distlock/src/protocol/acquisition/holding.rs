@@ -22,7 +22,7 @@ pub(super) struct Holding {
     /// A short grant is confirmed before it is renewed: until then the server counts it as short.
     is_confirmed: bool,
     attempt: Attempt,
-    /// The last error of a renewal or confirmation.
+    /// The last error of a renewal or confirmation since the last proof.
     failure: String,
 }
 
@@ -259,6 +259,7 @@ impl Holding {
         self.safe_deadline
             .extend(rules, safe_until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
+        self.failure.clear();
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.

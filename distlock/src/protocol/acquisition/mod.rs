@@ -198,6 +198,12 @@ impl Acquisition {
         }
     }
 
+    /// Returns true if the hold ended because the store lost it, or did not renew it in time.
+    pub(crate) fn is_lost(&self) -> bool {
+        use HoldEnd::{Gone, NotHeld, NotRenewed};
+        matches!(self.end(), Some(Gone | NotHeld | NotRenewed(_)))
+    }
+
     // Inputs while acquiring.
 
     pub(crate) fn handle_acquire_reply(

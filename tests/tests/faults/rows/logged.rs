@@ -182,7 +182,7 @@ fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
     service.server.client().cmd(&["DEL", &lock_key("held:1")]);
     assert_eq!(service.command("drop"), "reply: dropped");
     let line = service.until(|line| line.contains("ERROR"));
-    assert!(line.contains("key=held:1"), "{line}");
+    assert!(line.contains("key=\"held:1\""), "{line}");
     std::thread::sleep(Duration::from_millis(200));
     service.end();
     assert_eq!(service.count("ERROR", ""), 1, "{:#?}", service.lines);

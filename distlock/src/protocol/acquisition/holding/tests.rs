@@ -126,6 +126,29 @@ fn a_hold_knows_the_origin_of_its_grant() {
     }
 }
 
+/// The reason of a loss is the last failed renewal, unless a later one succeeded.
+#[test]
+fn a_renewal_that_succeeds_clears_the_failure_before_it() {
+    for (is_renewed, expected) in [(false, "timed out"), (true, "")] {
+        let mut acquisition = sent();
+        acquisition.handle_acquire_reply(held(7), at(1_010));
+        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+        let token = FencingToken::new(7);
+        let error = StoreError::new(Outage::TimedOut, "timed out");
+        let failed = Err(RenewalFailure::Error(error));
+        acquisition.handle_renewal(failed, token, at(11_000), at(12_000));
+        if is_renewed {
+            acquisition.handle_renewal(Ok(()), token, at(13_000), at(13_010));
+        }
+        acquisition.handle_time(at(60_000));
+        let Some(HoldEnd::NotRenewed(reason)) = acquisition.poll_loss() else {
+            panic!("{acquisition:?}");
+        };
+        assert_eq!(reason.is_empty(), expected.is_empty(), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
 /// A hold ends with its `max_hold`, or before, if nothing has renewed it.
 #[test]
 fn a_hold_ends_at_its_limit() {
