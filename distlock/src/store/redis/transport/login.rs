@@ -7,6 +7,7 @@ use redis::RedisConnectionInfo;
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::util::visible::text_of;
 
 /// Timeout of a credentials provider, and of a server that receives credentials.
 pub(crate) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +33,10 @@ pub(crate) async fn fetch_credentials(
         StoreError::new(Outage::Unreachable, detail)
     };
     match tokio::time::timeout(CREDENTIALS_TIMEOUT, provider.fetch()).await {
-        Ok(fetched) => fetched.map_err(|error| failed(error.to_string())),
+        Ok(fetched) => fetched.map_err(|error| {
+            let text = text_of(&error);
+            failed(text.unwrap_or_else(|_| "its error has no text".into()))
+        }),
         Err(_) => Err(failed(format!("no answer for {CREDENTIALS_TIMEOUT:?}"))),
     }
 }
