@@ -118,7 +118,7 @@ fn a_value_that_does_not_fit_is_named_with_the_limit() {
 }
 
 #[distributed_lock(
-    keys = ["account:<from>", "account:<to>", "{account:audit}"],
+    keys = ["account:<from>", "account:<to>", "{audit:}"],
     key_fn = transfer_keys
 )]
 async fn transfer(from: &str, to: &str) -> Result<[String; 3], Error> {
@@ -131,17 +131,13 @@ async fn single(n: u8) -> Result<String, Error> {
     Ok(distlock::current_at(0).key().to_owned())
 }
 
-struct Nested;
-
-impl Nested {
-    /// Calls another body, whose keys these are not.
-    #[distributed_lock(keys = ["nested:b", "nested:a"])]
-    async fn call(&self) -> Result<(), Error> {
-        assert_eq!(single(1).await?, "single:1");
-        assert_eq!(distlock::current_at(0).key(), "nested:b");
-        assert_eq!(distlock::current_at(1).key(), "nested:a");
-        Ok(())
-    }
+/// Calls another body, which has its own keys.
+#[distributed_lock(keys = ["nested:b", "nested:a"])]
+async fn nested() -> Result<(), Error> {
+    assert_eq!(single(1).await?, "single:1");
+    assert_eq!(distlock::current_at(0).key(), "nested:b");
+    assert_eq!(distlock::current_at(1).key(), "nested:a");
+    Ok(())
 }
 
 #[test]
@@ -155,7 +151,7 @@ fn the_keys_of_a_call_have_positions() {
         }
         let [key] = single_keys(7).expect("a key");
         assert_eq!(single(7).await.expect("a lock"), key);
-        Nested.call().await.expect("locks");
+        nested().await.expect("locks");
     }));
 }
 

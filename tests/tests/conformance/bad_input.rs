@@ -188,12 +188,12 @@ for_each_store! {
         for (name, shown) in [
             ("checkout 3 (blue) %s", "checkout 3 (blue) %s"),
             ("a\nb\u{1f}c\u{202e}d", "a b c d"),
-            (&long, &cut),
-            (&(long.clone() + "é"), &cut),
-            (&("x".to_owned() + &long), &("x".to_owned() + &cut[2..])),
+            (&*long, &*cut),
+            (&*(long.clone() + "é"), &*cut),
+            (&*("x".to_owned() + &long), &*("x".to_owned() + &cut[2..])),
             // The default.
-            ("", &id),
-            ("\t", &id),
+            ("", &*id),
+            ("\t", &*id),
         ] {
             let manager = store.named(name).await;
             let guard = manager.lock("k").wait(SOON).acquire().await.unwrap();

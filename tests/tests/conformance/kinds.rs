@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use distlock::{
-    Error, LockGuard, LockKind, LockManager, MultiLockGuard, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    Error, HeldLock, LockGuard, LockKind, LockManager, MultiLockGuard, RwLockReadGuard,
+    RwLockWriteGuard, SemaphorePermit,
 };
 use distlock_tests::{eventually_async, within};
 

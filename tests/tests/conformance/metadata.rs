@@ -99,11 +99,11 @@ for_each_store! {
         let (accents, cut) = ("é".repeat(129), "é".repeat(128));
         for (text, seen) in [
             (&*"x".repeat(257), &*"x".repeat(256)),
-            (&accents, &cut),
-            (&("x".to_owned() + &accents), &("x".to_owned() + &cut[2..])),
+            (&*accents, &*cut),
+            (&*("x".to_owned() + &accents), &*("x".to_owned() + &cut[2..])),
             ("a\nb\u{1f}c\u{202e}d", "a b c d"),
             // Blanks are shorter than what they replace.
-            (&"\u{2028}".repeat(256), &" ".repeat(256)),
+            (&*"\u{2028}".repeat(256), &*" ".repeat(256)),
         ] {
             let guard = manager.lock("k").metadata(text).wait(PATIENCE).acquire().await.unwrap();
             assert_eq!(holder(store, "k").await, of("first", seen));

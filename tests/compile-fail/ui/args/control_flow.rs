@@ -38,7 +38,7 @@ async fn the_same_key_twice(from: u64) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(keys = ["{account}", "account:<to>", "account"])]
+#[distributed_lock(keys = ["{account:}", "account:<to>", "account:"])]
 async fn the_same_lock_in_braces(to: u64) -> Result<(), Error> {
     Ok(())
 }
