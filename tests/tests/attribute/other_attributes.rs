@@ -200,8 +200,8 @@ impl Run for Job {
     }
 
     #[tracing::instrument(skip_all)]
-    #[distlock::distributed_lock(key = "other:unused-lower:<n>")]
-    #[distlock::distributed_lock(key = "other:unused-upper:<m>")]
+    #[distlock::distributed_lock(key = "other:unused-upper:<n>")]
+    #[distlock::distributed_lock(key = "other:unused-lower:<m>")]
     async fn stacked(&self, n: u8, m: u8) -> Result<(), Error> {
         held().await;
         Ok(())
@@ -222,7 +222,7 @@ fn instrument_around_methods_of_async_trait() {
     returns("other:unused-below:1", Job(1).below(1), &());
     returns("other:unused-around:1:2", Job(1).around(1, 2), &());
     locked("other:unused-unit:1", Job(1).unit(1));
-    returns("other:unused-upper:2", Job(1).stacked(1, 2), &());
+    returns("other:unused-upper:1", Job(1).stacked(1, 2), &());
 }
 
 #[distlock::distributed_lock(key = "other:must-use:<n>")]
