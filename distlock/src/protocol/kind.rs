@@ -94,7 +94,7 @@ impl Kind {
             return Err(Error::invalid_value(
                 "weight",
                 format!(
-                    "it is {weight} for lock `{key}`; pass at least 1 and at most the number of permits, {permits}"
+                    "weight is {weight} for lock `{key}`; pass at least 1 and at most the number of permits, {permits}"
                 ),
             ));
         }
