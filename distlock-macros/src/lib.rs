@@ -104,8 +104,9 @@ mod value;
 /// # Return type
 ///
 /// A future, a stream or the handle of a task would run after the release. So a return type that
-/// names one, at any depth, is a compile error: `impl Stream`, `BoxFuture`, `Result<JoinHandle<_>,
-/// _>`. Await or collect it in the body. If it needs no lock, return it in a type of your own.
+/// names one, at any depth, is a compile error: `impl Stream`, `BoxFuture`, a `Result` with a
+/// `JoinHandle`. Await or collect it in the body. If it needs no lock, return it in a type of your
+/// own.
 ///
 /// # Panics
 ///
