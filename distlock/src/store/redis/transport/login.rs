@@ -1,5 +1,6 @@
 //! The credentials of a connection.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
@@ -34,8 +35,10 @@ pub(crate) async fn fetch_credentials(
     };
     match tokio::time::timeout(CREDENTIALS_TIMEOUT, provider.fetch()).await {
         Ok(fetched) => fetched.map_err(|error| {
-            let text = text_of(&error);
-            failed(text.unwrap_or_else(|_| "its error has no text".into()))
+            // Its `Display` may fail or panic, and the I/O thread must continue.
+            let text = catch_unwind(AssertUnwindSafe(|| text_of(&error)));
+            let text = text.ok().and_then(Result::ok);
+            failed(text.unwrap_or_else(|| "its error has no text".into()))
         }),
         Err(_) => Err(failed(format!("no answer for {CREDENTIALS_TIMEOUT:?}"))),
     }
