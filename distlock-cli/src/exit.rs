@@ -117,7 +117,7 @@ impl From<Error> for Failure {
             Error::Busy { .. } | Error::QueueFull { .. } => BUSY,
             Error::Unavailable { .. } | Error::ShutDown { .. } => UNAVAILABLE,
             Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => LOST,
-            Error::InvalidKey { .. } => USAGE,
+            Error::InvalidKey { .. } | Error::InvalidValue { .. } => USAGE,
             _ => MISCONFIGURED,
         };
         Failure {

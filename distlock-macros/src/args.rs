@@ -20,6 +20,7 @@ use crate::names::{ARGUMENTS, RENAMED, argument_list, example, unknown};
 use crate::policy::Policy;
 use crate::value::{self, string_literal, without_groups};
 
+mod control_flow;
 mod once;
 
 /// The arguments. A missing argument is `None`, so the default of the `distlock` crate applies.
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     /// The templates of `key` or `keys`; none if they could not be read.
     pub(crate) keys: Vec<LitStr>,
     /// True if the templates come from the argument `keys`, not from `key`.
-    several_keys: bool,
+    pub(crate) several_keys: bool,
     pub(crate) lease: Option<Time>,
     pub(crate) wait: Option<Time>,
     pub(crate) max_hold: Option<Time>,
@@ -92,6 +93,11 @@ impl Args {
                 given_names.push(text);
                 continue;
             };
+            if let Err(error) = control_flow::check(&text, &value) {
+                errors.push(error);
+                given_names.push(text);
+                continue;
+            }
             match text.as_str() {
                 "min_hold" => min_hold_at = value.span(),
                 "wait" => wait_at = value.span(),
@@ -132,13 +138,6 @@ impl Args {
         args.kind.check(args.several_keys, errors);
         args.policy.check(errors);
         args.once.check(&given_names, errors);
-        if let Some(name) = args.key_fn.as_ref().filter(|_| args.several_keys) {
-            errors.push_at(
-                name.span(),
-                "`key_fn` returns one key, and `keys` has several: write a single `key`, and call a function with \
-                 `keys` from its body",
-            );
-        }
         if !key_is_given {
             errors.push_at(
                 attribute,
@@ -388,8 +387,10 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
     match string_literal(value).map(LitStr::value).as_deref() {
         Some("cancel") => Ok(false),
         Some("finish") => Ok(true),
-        _ => Err(syn::Error::new_spanned(
+        _ => Err(value::expected_words(
+            "on_lost",
             value,
+            &["cancel", "finish"],
             "`on_lost` is \"cancel\" (a lost lock stops the body at its next await; the default) \
              or \"finish\" (the body runs to its end)",
         )),

@@ -63,6 +63,12 @@ impl Time {
             Expr::Lit(ExprLit {
                 lit: Lit::Int(number),
                 ..
+            }) if total(&number.to_string()).is_ok() => {
+                format!("`{argument}` is a text in quotes: write `{argument} = \"{number}\"`")
+            }
+            Expr::Lit(ExprLit {
+                lit: Lit::Int(number),
+                ..
             }) => format!(
                 "`{argument}` needs a unit: write `{argument} = \"{}s\"` for seconds",
                 number.base10_digits()

@@ -26,6 +26,10 @@ impl Errors {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn finish(self) -> syn::Result<()> {
         self.0.map_or(Ok(()), Err)
     }

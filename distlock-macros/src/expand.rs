@@ -3,13 +3,16 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Expr, GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned};
+use syn::{
+    Expr, GenericArgument, LitStr, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned,
+};
 
 use crate::args::Args;
 use crate::captures;
 use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
-use crate::key_fn;
+use crate::key_fn::{self, map_group};
+use crate::lazy;
 use crate::policy::{OnBusy, Policy};
 use crate::request::{key_builder, request, skip};
 use crate::template::Template;
@@ -31,6 +34,8 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         let templates = args.keys.iter();
         let templates = templates.map(|key| Template::parse(key, &scope, &mut errors));
         let templates: Vec<_> = templates.collect();
+        check_keys(&args.keys, &templates, &mut errors);
+        lazy::check(&function, &mut errors);
         let returns_skip = matches!(args.policy.on_busy, Some(OnBusy::Skip));
         if args.on_error.is_none() || returns_skip {
             check_can_return(&function, returns_skip, &mut errors);
@@ -71,11 +76,36 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         probes_success: args.min_hold.is_some() || args.once.is_given(),
     };
     let mut output = expand(&function, &lock);
-    if let (Some(name), [key], [template]) = (&args.key_fn, &*args.keys, &*templates) {
-        let key = key_builder(&args.krate, &key.value(), template, is_generic);
-        output.extend(key_fn::generate(name, &function, &args.krate, &key));
+    if let Some(name) = &args.key_fn {
+        let keys = args.keys.iter().zip(&templates);
+        let keys = keys
+            .map(|(key, template)| key_builder(&args.krate, &key.value(), template, is_generic));
+        let keys: Vec<_> = keys.collect();
+        output.extend(key_fn::generate(
+            name,
+            &function,
+            &args.krate,
+            &keys,
+            args.several_keys,
+        ));
     }
     Ok(output)
+}
+
+/// Reports a lock that `keys` names twice. Templates with errors are incomplete.
+fn check_keys(keys: &[LitStr], templates: &[Template], errors: &mut Errors) {
+    if !errors.is_empty() {
+        return;
+    }
+    let names: Vec<String> = templates.iter().map(Template::name).collect();
+    for (at, key) in keys.iter().enumerate() {
+        if names[..at].contains(&names[at]) {
+            errors.push_at(
+                key.span(),
+                format!("`keys` names the lock {:?} twice: keep one", key.value()),
+            );
+        }
+    }
 }
 
 /// Reports the return type `!`, for which the compiler's own message mentions an experimental type.
@@ -177,18 +207,27 @@ fn generated_span(place: Span) -> Span {
 }
 
 /// Marks the key's parameters as used. `#[async_trait]` binds each parameter again, `let n = n;`,
-/// and a binding that only the key mentions would be linted as unused.
+/// and a binding that only the key mentions would be linted as unused. An attribute that expanded
+/// before, such as `#[instrument]`, has put the bindings into a block of its own.
 //
-// Input: let n = n; BODY
+// Input: let n = n; let __ret: T = { BODY };
 //
-// Output: let n = n; let _ = &n; BODY
+// Output: let n = n; let _ = &n; let __ret: T = { BODY };
 fn mark_as_used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream {
     let place = generated_span(braces);
     let mut output = TokenStream::new();
     let mut last: Vec<TokenTree> = Vec::new();
     for token in statements.clone() {
         let ends = matches!(&token, TokenTree::Punct(end) if end.as_char() == ';');
-        output.extend([token.clone()]);
+        let is_body =
+            matches!(last.last(), Some(TokenTree::Punct(equals)) if equals.as_char() == '=');
+        output.extend([match &token {
+            TokenTree::Group(group) if !is_body => {
+                let mark = |inside| mark_as_used(&inside, names, braces);
+                TokenTree::Group(map_group(group, mark))
+            }
+            _ => token.clone(),
+        }]);
         if ends {
             if let Some(name) = rebound_name(&last).filter(|name| names.contains(name)) {
                 output.extend(quote_spanned!(place=> let _ = &#name;));

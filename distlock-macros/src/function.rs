@@ -417,7 +417,7 @@ fn output_type(arguments: &PathArguments) -> Option<&Type> {
 }
 
 /// Removes the invisible groups that `macro_rules!` puts around fragments.
-fn without_groups(mut ty: &Type) -> &Type {
+pub(crate) fn without_groups(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
             Type::Group(group) => &group.elem,

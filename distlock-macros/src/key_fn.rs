@@ -1,6 +1,6 @@
-//! Generates the function of `key_fn`, which returns the key of a call.
+//! Generates the function of `key_fn`, which returns the key of a call, or its keys.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote, quote_spanned};
 use syn::{Attribute, FnArg, Path};
 
@@ -36,21 +36,40 @@ pub(crate) fn check(name: &Ident, function: &Function, errors: &mut Errors) {
 //         <Self as ::distlock::__private::KeyFnOwner>::check();
 //         ::distlock::__private::KeyBuilder....key()
 //     }
+//
+// With `keys`, it returns `Result<[String; 2], ::distlock::Error>`.
 /// Returns the function. Its spans are those of a macro, so lints about style and unused code are
 /// silent.
 pub(crate) fn generate(
     name: &Ident,
     function: &Function,
     krate: &Path,
-    key: &TokenStream,
+    keys: &[TokenStream],
+    several_keys: bool,
 ) -> TokenStream {
     let site = Span::mixed_site().located_at(name.span());
     let sig = &function.sig;
+    let what = if several_keys {
+        "keys, in the order of `keys`,"
+    } else {
+        "key"
+    };
     let docs = format!(
-        " Returns the key of the lock of `{}` for these arguments. Acquires no lock.\n\n # Errors\n\n \
-         `distlock::Error::InvalidKey` if a value of the key is empty, or if the key is too long.",
+        " Returns the {what} of a call of `{}` with these arguments. Acquires no lock.\n\n # Errors\n\n \
+         `distlock::Error::InvalidValue` if a value is empty or too long.",
         sig.ident
     );
+    let string = quote_spanned!(site=> ::std::string::String);
+    let (output, value) = match keys {
+        [key] if !several_keys => (string, quote_spanned!(site=> #key.key())),
+        _ => {
+            let count = Literal::usize_unsuffixed(keys.len());
+            (
+                quote_spanned!(site=> [#string; #count]),
+                quote_spanned!(site=> ::core::result::Result::Ok([#(#keys.key()?),*])),
+            )
+        }
+    };
     let conditions = cfgs(&function.attrs);
     let vis = function.vis.to_token_stream().into_iter().map(|mut token| {
         token.set_span(site);
@@ -68,11 +87,11 @@ pub(crate) fn generate(
         #(#conditions)*
         #[doc = #docs]
         #(#vis)* fn #name #generics(#(#inputs),*)
-            -> ::core::result::Result<::std::string::String, #krate::Error> #where_clause
+            -> ::core::result::Result<#output, #krate::Error> #where_clause
         {
             #(#used)*
             #check_owner
-            #key.key()
+            #value
         }
     }
 }
@@ -118,7 +137,7 @@ fn without_mut(pattern: TokenStream) -> TokenStream {
     output
 }
 
-fn map_group(group: &Group, map: impl FnOnce(TokenStream) -> TokenStream) -> Group {
+pub(crate) fn map_group(group: &Group, map: impl FnOnce(TokenStream) -> TokenStream) -> Group {
     let mut mapped = Group::new(group.delimiter(), map(group.stream()));
     mapped.set_span(group.span());
     mapped

@@ -167,8 +167,10 @@ fn read_mode(value: &Expr) -> syn::Result<Mode> {
     match string_literal(value).map(|text| text.value()).as_deref() {
         Some("read") => mode(false),
         Some("write") => mode(true),
-        _ => Err(syn::Error::new_spanned(
+        _ => Err(value::expected_words(
+            "mode",
             value,
+            &["read", "write"],
             "`mode` is \"read\" (next to other reads of the key) or \"write\" (alone)",
         )),
     }

@@ -9,8 +9,8 @@ mod expand;
 mod function;
 mod key_fn;
 mod kind;
+mod lazy;
 mod names;
-mod path;
 mod policy;
 mod request;
 mod template;
@@ -32,13 +32,13 @@ mod value;
 /// | argument | values | consequences |
 /// |---|---|---|
 /// | `key` | a string such as `"inventory:<item_id>"`, in [the grammar](#key-templates) below; required, unless there are `keys` | calls with the same key exclude each other, including calls of different functions |
-/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `once_per`, `once_for`, `permits` or `mode` | the body holds all of these locks; `distlock::current_for(key)` returns one of them. Equal keys are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
+/// | `keys` | 1 to 64 such strings in `[...]`; not with `key`, `min_hold`, `once_per`, `once_for`, `permits` or `mode` | the body holds all of these locks; `distlock::current_at(0)` returns the hold of the first one. Keys that are equal for some arguments are one lock. `LockManager::lock_all` describes the order, and deadlocks with nested calls |
 /// | `lease` | a duration, 50ms to 24h, default 30s | a short lease frees the key of a crashed holder soon. With a long lease, the body survives longer outages of the store. It does not limit the body, because the lease is renewed |
 /// | `wait` | a duration, 0s to 24h, default 10s; `"0s"` tries once | afterwards the call fails with `Error::Busy` or `Error::Unavailable` |
 /// | `max_hold` | a duration, more than 0s; default no limit | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` the body continues without the lock |
 /// | `min_hold` | a duration, more than 0s, up to 24h. An explicit `wait` must be shorter, and `max_hold` not shorter | a job that two instances of a service start a moment apart runs once, if `min_hold` covers the difference. `min_hold` applies only if the body succeeds: with `Ok`, or with any value that is not a `Result` |
 /// | `once_per` | a duration, 1s to 366d; not with `once_for`, `min_hold`, `lock_if`, `keys`, `permits` or `mode` | in each period, at most one successful run of the key is recorded, over all processes: a later call fails with `Error::AlreadyRan`, or returns what `on_busy` says. A period starts when the successful run acquires the lock; it is no slot of the calendar. `Lock::once_per` describes what counts as a success, and what can lose the record |
-/// | `once_for` | an expression of any type that implements `Display`, with a text of 1 to 128 bytes; not with `once_per` and its exclusions | the same for each value instead of each period, such as the id of an event or the date of a report. Calls for different values of a key wait for each other, and all run |
+/// | `once_for` | an expression of any type that implements `Display`, with a text of 1 to 128 bytes, or the call fails with `Error::InvalidValue`; not with `once_per` and its exclusions | the same for each value instead of each period, such as the id of an event or the date of a report. Calls for different values of a key wait for each other, and all run |
 /// | `record_ttl` | a duration, 1s to 366d, default 7d; needs `once_for` | how long the success of a value is remembered |
 /// | `on_busy` | `"skip"`, or a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | the result of a call that is skipped because the lock is busy, or because its work has already run (`once_per`, `once_for`). `"skip"` is for the return types `()`, `Option<T>`, `Result<(), E>` and `Result<Option<T>, E>`: the call returns `()`, `None`, `Ok(())` or `Ok(None)`, and an unset `wait` is `"0s"`. Only `Error::Busy` and `Error::AlreadyRan` of this call's own lock are skips. Every other error is returned as without `on_busy`, so a function that returns `()` or an `Option` also needs `on_error` |
 /// | `run_if` | an expression of type `bool`; needs `on_busy` | if it is false, the call is skipped: it acquires nothing, the body does not run, and `on_busy` says what it returns. A function of `on_busy` gets `Error::RunIfFalse` |
@@ -51,8 +51,8 @@ mod value;
 /// | `on_lost` | `"cancel"`, the default, or `"finish"` | `"cancel"`: the body is dropped at its next await, and the call fails with `Error::Lost`. `"finish"`: the body's own result is returned; `current().is_held()` shows whether the lock is held |
 /// | `on_error` | a path or a closure `fn(distlock::Error) -> R`, where `R` is the function's return type | required unless `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` implements; it cannot capture parameters, because the body owns them |
 /// | `label` | a string without control characters, not empty | names the function in metrics, spans and log lines; without it, the template of the key does |
-/// | `metadata` | an expression of any type that is `Into<String>`: up to 256 bytes, without control characters | other clients see it as the holder's `Holder::metadata`, in the text of their `Error::Busy`, and in `distlock list` and `inspect`. Put in what finds the job, and no secret |
-/// | `key_fn` | the name of a new function; not with `keys`, nor in a trait or the impl of a trait | generates a function with the same parameters, `self` included, and the same visibility, that returns the key: `Result<String, distlock::Error>`. It is not `async`, and acquires nothing. For tests, fences and tools |
+/// | `metadata` | an expression of any type that is `Into<String>`: a longer text is cut to 256 bytes, and control characters become blanks | other clients see it as the holder's `Holder::metadata`, in the text of their `Error::Busy`, and in `distlock list` and `inspect`. Put in what finds the job, and no secret |
+/// | `key_fn` | the name of a new function; not in a trait or the impl of a trait | generates a function with the same parameters, `self` included, and the same visibility, that returns the key: `Result<String, distlock::Error>`. With `keys`, it returns all of them in their order, such as `Result<[String; 2], distlock::Error>`. It is not `async`, and acquires nothing. For tests, fences and tools |
 /// | `crate` | an absolute path | required if `distlock` is renamed or re-exported |
 ///
 /// A duration is a string of whole numbers with the units `d`, `h`, `m`, `s` and `ms`, ordered from
@@ -62,8 +62,10 @@ mod value;
 ///
 /// Expressions may mention `self` and the parameters. They are evaluated once per call, before the
 /// body starts: `run_if` first, then `lock_if`, and then the key and all others. A condition that
-/// is false leaves out what follows. The body owns the parameters, so an expression must not take
-/// a value that the body uses: write `metadata = &job` for a `String`.
+/// is false leaves out what follows. The body owns the parameters, so an expression must not take a
+/// value that the body uses: write `metadata = &job` for a `String`. Outside of a closure, an
+/// expression has no `return`, `?` or `.await`, which would end the call, or wait, without the
+/// lock.
 ///
 /// `fsync` is not an argument. Set it for all locks of a manager, or with `Lock::fsync`.
 ///
@@ -88,8 +90,9 @@ mod value;
 /// the next value is escaped too, so no two argument lists for `move-<from>-<to>` give the same
 /// key. Therefore two values need text between them that does not begin with `%`. `escape` always
 /// escapes `:`, so with text that begins with `:`, code that builds keys by hand gets the same
-/// keys. An empty value fails with `Error::InvalidKey`. A key has at most 512 bytes, and building
-/// it takes one allocation.
+/// keys. An empty value, or one with which the key has more than 512 bytes, fails with
+/// `Error::InvalidValue`, and one whose `Display` returns an error with `Error::InvalidKey`.
+/// Building a key takes one allocation.
 ///
 /// # Errors
 ///
@@ -98,6 +101,13 @@ mod value;
 /// a returned `Result`, even if that is an alias such as `anyhow::Result`. The body does not start
 /// without the lock, unless `lock_if` is false. The errors are those of `Lock::run`, and
 /// `Error::NotInstalled` if there is no manager.
+///
+/// # Return type
+///
+/// A future, a stream or the handle of a task would run after the release. So a return type that
+/// names one, at any depth, is a compile error: `impl Stream`, `BoxFuture`, a `Result` with a
+/// `JoinHandle`. Await or collect it in the body. If it needs no lock, return it in a type of your
+/// own.
 ///
 /// # Panics
 ///

@@ -102,12 +102,16 @@ impl OnBusy {
     fn read(value: Expr) -> syn::Result<OnBusy> {
         match string_literal(&value).map(|text| text.value()) {
             Some(text) if text == "skip" => Ok(OnBusy::Skip),
-            Some(_) => Err(syn::Error::new_spanned(
-                value,
+            None if !value::is_word(&value, "skip") => {
+                value::function("on_busy", value).map(OnBusy::Function)
+            }
+            _ => Err(value::expected_words(
+                "on_busy",
+                &value,
+                &["skip"],
                 "`on_busy` is \"skip\" (a busy call returns `()`, `None` or `Ok` of these), or a function from the \
                  error to the result, such as `on_busy = |error| ...`",
             )),
-            None => value::function("on_busy", value).map(OnBusy::Function),
         }
     }
 }

@@ -9,7 +9,7 @@ use syn::ext::IdentExt as _;
 use syn::{Index, LitStr, Token};
 
 use crate::errors::{Errors, list, nearest};
-use crate::path::{Path, PathError, Step};
+use crate::template::path::{Path, PathError, Step};
 
 /// The limit of the `distlock` crate for a whole key, in bytes.
 const MAX_KEY: usize = 512;
@@ -57,6 +57,19 @@ impl Template {
                 root.strip_prefix("r#").unwrap_or(root) == plain
             }
         })
+    }
+
+    /// Returns a text that equal templates share. Braces around the whole key change nothing.
+    pub(crate) fn name(&self) -> String {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Literal(text) => text.replace('<', "<<"),
+            Part::Value { placeholder, .. } => format!("<{}>", placeholder.replace("r#", "")),
+        });
+        let name: String = parts.collect();
+        let inside = name
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'));
+        inside.map(str::to_owned).unwrap_or(name)
     }
 
     pub(crate) fn parse(key: &LitStr, scope: &Scope, errors: &mut Errors) -> Template {
@@ -467,6 +480,7 @@ fn unraw(name: &Ident) -> String {
 }
 
 mod braces;
+mod path;
 mod sigils;
 
 #[cfg(test)]

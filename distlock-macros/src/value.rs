@@ -28,6 +28,33 @@ pub(crate) fn string_literal(value: &Expr) -> Option<&LitStr> {
     }
 }
 
+/// Returns true for a word without its quotes.
+pub(crate) fn is_word(value: &Expr, word: &str) -> bool {
+    match without_groups(value) {
+        Expr::Path(path) => {
+            (path.path.get_ident()).is_some_and(|name| name.to_string().eq_ignore_ascii_case(word))
+        }
+        _ => false,
+    }
+}
+
+/// Returns the error for a value that is none of these words. `message` says what they mean.
+pub(crate) fn expected_words(
+    argument: &str,
+    value: &Expr,
+    words: &[&str],
+    message: &str,
+) -> syn::Error {
+    match words.iter().find(|word| is_word(value, word)) {
+        Some(word) => {
+            let message =
+                format!("`{argument}` takes a text in quotes: write `{argument} = \"{word}\"`");
+            syn::Error::new_spanned(value, message)
+        }
+        None => syn::Error::new_spanned(value, message),
+    }
+}
+
 /// Reads a value that rustc checks. Any expression but a string literal.
 pub(crate) fn expression(argument: &str, value: Expr) -> syn::Result<Expr> {
     match string_literal(&value) {

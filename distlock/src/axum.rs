@@ -22,6 +22,7 @@ use crate::error::Error;
 /// | [`Released`](Error::Released) | 500 Internal Server Error | `lock-released` | none | the service used a hold after its release |
 /// | [`AlreadyRan`](Error::AlreadyRan) | 409 Conflict | `lock-already-ran` | none | an earlier call has done the work; this call did nothing |
 /// | [`RunIfFalse`](Error::RunIfFalse) | 412 Precondition Failed | `lock-skipped` | none | the call was skipped; this lock was not acquired |
+/// | [`InvalidValue`](Error::InvalidValue) | 400 Bad Request | `lock-invalid-value` | none | a value of the request cannot be used for the lock; this lock was not acquired |
 /// | all others | 500 Internal Server Error | `lock-misconfigured` | none | misuse by the service; this lock was not acquired |
 ///
 /// A handler may make a second locked call, after the first one or within it. If the second call
@@ -117,6 +118,11 @@ fn problem(error: &Error) -> (StatusCode, String) {
             StatusCode::PRECONDITION_FAILED,
             "lock-skipped",
             "a condition of the service is false, so the call was skipped: the lock was not acquired",
+        ),
+        Error::InvalidValue { .. } => (
+            StatusCode::BAD_REQUEST,
+            "lock-invalid-value",
+            "a value of the request cannot be used for a lock: the lock was not acquired; send another value",
         ),
         Error::Released { .. } => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -219,6 +225,7 @@ mod tests {
             key: secret(),
             detail: secret(),
         };
+        let invalid_value = Error::invalid_value(SECRET, secret());
         let key_conflict = Error::KeyConflict {
             key: secret(),
             detail: secret(),
@@ -243,6 +250,7 @@ mod tests {
             (limit, 409, false, "lock-max-hold-exceeded"),
             (skipped, 412, false, "lock-skipped"),
             (invalid, 500, false, "lock-misconfigured"),
+            (invalid_value, 400, false, "lock-invalid-value"),
             (key_conflict, 500, false, "lock-misconfigured"),
             (wrong_kind, 500, false, "lock-misconfigured"),
             (upgrade, 500, false, "lock-misconfigured"),

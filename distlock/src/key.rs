@@ -4,9 +4,13 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::util::visible::start;
 
 /// Maximum length of a key, in bytes.
 pub(crate) const MAX_KEY: usize = 512;
+
+/// The end of an [escaped](escape) value whose `Display` returned an error. No key contains it.
+const FAILED: char = '\u{1a}';
 
 /// A checked lock key.
 ///
@@ -30,6 +34,13 @@ impl LockKey {
                 "it has {} bytes and at most {MAX_KEY} are allowed; use an id or a hash instead of the whole value",
                 key.len()
             ));
+        }
+        if key.contains(FAILED) {
+            return refuse(
+                "it contains U+001A, with which `escape` ends a value whose `Display` returned an error; fix that \
+                 `Display`, or pass another value"
+                    .into(),
+            );
         }
         if key.chars().any(char::is_control) {
             return refuse("it contains a control character; remove or escape it".into());
@@ -109,20 +120,28 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
 }
 
 /// Returns a key as an error shows it: escaped, and at most its first 80 bytes.
-pub(crate) fn shortened(key: &str) -> String {
+fn shortened(key: &str) -> String {
     const SHOWN: usize = 80;
-    if key.len() <= SHOWN {
-        return key.escape_debug().to_string();
+    let dots = if key.len() <= SHOWN { "" } else { "..." };
+    format!("{}{dots}", start(key, SHOWN).escape_debug())
+}
+
+/// Returns the error for a value whose `Display` returned one. `key` is the key as far as known.
+pub(crate) fn cut_off(key: &str, value: &str) -> Error {
+    Error::InvalidKey {
+        key: shortened(key),
+        detail: format!(
+            "the `Display` of {value} returned an error, and different values would be one; fix that `Display`, or \
+             pass another value"
+        ),
     }
-    let end = (0..=SHOWN)
-        .rev()
-        .find(|&i| key.is_char_boundary(i))
-        .unwrap_or(0);
-    format!("{}...", key[..end].escape_debug())
 }
 
 /// Escapes a value so that it forms exactly one part of a key. Percent-encodes `%`, `:`, `{`, `}`,
 /// white space and control characters, as `#[distributed_lock]` does with every `<...>`.
+///
+/// If the `Display` of the value returns an error, the text ends with U+001A, and a call with such
+/// a key fails with [`Error::InvalidKey`].
 ///
 /// Two different values never have the same escaped form. In a key that you build by hand, separate
 /// values by one of these characters other than `%`, such as `format!("{}:{}", escape(a),
@@ -135,9 +154,27 @@ pub(crate) fn shortened(key: &str) -> String {
 #[must_use]
 pub fn escape(value: impl fmt::Display) -> String {
     let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(Escaped::before(&mut out, ':'), "{value}");
+    if write!(Escaped::before(&mut out, ':'), "{value}").is_err() {
+        out.push(FAILED);
+    }
     out
+}
+
+/// Reverses [`escape`]. A `%` without two hexadecimal digits stays.
+pub(crate) fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let escaped = match after {
+            [high, low, ..] if *first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        let byte = escaped.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A writer that escapes a value and appends it to a key.
@@ -200,22 +237,6 @@ mod tests {
         };
         assert!(same("{a}", "a"));
         assert!(!same("{a}b", "ab"));
-    }
-
-    fn unescape(s: &str) -> String {
-        let mut bytes = Vec::new();
-        let mut rest = s.as_bytes();
-        while let Some((&first, tail)) = rest.split_first() {
-            if first == b'%' {
-                let hex = std::str::from_utf8(&tail[..2]).unwrap();
-                bytes.push(u8::from_str_radix(hex, 16).unwrap());
-                rest = &tail[2..];
-            } else {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-        String::from_utf8(bytes).unwrap()
     }
 
     proptest! {

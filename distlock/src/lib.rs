@@ -176,7 +176,9 @@ pub use lock::outcome::{RunOutcome, SkipReason};
 pub use lock::permit::{HeldPermit, SemaphorePermit, current_permit, try_current_permit};
 pub use lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::RwLock;
-pub use lock::scope::{current, current_for, try_current, try_current_for, with_manager};
+pub use lock::scope::{
+    current, current_at, current_for, try_current, try_current_at, try_current_for, with_manager,
+};
 pub use lock::semaphore::Semaphore;
 pub use loss::LossReason;
 pub use manager::LockManager;

@@ -54,7 +54,7 @@ async fn commands_run_next_to_other_holders_or_are_refused() {
             "semaphore with 2 permits",
         ),
         ("run --permits 0 k -- true", 2, "1..=1000"),
-        ("run --permits 3 --weight 4 k -- true", 119, "weight is 4"),
+        ("run --permits 3 --weight 4 k -- true", 2, "weight is 4"),
         ("run --weight 2 k -- true", 2, "--permits"),
         ("run --read --write k -- true", 2, "--write"),
         ("run --read --permits 2 k -- true", 2, "--permits"),

@@ -127,7 +127,7 @@ fn bad_combinations_are_rejected() {
         refused(&mut distlock(&server.url(), &line), expected, &[part]);
     }
     let long = format!("run --once-for {} job -- echo ran", "x".repeat(129));
-    refused(&mut distlock(&server.url(), &long), 119, &["129 bytes"]);
+    refused(&mut distlock(&server.url(), &long), 2, &["129 bytes"]);
     let servers = RedisQuorum::start(3);
     servers.vote("distlock");
     let line = "run --once-per 1h job -- echo ran";

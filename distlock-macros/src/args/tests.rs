@@ -90,8 +90,26 @@ fn each_error_has_its_own_message() {
             "two kinds of lock",
         ),
         (quote!(key = "k", mode = "shared"), "\"read\""),
+        (quote!(key = "k", mode = read), "write `mode = \"read\"`"),
+        (
+            quote!(key = "k", on_lost = FINISH),
+            "`on_lost = \"finish\"`",
+        ),
+        (quote!(key = "k", on_busy = (Skip)), "`on_busy = \"skip\"`"),
+        (quote!(key = "k", lease = 5m), "write `lease = \"5m\"`"),
+        (quote!(key = "k", wait = 1m30s), "write `wait = \"1m30s\"`"),
+        (quote!(key = "k", wait = 5x), "write `wait = \"5s\"`"),
+        (quote!(key = "k", permits = a?), "`?` in `permits`"),
+        (
+            quote!(key = "k", on_busy = f().await),
+            "`.await` in `on_busy` would wait",
+        ),
+        (
+            quote!(key = "k", on_error = return),
+            "`return` in `on_error` would end",
+        ),
         (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
-        (quote!(key = "k", on_lost = Cancel), "\"finish\""),
+        (quote!(key = "k", on_lost = stop), "\"finish\""),
         (quote!(key = "k", on_error = "f"), "without quotes"),
         (quote!(key = "k", on_busy = "wait"), "`on_busy` is \"skip\""),
         (quote!(key = "k", on_busy = 0), "write `on_busy = |_| 0`"),
@@ -103,7 +121,6 @@ fn each_error_has_its_own_message() {
         (quote!(key = "k", metadata = "\t"), "control character"),
         (quote!(key = "k", key_fn = a::b), "without a path"),
         (quote!(key = "k", key_fn = Self), "without a path"),
-        (quote!(keys = ["k"], key_fn = k), "`key_fn` returns one key"),
         (
             quote!(keys = ["k"], min_hold = N),
             "cannot be used with `keys`",
@@ -196,7 +213,7 @@ fn literals_and_expressions_are_accepted() {
         quote!(key = "k", min_hold = MIN, max_hold = "1ms", wait = "24h"),
         quote!(
             key = "k",
-            on_busy = "skip",
+            on_busy = |error| Err(error?),
             run_if = !paused,
             lock_if = a && b
         ),

@@ -1,7 +1,7 @@
 //! Checks braces. They mark the hash tag for Redis Cluster, but insert a value in most other
 //! languages. A key written that way would be the same for every call.
 
-use crate::path::{Path, PathError};
+use crate::template::path::{Path, PathError};
 
 use super::{Kind, Parser, Piece};
 

@@ -18,7 +18,7 @@ pub use crate::attribute::skip_value::SkipValue;
 use crate::attribute::from_lock_error::FromLockError;
 use crate::config::options::Options;
 use crate::error::{Error, HoldKind};
-use crate::key::{Escaped, LockKey, shortened};
+use crate::key::{Escaped, LockKey, MAX_KEY, cut_off};
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::installed::installed;
@@ -35,7 +35,17 @@ use crate::protocol::kind::Kind;
 pub struct KeyBuilder {
     template: &'static str,
     key: String,
-    empty_placeholder: Option<&'static str>,
+    /// The first value that cannot be used.
+    unusable: Option<(&'static str, Unusable)>,
+    /// The placeholder of the longest value, and its length in the key.
+    longest: (&'static str, usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Unusable {
+    Empty,
+    /// Its `Display` returned an error, so the key has only a part of it.
+    CutOff,
 }
 
 impl KeyBuilder {
@@ -44,7 +54,8 @@ impl KeyBuilder {
         KeyBuilder {
             template,
             key: String::with_capacity(capacity),
-            empty_placeholder: None,
+            unusable: None,
+            longest: ("", 0),
         }
     }
 
@@ -70,10 +81,15 @@ impl KeyBuilder {
         end: char,
     ) -> Self {
         let start = self.key.len();
-        // A failing `Display` has written what it could; `finish` rejects an empty value.
-        let _ = write!(Escaped::before(&mut self.key, end), "{value}");
-        if self.key.len() == start {
-            self.empty_placeholder.get_or_insert(placeholder);
+        let written = write!(Escaped::before(&mut self.key, end), "{value}");
+        let length = self.key.len() - start;
+        let unusable = match written {
+            Err(fmt::Error) => Some(Unusable::CutOff),
+            Ok(()) => (length == 0).then_some(Unusable::Empty),
+        };
+        self.unusable = (self.unusable).or(unusable.map(|unusable| (placeholder, unusable)));
+        if length > self.longest.1 {
+            self.longest = (placeholder, length);
         }
         self
     }
@@ -86,17 +102,30 @@ impl KeyBuilder {
     }
 
     fn finish(self) -> Result<String, Error> {
-        match self.empty_placeholder {
-            None => Ok(self.key),
-            Some(placeholder) => Err(Error::InvalidKey {
-                key: shortened(&self.key),
-                detail: format!(
-                    "placeholder <{placeholder}> of the template \"{}\" is empty: all such calls would share one \
-                     lock; pass a value, or check it before the call",
-                    self.template
-                ),
-            }),
-        }
+        let (template, total) = (self.template, self.key.len());
+        let (placeholder, detail) = match self.unusable {
+            Some((placeholder, Unusable::CutOff)) => {
+                let what = format!("<{placeholder}> in the template \"{template}\"");
+                return Err(cut_off(&self.key, &what));
+            }
+            Some((placeholder, Unusable::Empty)) => {
+                let detail = format!(
+                    "it is empty in the template \"{template}\", and all such calls would share one lock; pass a \
+                     value, or check it before the call"
+                );
+                (placeholder, detail)
+            }
+            None if total > MAX_KEY => {
+                let (placeholder, length) = self.longest;
+                let detail = format!(
+                    "it takes {length} of the {total} bytes of a key of the template \"{template}\", and at most \
+                     {MAX_KEY} are allowed; pass an id or a hash instead of the whole value"
+                );
+                (placeholder, detail)
+            }
+            None => return Ok(self.key),
+        };
+        Err(Error::invalid_value(placeholder, detail))
     }
 }
 
@@ -251,7 +280,7 @@ impl Request {
     }
 
     pub fn once_for(mut self, value: &dyn fmt::Display) -> Self {
-        self.options.once_for = Some(value.to_string());
+        self.options.set_once_for(value);
         self
     }
 
@@ -278,7 +307,7 @@ impl Request {
     }
 
     pub fn metadata(mut self, text: String) -> Self {
-        self.options.metadata = Some(text);
+        self.options.set_metadata(&text);
         self
     }
 
@@ -516,7 +545,6 @@ impl<T> ProbeAny for Probe<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::MAX_KEY;
 
     #[test]
     fn building_a_legal_key_allocates_once() {
@@ -546,9 +574,9 @@ mod tests {
         let builder = builder.value("shop", &7).literal(":").value("item", &"");
         let error = builder.literal(":").value("size", &"").finish();
         let error = error.expect_err("two values are empty").to_string();
-        for part in ["<item>", "\"<shop>:<item>:<size>\"", "7::"] {
+        for part in ["`item`", "\"<shop>:<item>:<size>\""] {
             assert!(error.contains(part), "{error} lacks {part}");
         }
-        assert!(!error.contains("<size> of"), "{error}");
+        assert!(!error.contains("`size`"), "{error}");
     }
 }

@@ -100,7 +100,7 @@ mod tests {
             ..Options::default()
         };
         let for_value = Options {
-            once_for: Some("value".into()),
+            once_for: Some(Ok("value".into())),
             ..Options::default()
         };
         for options in [per, for_value] {

@@ -1,11 +1,13 @@
 //! Options of a lock.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::util::visible::is_hidden;
+use crate::key::cut_off;
+use crate::util::visible::{cleaned, text_of};
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -71,8 +73,8 @@ pub(crate) struct Options {
     pub(crate) min_hold: Option<Duration>,
     /// At most one successful run in each period.
     pub(crate) once_per: Option<Duration>,
-    /// At most one successful run for this value.
-    pub(crate) once_for: Option<String>,
+    /// At most one successful run for this value; an error if its `Display` returned one.
+    pub(crate) once_for: Option<Result<String, fmt::Error>>,
     /// `None` for the default.
     pub(crate) record_ttl: Option<Duration>,
     /// `None` for the manager's default.
@@ -126,6 +128,14 @@ impl Options {
         (self.wait, self.is_wait_set) = (wait, true);
     }
 
+    pub(crate) fn set_once_for(&mut self, value: &dyn fmt::Display) {
+        self.once_for = Some(text_of(value));
+    }
+
+    pub(crate) fn set_metadata(&mut self, text: &str) {
+        self.metadata = Some(cleaned(text, MAX_METADATA));
+    }
+
     /// Makes a busy call a skip. Without an explicit `wait`, the call then tries once.
     pub(crate) fn skip_busy(&mut self) {
         self.skips_busy = true;
@@ -156,7 +166,7 @@ impl Options {
         }
     }
 
-    /// Checks every duration, the metadata and the value of `once_for`.
+    /// Checks every duration, and the value of `once_for`.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
             Err(Error::config(format!(
@@ -173,7 +183,6 @@ impl Options {
             let bound = "more than zero, or leave it out for no limit";
             return refuse("max_hold", Duration::ZERO, bound);
         }
-        self.check_metadata(key)?;
         self.check_once(key)?;
         let Some(min_hold) = self.min_hold else {
             return Ok(());
@@ -203,7 +212,7 @@ impl Options {
                 )));
             }
         }
-        let value = self.once_for.as_deref();
+        let value = self.once_for.as_ref();
         let mistake = if self.once_per.is_some() && value.is_some() {
             "once_per and once_for are both set; leave one out".to_owned()
         } else if self.is_once() && self.min_hold.is_some() {
@@ -211,30 +220,22 @@ impl Options {
                 .to_owned()
         } else if self.record_ttl.is_some() && value.is_none() {
             "record_ttl is set without once_for; leave it out (once_per remembers a success for two periods)".to_owned()
-        } else if value.is_some_and(str::is_empty) {
-            "the value of once_for is empty; pass what the run is for, such as a date".to_owned()
-        } else if value.is_some_and(|value| value.len() > MAX_ONCE_VALUE) {
-            format!(
-                "the value of once_for has {} bytes; shorten it to {MAX_ONCE_VALUE}, for example by a hash",
-                value.map_or(0, str::len)
-            )
         } else {
-            return Ok(());
+            return value.map_or(Ok(()), |value| check_once_value(key, value.as_deref()));
         };
         Err(Error::config(format!("lock `{key}`: {mistake}")))
     }
+}
 
-    fn check_metadata(&self, key: &str) -> Result<(), Error> {
-        let text = self.metadata.as_deref().unwrap_or_default();
-        let mistake = if text.len() > MAX_METADATA {
-            format!("has {} bytes; shorten it to {MAX_METADATA}", text.len())
-        } else if text.contains(is_hidden) {
-            "contains a control character, or one that ends a line or sets the direction of text; remove it".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(Error::config(format!(
-            "lock `{key}`: the metadata {mistake}"
-        )))
-    }
+fn check_once_value(key: &str, value: Result<&str, &fmt::Error>) -> Result<(), Error> {
+    let detail = match value {
+        Err(fmt::Error) => return Err(cut_off(key, "its once_for")),
+        Ok("") => format!("it is empty for lock `{key}`; pass what the run is for, such as a date"),
+        Ok(value) if value.len() > MAX_ONCE_VALUE => format!(
+            "it has {} bytes for lock `{key}`; shorten it to {MAX_ONCE_VALUE}, for example by a hash",
+            value.len()
+        ),
+        Ok(_) => return Ok(()),
+    };
+    Err(Error::invalid_value("once_for", detail))
 }

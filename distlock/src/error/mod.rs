@@ -26,9 +26,10 @@ mod outage;
 /// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)), a manager that was shut
 /// down ([`ShutDown`](Error::ShutDown)), work that has already succeeded
 /// ([`AlreadyRan`](Error::AlreadyRan)), a false condition of the call
-/// ([`RunIfFalse`](Error::RunIfFalse)) and misuse (all others). Each message names a remedy, and
-/// the key if the error has one. `Debug` is the same text, which a `main` that returns the error
-/// and `unwrap` print.
+/// ([`RunIfFalse`](Error::RunIfFalse)), a value of the call that cannot be used
+/// ([`InvalidValue`](Error::InvalidValue)) and misuse (all others). Each message names a remedy,
+/// and the key if the error has one. `Debug` is the same text, which a `main` that returns the
+/// error and `unwrap` print.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
@@ -45,6 +46,7 @@ mod outage;
 ///         Err(error) if error.is_lost() => 409,
 ///         Err(error) if error.is_unavailable() => 503,
 ///         Err(distlock::Error::ShutDown { .. }) => 503,
+///         Err(distlock::Error::InvalidValue { .. }) => 400,
 ///         Err(_) => 500,
 ///     }
 /// }
@@ -162,13 +164,26 @@ pub enum Error {
         fencing_token: Option<FencingToken>,
     },
 
-    /// The key cannot name a lock. No command was sent.
+    /// The key cannot name a lock, or the `Display` of a value of the call returned an error. No
+    /// command was sent.
     #[error("`{key}` is not a lock key: {detail}")]
     #[non_exhaustive]
     InvalidKey {
         /// The key, or the part of it that was built; shortened if it is long.
         key: String,
         /// The mistake, and the remedy.
+        detail: String,
+    },
+
+    /// A value of this call cannot be used, such as an empty one in the key. No command was sent,
+    /// and the same call with another value may succeed.
+    #[error("the value of `{placeholder}` cannot be used: {}", Visible(.detail))]
+    #[non_exhaustive]
+    InvalidValue {
+        /// The placeholder of the key without its angle brackets, such as `order.id`; or the name
+        /// of the option: `once_for`, `weight`, or `keys` for their number.
+        placeholder: String,
+        /// The limit, and the remedy.
         detail: String,
     },
 
@@ -441,6 +456,13 @@ impl Error {
         match self {
             Error::Unavailable { outage, .. } => Some(*outage),
             _ => None,
+        }
+    }
+
+    pub(crate) fn invalid_value(placeholder: &str, detail: String) -> Self {
+        Error::InvalidValue {
+            placeholder: placeholder.to_owned(),
+            detail,
         }
     }
 

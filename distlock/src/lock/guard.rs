@@ -341,6 +341,7 @@ impl LockGuard {
         let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
         Arc::new(Frame {
             held: self.held(),
+            named: Vec::new(),
             store,
             reentry_lock: reentry_lock.clone(),
             parent,

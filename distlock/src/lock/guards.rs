@@ -19,12 +19,14 @@ use crate::util::clock::BootInstant;
 pub(crate) struct Guards {
     first: LockGuard,
     rest: Vec<LockGuard>,
+    /// The holds in the order in which the call names their keys; empty for a call with one key.
+    named: Vec<HeldLock>,
 }
 
 impl From<LockGuard> for Guards {
     fn from(first: LockGuard) -> Self {
-        let rest = Vec::new();
-        Guards { first, rest }
+        let (rest, named) = (Vec::new(), Vec::new());
+        Guards { first, rest, named }
     }
 }
 
@@ -32,8 +34,9 @@ impl Guards {
     /// Returns the guards, or `None` if there are none.
     pub(crate) fn collect(mut guards: impl Iterator<Item = LockGuard>) -> Option<Self> {
         let first = guards.next()?;
-        let rest = guards.collect();
-        Some(Guards { first, rest })
+        let mut all = Guards::from(first);
+        all.rest.extend(guards);
+        Some(all)
     }
 
     pub(crate) fn push(&mut self, guard: LockGuard) {
@@ -62,11 +65,17 @@ impl Guards {
             .find(|guard| guard.held.lock_key().same_lock(key))
     }
 
-    /// Returns the holds of `keys`, which must be keys of this call.
-    pub(crate) fn held(&self, keys: &[String]) -> Vec<HeldLock> {
+    /// Sets the order of the holds for the body: that of `keys`, which are the keys of this call.
+    pub(crate) fn named(mut self, keys: &[String]) -> Self {
         let keys = keys.iter().filter_map(|key| LockKey::new(key).ok());
-        keys.filter_map(|key| Some(self.find(&key)?.held()))
-            .collect()
+        let holds = keys.filter_map(|key| Some(self.find(&key)?.held()));
+        self.named = holds.collect();
+        self
+    }
+
+    /// Returns the holds of a call with several keys, in the order of its keys.
+    pub(crate) fn held(&self) -> Vec<HeldLock> {
+        self.named.clone()
     }
 
     /// Returns the error of the first hold that has ended.
@@ -121,7 +130,11 @@ impl Guards {
     /// Returns the frames of all holds on top of the stack of the running task.
     pub(crate) fn frame(&self) -> Arc<Frame> {
         let first = self.first.frame_on(scope::top());
-        (self.rest.iter()).fold(first, |below, guard| guard.frame_on(Some(below)))
+        let mut top = (self.rest.iter()).fold(first, |below, guard| guard.frame_on(Some(below)));
+        if let Some(top) = Arc::get_mut(&mut top) {
+            top.named = self.held();
+        }
+        top
     }
 
     /// Returns how the call got its holds: by re-entry only if it re-entered all of them.

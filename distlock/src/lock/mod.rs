@@ -230,7 +230,9 @@ impl Lock {
     /// [`once_per`](Lock::once_per), which says what a success is and what protects its record.
     ///
     /// The success is remembered for [`record_ttl`](Lock::record_ttl). Calls for other values of
-    /// the same key wait for each other, but all run. The value has 1 to 128 bytes.
+    /// the same key wait for each other, but all run. The value has 1 to 128 bytes; a call with
+    /// another fails with [`Error::InvalidValue`]. If its `Display` returns an error, the call
+    /// fails with [`Error::InvalidKey`].
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -247,7 +249,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn once_for(mut self, value: impl fmt::Display) -> Self {
-        self.options.once_for = Some(value.to_string());
+        self.options.set_once_for(&value);
         self
     }
 
@@ -359,9 +361,9 @@ impl Lock {
     /// [`list`](LockManager::list), and in log lines about long waits. It is stored with the lock,
     /// so it must not contain a secret.
     ///
-    /// It has at most 256 bytes, without control characters and characters that end a line or set
-    /// the direction of text. By default, and if it is empty, there is none. On re-entry, that of
-    /// the outer hold remains.
+    /// A longer text is cut to 256 bytes. Control characters, and characters that end a line or set
+    /// the direction of text, become blanks. By default, and if it is empty, there is none. On
+    /// re-entry, that of the outer hold remains.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -374,7 +376,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn metadata(mut self, text: impl Into<String>) -> Self {
-        self.options.metadata = Some(text.into());
+        self.options.set_metadata(&text.into());
         self
     }
 
@@ -417,9 +419,10 @@ impl Lock {
     /// [`Error::Busy`] if other calls held the lock or were ahead in its queue for all of `wait`.
     /// [`Error::QueueFull`] if too many calls wait for it. [`Error::Unavailable`] if the store
     /// could not be used. [`Error::Lost`], [`Error::MaxHoldExceeded`] or [`Error::Released`] if the
-    /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. On misuse:
-    /// [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`], and [`Error::WrongKind`]
-    /// if the key is in use as another kind of lock.
+    /// hold to re-enter had ended. [`Error::ShutDown`] after a shutdown. [`Error::InvalidValue`] if
+    /// a value of this call cannot be used. On misuse: [`Error::InvalidKey`], [`Error::Config`],
+    /// [`Error::KeyConflict`], and [`Error::WrongKind`] if the key is in use as another kind of
+    /// lock.
     ///
     /// # Panics
     ///
@@ -671,8 +674,8 @@ impl Lock {
             ..options.with_defaults(self.manager.durability())
         };
         let limits = &self.manager.core().limits;
-        let checked =
-            (self.kind.check()).and_then(|()| limits.check(self.kind.is_counted(), &options));
+        self.kind.check(key.as_str())?;
+        let checked = limits.check(self.kind.is_counted(), &options);
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
     }

@@ -130,9 +130,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`Lock::acquire`], with the key that they are about. [`Error::Config`] without
-    /// any key, or with more than 64. [`Error::Lost`] if a lock was lost during the call, and no
-    /// `wait` was left to start over.
+    /// The errors of [`Lock::acquire`], with the key that they are about. [`Error::InvalidValue`]
+    /// without any key, or with more than 64. [`Error::Lost`] if a lock was lost during the call,
+    /// and no `wait` was left to start over.
     ///
     /// # Cancel safety
     ///
@@ -206,7 +206,7 @@ impl MultiLock {
         body: impl AsyncFnOnce(Vec<HeldLock>) -> Result<T, E>,
     ) -> Result<T, E> {
         let (guards, span) = self.acquire_for_run().await?;
-        let held = guards.held(&self.keys);
+        let held = guards.held();
         run::run_body(guards, span, body(held)).await
     }
 
@@ -233,7 +233,8 @@ impl MultiLock {
         let acquiring = pin!(self.acquire_within(wait));
         let outcome = |guards: &Guards| (guards.path(), guards.fencing_token());
         let keys = self.keys.join(", ");
-        span::trace_acquire(core, &self.subject(&keys), acquiring, outcome).await
+        let acquired = span::trace_acquire(core, &self.subject(&keys), acquiring, outcome).await;
+        acquired.map(|guards| guards.named(&self.keys))
     }
 
     async fn acquire_within(&self, wait: Duration) -> Result<Guards, Error> {
@@ -315,13 +316,17 @@ impl MultiLock {
             locks.insert((before, name, after), lock);
         }
         match locks.len() {
-            0 => Err(Error::config(
-                "`lock_all` without any key; pass at least one key",
+            0 => Err(Error::invalid_value(
+                "keys",
+                "there are none; pass at least one key".into(),
             )),
             1..=MAX_KEYS => Ok(locks.into_values().collect()),
-            count => Err(Error::config(format!(
-                "`lock_all` with {count} keys; pass at most {MAX_KEYS}, or use one key for all that they protect"
-            ))),
+            count => Err(Error::invalid_value(
+                "keys",
+                format!(
+                    "there are {count}; pass at most {MAX_KEYS}, or use one key for all that they protect"
+                ),
+            )),
         }
     }
 }

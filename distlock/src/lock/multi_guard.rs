@@ -48,7 +48,7 @@ impl MultiLockGuard {
     /// the locks. See [`LockGuard::held`](crate::LockGuard::held).
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
-        self.guards.held(&self.keys)
+        self.guards.held()
     }
 
     /// Returns the fencing token of `key`, or `None` if it is not one of this guard's keys. Every

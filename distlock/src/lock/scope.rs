@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::error::HoldKind;
-use crate::key::LockKey;
+use crate::key::{LockKey, unescape};
 use crate::manager::LockManager;
 use crate::manager::engine::held::HeldLock;
 use crate::protocol::kind::Kind;
+use crate::util::visible::Visible;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;
@@ -25,6 +26,8 @@ pub(crate) type ReentryLock = Arc<tokio::sync::Mutex<()>>;
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) held: HeldLock,
+    /// On the top frame of a body with several keys, their holds in the order of the call.
+    pub(crate) named: Vec<HeldLock>,
     pub(crate) store: Arc<str>,
     pub(crate) reentry_lock: ReentryLock,
     pub(crate) parent: Option<Arc<Frame>>,
@@ -108,9 +111,9 @@ pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
     frame.held.kind().hold_kind() != HoldKind::Semaphore
 }
 
-/// Returns the innermost lock held by the running call, or by a call that awaits it. Permits of a
-/// [`Semaphore`](crate::Semaphore) do not count; [`current_permit`](crate::current_permit) returns
-/// those.
+/// Returns the lock of the innermost body that runs this code. In a body with permits of a
+/// [`Semaphore`](crate::Semaphore), use [`current_permit`](crate::current_permit); in one with
+/// several keys, [`current_at`].
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -126,13 +129,15 @@ pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
 ///
 /// # Panics
 ///
-/// Outside of a locked body; [`try_current`] returns `None` there. A spawned task is outside: move
-/// a clone of the [`HeldLock`] into it.
+/// Outside of a locked body, and in a body with permits, also if an outer body holds a lock;
+/// [`try_current`] returns `None` there. A spawned task is outside: move a clone of the
+/// [`HeldLock`] into it.
 #[track_caller]
 #[must_use]
 pub fn current() -> HeldLock {
     match try_current() {
         Some(held) => held,
+        None if top().is_some() => panic!("distlock::current() was called {IN_PERMITS}"),
         None => panic!(
             "distlock::current() was called outside of a locked body (a spawned task is outside too: \
              move a clone of the HeldLock into it); use distlock::try_current() where there may be no lock"
@@ -140,7 +145,13 @@ pub fn current() -> HeldLock {
     }
 }
 
-/// Returns the innermost lock that the running code holds, or `None` outside a locked body.
+const IN_PERMITS: &str = "in a body that holds permits, which have no HeldLock; use distlock::current_permit(), and \
+                          pass the HeldLock of an outer body as an argument";
+
+const OUTSIDE: &str = "outside of a locked body (a spawned task is outside too: move a clone of the HeldLock into it)";
+
+/// Returns the lock of the innermost body that runs this code, or `None` outside of a locked body
+/// and in a body with permits. See [`current`].
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -158,11 +169,60 @@ pub fn current() -> HeldLock {
 /// ```
 #[must_use]
 pub fn try_current() -> Option<HeldLock> {
-    frames().find(is_lock).map(|frame| frame.held.clone())
+    top().filter(is_lock).map(|frame| frame.held.clone())
+}
+
+/// Returns the hold of a key of the innermost body that runs this code, by the position of the key
+/// in the call, from 0. A body with a single key has only the position 0.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// use distlock::distributed_lock;
+///
+/// #[distributed_lock(keys = ["account:<from>", "account:<to>"])]
+/// async fn transfer(from: &str, to: &str) -> Result<(), Error> {
+///     assert_eq!(distlock::current_at(0).key(), "account:Mary%20Ann");
+///     assert_eq!(distlock::current_at(1).key(), "account:Joe");
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// distlock::with_manager(LockManager::in_memory(), transfer("Mary Ann", "Joe")).await
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// Where [`current`] does, and if the call has fewer keys; [`try_current_at`] returns `None` there.
+#[track_caller]
+#[must_use]
+pub fn current_at(position: usize) -> HeldLock {
+    match try_current_at(position) {
+        Some(held) => held,
+        None => {
+            let place = match top() {
+                Some(frame) if is_lock(&frame) => "in a body with fewer keys; count from 0",
+                Some(_) => IN_PERMITS,
+                None => OUTSIDE,
+            };
+            panic!("distlock::current_at({position}) was called {place}")
+        }
+    }
+}
+
+/// Returns the hold of the key at this position, or `None` without it. See [`current_at`].
+#[must_use]
+pub fn try_current_at(position: usize) -> Option<HeldLock> {
+    let frame = top().filter(is_lock)?;
+    match &*frame.named {
+        [] => (position == 0).then(|| frame.held.clone()),
+        named => named.get(position).cloned(),
+    }
 }
 
 /// Returns the innermost hold of `key` by the running call, or by a call that awaits it.
-/// Use it where a body holds several keys, because [`current`] returns only one of them.
+/// Where the body itself holds the key, [`current_at`] needs no complete key.
 ///
 /// `key` is the complete key. The attribute escapes the values that it inserts, so pass them
 /// through [`escape`](crate::escape), and begin the text after each value with `:`. Numbers need no
@@ -193,10 +253,41 @@ pub fn current_for(key: &str) -> HeldLock {
     match try_current_for(key) {
         Some(held) => held,
         None => panic!(
-            "distlock::current_for({key:?}) was called outside of a body that holds this key (a spawned task is \
-             outside too: move a clone of the HeldLock into it); use distlock::try_current_for() where it may not \
-             be held"
+            "distlock::current_for({key:?}) was called {}; use distlock::try_current_for() where it may not be held",
+            without_key(key)
         ),
+    }
+}
+
+/// Returns the reason why the call tree has no lock with this key.
+fn without_key(key: &str) -> String {
+    let held: Vec<_> = frames().collect();
+    let shown = |frame: &Arc<Frame>| {
+        let what = if is_lock(frame) { "" } else { "permits of " };
+        format!("{what}`{}`", Visible(frame.held.key()))
+    };
+    let meant = |frame: &&Arc<Frame>| {
+        let text = unescape(frame.held.key());
+        text == key || text == unescape(key)
+    };
+    if held.is_empty() {
+        return OUTSIDE.to_owned();
+    }
+    match held.iter().find(meant) {
+        Some(frame) if is_lock(frame) => {
+            format!(
+                "without escaping: you hold {}: use `escape`, or `current_at`",
+                shown(frame)
+            )
+        }
+        Some(frame) => format!(
+            "for a lock: you hold {}: use `current_permit`",
+            shown(frame)
+        ),
+        None => {
+            let keys: Vec<_> = held.iter().map(shown).collect();
+            format!("for another key: you hold {}", keys.join(", "))
+        }
     }
 }
 

@@ -125,15 +125,15 @@ impl Semaphore {
     /// assert!(memory.try_acquire_many(16).await?.is_none());
     ///
     /// let refused = memory.acquire_many(25).await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// assert!(matches!(refused, Err(Error::InvalidValue { .. })));
     /// job.release().await
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Semaphore::acquire). [`Error::Config`] if `weight` is 0 or above
-    /// the number of permits.
+    /// The errors of [`acquire`](Semaphore::acquire). [`Error::InvalidValue`] if `weight` is 0 or
+    /// above the number of permits.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,6 @@
 //! The kinds of locks.
 
-use crate::error::{HoldKind, LockKind};
+use crate::error::{Error, HoldKind, LockKind};
 use crate::fencing::FencingToken;
 
 /// What a call acquires under its key.
@@ -80,19 +80,22 @@ impl Kind {
         (self.hold_kind() != HoldKind::Semaphore).then_some(token)
     }
 
-    /// Checks the numbers of a semaphore. The error says what to change.
-    pub(crate) fn check(self) -> Result<(), String> {
+    /// Checks the numbers of a semaphore. The weight is a value of the call.
+    pub(crate) fn check(self, key: &str) -> Result<(), Error> {
         let Kind::Permits { permits, weight } = self else {
             return Ok(());
         };
         if !(1..=MAX_PERMITS).contains(&permits) {
-            return Err(format!(
-                "permits is {permits}; set it to at least 1 and at most {MAX_PERMITS}"
-            ));
+            return Err(Error::config(format!(
+                "lock `{key}`: permits is {permits}; set it to at least 1 and at most {MAX_PERMITS}"
+            )));
         }
         if !(1..=permits).contains(&weight) {
-            return Err(format!(
-                "weight is {weight}; set it to at least 1 and at most the number of permits, {permits}"
+            return Err(Error::invalid_value(
+                "weight",
+                format!(
+                    "weight is {weight} for lock `{key}`; pass at least 1 and at most the number of permits, {permits}"
+                ),
             ));
         }
         Ok(())

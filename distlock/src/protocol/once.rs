@@ -34,7 +34,8 @@ impl Once {
             Once::for_value(escape(value), record_ttl)
         };
         let per = options.once_per.map(|period| Once::per(period, rules));
-        per.or_else(|| options.once_for.as_ref().map(for_value))
+        let value = || options.once_for.as_ref()?.as_ref().ok();
+        per.or_else(|| value().map(for_value))
     }
 
     /// At most one successful run in each period. The slack lets a timer run a little early (P7).

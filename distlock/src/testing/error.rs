@@ -168,6 +168,21 @@ pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
     }
 }
 
+/// Returns [`Error::InvalidValue`]: the value of a placeholder, or of an option such as `once_for`,
+/// cannot be used, because of `detail`.
+///
+/// ```
+/// let error = distlock::testing::error::invalid_value("order.id", "it is empty; pass a value");
+/// assert!(error.to_string().contains("`order.id`") && error.key().is_none());
+/// ```
+#[must_use]
+pub fn invalid_value(placeholder: impl Into<String>, detail: impl Into<String>) -> Error {
+    Error::InvalidValue {
+        placeholder: placeholder.into(),
+        detail: detail.into(),
+    }
+}
+
 /// Returns [`Error::KeyConflict`]: the lock's key holds a value that distlock did not write.
 ///
 /// ```
@@ -316,6 +331,7 @@ pub fn all(key: &str) -> Vec<Error> {
             key,
             "it is empty; name what the lock protects, like `inventory:42`",
         ),
+        invalid_value("order.id", "it is empty; pass a value"),
         key_conflict(
             key,
             "a key of the lock holds a value that distlock did not write",

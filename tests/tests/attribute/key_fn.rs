@@ -139,8 +139,8 @@ fn a_method_has_the_key_of_the_call() {
 #[test]
 fn a_key_is_checked_as_by_the_call() {
     let error = generic_key::<_, 3>("", 2, "text").expect_err("an empty value");
-    assert!(matches!(error, Error::InvalidKey { .. }), "{error:?}");
-    assert!(error.to_string().contains("<value>"), "{error}");
+    assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
+    assert!(error.to_string().contains("`value`"), "{error}");
     let error = generic_key::<_, 3>("x".repeat(600), 2, "").expect_err("a long value");
-    assert!(matches!(error, Error::InvalidKey { .. }), "{error:?}");
+    assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
 }

@@ -29,3 +29,4 @@ mod several_keys;
 mod shadowing;
 mod sizes;
 mod templates;
+mod values;

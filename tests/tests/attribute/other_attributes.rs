@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use distlock::{Error, LockManager};
 use tracing_subscriber::Registry;
 
-use crate::seen::{block_on, held, on_a_store_of_its_own, returns, two_clients};
+use crate::seen::{block_on, held, locked, on_a_store_of_its_own, returns, two_clients};
 
 /// Two clients of one store, for functions that start their own runtime.
 static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
@@ -151,6 +151,11 @@ struct Job(u8);
 trait Run {
     async fn run(&self, n: u8) -> Result<u8, Error>;
     async fn run_too(&self, n: u8) -> Result<u8, Error>;
+    async fn above(&self, n: u8, m: u8) -> Result<(), Error>;
+    async fn below(&self, n: u8) -> Result<(), Error>;
+    async fn around(&self, n: u8, m: u8) -> Result<(), Error>;
+    async fn stacked(&self, n: u8, m: u8) -> Result<(), Error>;
+    async fn unit(&self, n: u8);
 }
 
 #[async_trait::async_trait]
@@ -168,12 +173,56 @@ impl Run for Job {
         held().await;
         Ok(self.0 + n)
     }
+
+    // Only the arguments of the attribute mention the parameters, which are not unused.
+    #[tracing::instrument(skip(self), ret, err)]
+    #[distlock::distributed_lock(key = "other:unused-above:<n>", metadata = format!("{m}"))]
+    async fn above(&self, n: u8, mut m: u8) -> Result<(), Error> {
+        m += 1;
+        held().await;
+        assert_eq!(m, 3);
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "other:unused-below:<n>")]
+    #[tracing::instrument(skip(self))]
+    async fn below(&self, n: u8) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[tracing::instrument(skip_all, err)]
+    #[distlock::distributed_lock(keys = ["other:unused-around:<n>:<m>"])]
+    #[tracing::instrument(skip_all, ret)]
+    async fn around(&self, n: u8, m: u8) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[tracing::instrument(skip_all)]
+    #[distlock::distributed_lock(key = "other:unused-upper:<n>")]
+    #[distlock::distributed_lock(key = "other:unused-lower:<m>")]
+    async fn stacked(&self, n: u8, m: u8) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[tracing::instrument(skip_all)]
+    #[distlock::distributed_lock(key = "other:unused-unit:<n>", on_error = |_| ())]
+    async fn unit(&self, n: u8) {
+        held().await;
+    }
 }
 
 #[test]
 fn instrument_around_methods_of_async_trait() {
     returns("other:async-trait-above:1:2", Job(1).run(2), &3);
     returns("other:async-trait-below:1:2", Job(1).run_too(2), &3);
+    returns("other:unused-above:1", Job(1).above(1, 2), &());
+    returns("other:unused-below:1", Job(1).below(1), &());
+    returns("other:unused-around:1:2", Job(1).around(1, 2), &());
+    locked("other:unused-unit:1", Job(1).unit(1));
+    returns("other:unused-upper:1", Job(1).stacked(1, 2), &());
 }
 
 #[distlock::distributed_lock(key = "other:must-use:<n>")]

@@ -196,10 +196,10 @@ fn an_empty_value_is_an_error_that_names_placeholder_and_template() {
     order.customer.name = "".into();
     let failure = on_a_store_of_its_own(perhaps_empty("shop", &order));
     let failure = failure.expect_err("an empty name");
-    assert!(matches!(failure, Error::InvalidKey { .. }), "{failure:?}");
+    assert!(matches!(failure, Error::InvalidValue { .. }), "{failure:?}");
     let message = failure.to_string();
     for part in [
-        "<order.customer.name>",
+        "`order.customer.name`",
         "templates:<shop>:<order.customer.name>",
     ] {
         assert!(message.contains(part), "{message} lacks {part}");

@@ -157,16 +157,12 @@ for_each_store! {
     }
 
     async fn names_that_cannot_work(store) {
-        let long = "x".repeat(129);
         let space = "x".repeat(65);
         let bad = [
             (store.builder().namespace(""), "namespace"),
             (store.builder().namespace("a b"), "namespace"),
             (store.builder().namespace("{a}"), "namespace"),
             (store.builder().namespace(space), "namespace"),
-            (store.builder().client_name(""), "client name"),
-            (store.builder().client_name("a\nb"), "client name"),
-            (store.builder().client_name(long), "client name"),
             (store.builder().connect_timeout(Duration::ZERO), "timeout"),
             (store.builder().fence_ttl(ms(59_999)), "fence TTL is 59.999s"),
             (store.builder().fence_ttl(Duration::from_secs(366 * 86_400 + 1)), "fence TTL"),
@@ -183,11 +179,27 @@ for_each_store! {
             assert!(matches!(error, Error::Config { .. }), "{error:?}");
             assert!(error.to_string().contains(what), "{error}");
         }
-        // A client name may contain spaces, because it is the last field everywhere.
-        let odd = store.named("checkout 3 (blue) %s").await;
-        let guard = odd.lock("k").acquire().await.unwrap();
-        let state = store.inspect("k").await;
-        assert_eq!(state.holders[0].client, "checkout 3 (blue) %s");
-        guard.release().await.unwrap();
+    }
+
+    /// A client name may contain spaces, because it is the last field everywhere.
+    async fn a_client_name_is_cleaned_and_cut(store) {
+        let id = std::process::id().to_string();
+        let (long, cut) = ("é".repeat(64) + "xy", "é".repeat(64));
+        for (name, shown) in [
+            ("checkout 3 (blue) %s", "checkout 3 (blue) %s"),
+            ("a\nb\u{1f}c\u{202e}d", "a b c d"),
+            (&*long, &*cut),
+            (&*(long.clone() + "é"), &*cut),
+            (&*("x".to_owned() + &long), &*("x".to_owned() + &cut[2..])),
+            // The default.
+            ("", &*id),
+            ("\t", &*id),
+        ] {
+            let manager = store.named(name).await;
+            let guard = manager.lock("k").wait(SOON).acquire().await.unwrap();
+            let client = store.inspect("k").await.holders[0].client.clone();
+            assert!(client == shown || client.ends_with(&format!(":{shown}")), "{name:?}: {client}");
+            guard.release().await.unwrap();
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use distlock::{
-    Error, LockGuard, LockKind, LockManager, MultiLockGuard, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    Error, HeldLock, LockGuard, LockKind, LockManager, MultiLockGuard, RwLockReadGuard,
+    RwLockWriteGuard, SemaphorePermit,
 };
 use distlock_tests::{eventually_async, within};
 
@@ -318,7 +318,7 @@ for_each_counting_store! {
         busy.release().await.unwrap();
     }
 
-    /// A permit has no token, so `current` must not return it.
+    /// A permit has no token, so `current` must not return it, nor the lock of an outer body.
     async fn current_returns_locks_and_current_permit_returns_permits(store) {
         let manager = store.manager().await;
         let guards = [
@@ -326,15 +326,15 @@ for_each_counting_store! {
             TWO_OF_THREE.acquire(&manager, "permits").await.unwrap(),
         ];
         let [write, permits] = &guards;
-        let look = async || {
-            assert_eq!(distlock::current().key(), "rw");
+        let look = async |current: Option<&str>| {
+            assert_eq!(distlock::try_current().as_ref().map(HeldLock::key), current);
             assert_eq!(distlock::current_for("rw").key(), "rw");
             assert!(distlock::try_current_for("permits").is_none());
             let permit = distlock::current_permit();
             assert_eq!((permit.key(), permit.weight()), ("permits", 2));
         };
-        write.scope(permits.scope(look())).await;
-        permits.scope(write.scope(look())).await;
+        write.scope(permits.scope(look(None))).await;
+        permits.scope(write.scope(look(Some("rw")))).await;
         permits.scope(async { assert!(distlock::try_current().is_none()) }).await;
         write.scope(async { assert!(distlock::try_current_permit().is_none()) }).await;
         for guard in guards {

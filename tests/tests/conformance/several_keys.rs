@@ -186,7 +186,7 @@ for_each_store! {
         let many = (0..65).map(|i| i.to_string());
         for lock in [manager.lock_all(none), manager.lock_all(many)] {
             let error = lock.acquire().await.unwrap_err();
-            assert!(matches!(error, Error::Config { .. }), "{error:?}");
+            assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
         }
         let error = manager.lock_all(["a", "b{c"]).acquire().await.unwrap_err();
         assert!(matches!(error, Error::InvalidKey { .. }), "{error:?}");

@@ -1,5 +1,6 @@
 //! Passwords that change while a manager lives.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,20 @@ use crate::support::{
 
 /// Error text that makes the provider panic.
 const PANIC: &str = "panic";
+
+/// Error text with which the provider returns an error that has none.
+const NO_TEXT: &str = "no text";
+
+#[derive(Debug)]
+struct NoText;
+
+impl fmt::Display for NoText {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Err(fmt::Error)
+    }
+}
+
+impl std::error::Error for NoText {}
 
 /// A provider of credentials.
 #[derive(Clone)]
@@ -51,7 +66,10 @@ impl Vault {
                     !matches!(&now, Err(why) if why == PANIC),
                     "a bug in the provider"
                 );
-                now.map_err(Into::into)
+                now.map_err(|why| match &*why {
+                    NO_TEXT => NoText.into(),
+                    _ => why.into(),
+                })
             }
         })
     }
@@ -169,7 +187,11 @@ async fn a_failed_credentials_source_is_retried() {
     const SEALED: &str = "the vault is sealed";
     let vault = Vault::new("app", "hunter2");
     let mut kept = Kept::start(&vault, &[("app", "hunter2")]).await;
-    for (failure, text) in [(SEALED, SEALED), (PANIC, "it panicked")] {
+    for (failure, text) in [
+        (SEALED, SEALED),
+        (PANIC, "it panicked"),
+        (NO_TEXT, "its error has no text"),
+    ] {
         vault.set(Err(failure));
         cut(&mut kept.raw);
         kept.until_refused(text).await;

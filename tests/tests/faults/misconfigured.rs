@@ -232,6 +232,7 @@ async fn impossible_calls_of_each_kind_send_nothing() {
     let mut monitors: Vec<_> = monitored.map(Monitor::start).collect();
 
     let mut rows: Vec<(Result<(), Error>, &str)> = Vec::new();
+    let mut values: Vec<(Result<(), Error>, &str)> = Vec::new();
     for (permits, weight, remedy) in [
         (0, 1, "set it to at least 1 and at most 1000"),
         (1_001, 1, "set it to at least 1 and at most 1000"),
@@ -239,14 +240,15 @@ async fn impossible_calls_of_each_kind_send_nothing() {
         (3, 4, "at most the number of permits, 3"),
     ] {
         let semaphore = manager.semaphore("bad", permits);
-        rows.push((semaphore.acquire_many(weight).await.map(drop), remedy));
+        let refused = if permits == 3 { &mut values } else { &mut rows };
+        refused.push((semaphore.acquire_many(weight).await.map(drop), remedy));
         let tried = semaphore.try_acquire_many(weight).await;
-        rows.push((tried.map(drop), remedy));
+        refused.push((tried.map(drop), remedy));
     }
     for (count, remedy) in [(0, "at least one key"), (65, "at most 64")] {
         let all = manager.lock_all((0..count).map(|number| format!("bad{number}")));
-        rows.push((all.acquire().await.map(drop), remedy));
-        rows.push((all.try_acquire().await.map(drop), remedy));
+        values.push((all.acquire().await.map(drop), remedy));
+        values.push((all.try_acquire().await.map(drop), remedy));
     }
     let (semaphore, of_quorum) = (quorum.semaphore("bad", 3), quorum.rw_lock("bad"));
     let remedy = "use `lock`, or a single server or a cluster";
@@ -262,6 +264,11 @@ async fn impossible_calls_of_each_kind_send_nothing() {
     }
     for (result, remedy) in rows {
         assert_config(&result.unwrap_err(), &[remedy]);
+    }
+    for (result, remedy) in values {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
+        assert_message_contains(&error, &[remedy]);
     }
     for result in [
         reading.scope(lock.write()).await.map(drop),

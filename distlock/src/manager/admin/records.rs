@@ -32,7 +32,8 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::ShutDown`]. [`Error::Config`] over a
-    /// quorum, which has no records, and for an empty value or one of more than 128 bytes.
+    /// quorum, which has no records. [`Error::InvalidValue`] for an empty value, or one of more
+    /// than 128 bytes.
     ///
     /// # Cancel safety
     ///
@@ -45,7 +46,7 @@ impl LockManager {
             )));
         }
         let options = Options {
-            once_for: value.map(str::to_owned),
+            once_for: value.map(|value| Ok(value.to_owned())),
             ..Options::default()
         };
         options.check(key.as_str())?;

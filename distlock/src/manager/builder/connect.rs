@@ -40,7 +40,7 @@ use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{EventSink, IsIdle, OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::random::SystemRandom;
-use crate::util::visible::is_hidden;
+use crate::util::visible::cleaned;
 
 impl LockManager {
     /// Connects with the `DISTLOCK_*` environment variables, see
@@ -248,14 +248,6 @@ impl LockManagerBuilder {
                  after a `:` may be `lock`, `queue`, `entry`, `fence`, `done` or `client`",
             );
         }
-        if let Some(name) = &self.client_name
-            && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
-        {
-            return refuse(
-                "the client name must be 1 to 128 bytes long, without control characters or characters that end a \
-                 line or set the direction of text",
-            );
-        }
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
@@ -277,7 +269,12 @@ impl LockManagerBuilder {
     }
 
     pub(crate) fn name(&self) -> String {
-        self.client_name.clone().unwrap_or_else(host_and_pid)
+        let name = self
+            .client_name
+            .as_deref()
+            .map(|name| cleaned(name, MAX_NAME));
+        name.filter(|name| !name.trim().is_empty())
+            .unwrap_or_else(host_and_pid)
     }
 
     /// Creates a manager with an in-process store and no thread. All work runs on the current
@@ -437,13 +434,15 @@ pub(crate) fn is_namespace(name: &str) -> bool {
         && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
 }
 
+/// Maximum length of a client's name, in bytes.
+const MAX_NAME: usize = 128;
+
 fn host_and_pid() -> String {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let host: String = host.chars().filter(|c| !is_hidden(*c)).take(100).collect();
-    format!("{host}:{}", std::process::id())
+    format!("{}:{}", cleaned(&host, 100), std::process::id())
 }
 
 fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {

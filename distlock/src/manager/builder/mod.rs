@@ -283,9 +283,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`. It must be 1
-    /// to 128 bytes long, without control characters or characters that end a line or set the
-    /// direction of text.
+    /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`, also for a
+    /// blank name. A longer name is cut to 128 bytes. Control characters, and characters that end a
+    /// line or set the direction of text, become blanks.
     ///
     /// ```
     /// # use distlock::LockManager;

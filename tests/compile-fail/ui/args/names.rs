@@ -1,4 +1,4 @@
-// mistakes: 9
+// mistakes: 8
 use distlock::{Error, distributed_lock};
 
 const LABEL: &str = "reservations";
@@ -40,11 +40,6 @@ async fn key_fn_is_a_keyword() -> Result<(), Error> {
 
 #[distributed_lock(key = "nightly", key_fn = key_fn_of_the_same_name)]
 async fn key_fn_of_the_same_name() -> Result<(), Error> {
-    Ok(())
-}
-
-#[distributed_lock(keys = ["nightly", "daily"], key_fn = both_keys)]
-async fn key_fn_with_keys() -> Result<(), Error> {
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-// mistakes: 9
+// mistakes: 13
 use distlock::{Error, distributed_lock};
 
 #[distributed_lock(key = "nightly", on_busy = "ignore")]
@@ -47,6 +47,21 @@ async fn on_busy_by_another_name() -> Result<(), Error> {
 #[distributed_lock(key = "nightly", run_iff = enabled)]
 async fn run_if_misspelt(enabled: bool) -> Result<(), Error> {
     let _ = enabled;
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", on_busy = skip)]
+async fn on_busy_without_quotes() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", on_lost = finish)]
+async fn on_lost_without_quotes() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "nightly", mode = Read, lease = 5m)]
+async fn mode_and_lease_without_quotes() -> Result<(), Error> {
     Ok(())
 }
 
