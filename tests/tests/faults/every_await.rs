@@ -148,14 +148,14 @@ macro_rules! runs {
 
 /// The calls that run a body.
 const RUNS: [(&str, fn(At, Body) -> Call); 10] = runs! {
-    "run" => |at, body| at.mutex().run(async |_| Ok::<_, Error>(body.await));
-    "try_run" => |at, body| at.mutex().try_run(async |_| Ok::<_, Error>(body.await));
-    "run_read" => |at, body| at.rw_lock().run_read(async |_| Ok::<_, Error>(body.await));
-    "run_write" => |at, body| at.rw_lock().run_write(async |_| Ok::<_, Error>(body.await));
-    "run with a permit" => |at, body| at.semaphore().run(async |_| Ok::<_, Error>(body.await));
-    "run of several keys" => |at, body| at.several().run(async |_| Ok::<_, Error>(body.await));
-    "run once" => |at, body| at.mutex().once_per(LONG).run(async |_| Ok::<_, Error>(body.await));
-    "try_run once" => |at, body| at.mutex().once_for(7).try_run(async |_| Ok::<_, Error>(body.await));
+    "run" => |at, body| at.mutex().run(async |_| { body.await; Ok::<_, Error>(()) });
+    "try_run" => |at, body| at.mutex().try_run(async |_| { body.await; Ok::<_, Error>(()) });
+    "run_read" => |at, body| at.rw_lock().run_read(async |_| { body.await; Ok::<_, Error>(()) });
+    "run_write" => |at, body| at.rw_lock().run_write(async |_| { body.await; Ok::<_, Error>(()) });
+    "run with a permit" => |at, body| at.semaphore().run(async |_| { body.await; Ok::<_, Error>(()) });
+    "run of several keys" => |at, body| at.several().run(async |_| { body.await; Ok::<_, Error>(()) });
+    "run once" => |at, body| at.mutex().once_per(LONG).run(async |_| { body.await; Ok::<_, Error>(()) });
+    "try_run once" => |at, body| at.mutex().once_for(7).try_run(async |_| { body.await; Ok::<_, Error>(()) });
     "attribute" => |at, body| annotated(&at.far, &at.key, body);
     "attribute of several keys" => |at, body| annotated_several(&at.far, &at.key, body);
 };
