@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
+use distlock::observer::{self, Event};
 use distlock::{Error, LockManager, distributed_lock, install, installed};
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary};
 
@@ -14,6 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[distributed_lock(key = "k", wait = "0s")]
 async fn locked() -> Result<u64, Error> {
     Ok(distlock::current().fencing_token().get())
+}
+
+#[distributed_lock(key = "k", run_if = false, on_busy = "skip")]
+async fn skipped() -> Result<(), Error> {
+    panic!("it is false")
 }
 
 /// Runs a scenario below in a new process, which prints `done` at its end.
@@ -69,8 +76,14 @@ async fn installing() {
     // There is nothing to shut down.
     distlock::shutdown().await;
 
-    let first = LockManager::in_memory();
+    let (sender, events) = mpsc::channel();
+    let observer = observer::from_fn(move |event| drop(sender.send(event.clone())));
+    let builder = LockManager::builder().add_observer(observer);
+    let first = builder.in_memory().unwrap();
     install(first.clone()).unwrap();
+    skipped().await.unwrap();
+    let event = events.recv_timeout(PATIENCE);
+    assert!(matches!(event, Ok(Event::Skipped { .. })), "{event:?}");
     assert!(installed().is_some());
     let token = locked().await.unwrap();
     let seen = first.inspect("k").await.unwrap().last_fencing_token;

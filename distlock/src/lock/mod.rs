@@ -454,7 +454,8 @@ impl Lock {
     }
 
     /// Acquires the lock if it is free and no other call waits for it. The call never waits for
-    /// another holder and never overtakes the queue; it takes the time of one command.
+    /// another holder and never overtakes the queue; it takes the time of one command, at most
+    /// about one [command timeout](LockGuard::release).
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -186,6 +186,7 @@ impl Connection {
                     passed.extend_from_slice(reply.as_bytes());
                     passed.extend_from_slice(value);
                 }
+                Verdict::Replace(reply) => passed.extend_from_slice(reply.as_bytes()),
                 Verdict::Drop => {}
                 Verdict::Reset => break Err(()),
             }

@@ -30,6 +30,8 @@ pub(super) enum Verdict {
     Reset,
     /// Forward the value after another reply.
     ForwardBehind(&'static str),
+    /// Forward another reply in its place.
+    Replace(&'static str),
 }
 
 /// The state of one connection.
@@ -89,11 +91,12 @@ impl Filter {
         } else {
             self.unanswered.pop_front().flatten()
         };
-        let (dropping, drop_pushes) = {
+        let (dropping, drop_pushes, replacement) = {
             let rules = shared.rules.borrow();
             let switches = rules.switches(self.connection, Direction::ToClient);
             let concerned = rules.concern(self.connection);
-            (switches.drop, concerned && rules.drop_pushes)
+            let replacement = rules.reply.filter(|_| concerned);
+            (switches.drop, concerned && rules.drop_pushes, replacement)
         };
         if dropping {
             self.hole_to_client = true;
@@ -120,6 +123,9 @@ impl Filter {
         }
         if is_push(value) {
             return Verdict::Forward;
+        }
+        if let Some(reply) = replacement {
+            return Verdict::Replace(reply);
         }
         let Some(after) = mark else {
             return Verdict::Forward;

@@ -271,6 +271,12 @@ impl ProxyHandle {
         self.rules(|rules| rules.drop_pushes = on);
     }
 
+    /// Replaces every reply by this one, for example an error. The server executes the requests,
+    /// and pushes pass.
+    pub fn replace_replies(&self, reply: &'static str) {
+        self.rules(|rules| rules.reply = Some(reply));
+    }
+
     /// Holds back the requests of all open connections, and returns the number of connections.
     /// Later connections are not affected, and replies pass.
     ///

@@ -54,6 +54,8 @@ pub(super) struct Rules {
     pub(super) to_server: Switches,
     pub(super) to_client: Switches,
     pub(super) drop_pushes: bool,
+    /// The reply that replaces every reply.
+    pub(super) reply: Option<&'static str>,
     /// Extra delay of requests on connections that have not subscribed.
     pub(super) unsubscribed_delay: Duration,
     pub(super) refuse: bool,

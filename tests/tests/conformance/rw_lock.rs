@@ -78,11 +78,25 @@ for_each_counting_store! {
         let write = served(write).await;
         assert!(!late.is_finished());
         let token = write.fencing_token();
-        write.release().await.unwrap();
+        // The hand-off is confirmed first.
+        let mine = write.downgrade().await.unwrap();
         let late = served(late).await;
-        assert!(late.fencing_token() > token);
+        assert!(late.fencing_token() > token && late.fencing_token() == mine.fencing_token());
+        mine.release().await.unwrap();
         late.release().await.unwrap();
         store.until_free("k", SOON).await;
+    }
+
+    async fn a_read_that_ended_is_not_re_entered(store) {
+        let lock = store.manager().await.rw_lock("k").lease(HELD).wait(PATIENCE);
+        let read = lock.clone().max_hold(ms(200)).read().await.unwrap();
+        let nested = read.scope(async {
+            within(PATIENCE, read.lost()).await;
+            [lock.read().await.map(drop), lock.write().await.map(drop)]
+        });
+        for result in nested.await {
+            assert!(matches!(result, Err(Error::MaxHoldExceeded { .. })), "{result:?}");
+        }
     }
 
     /// Readers start together, up to the first writer behind them.
@@ -250,7 +264,7 @@ for_each_counting_store! {
         let manager = store.manager().await;
         let writing = store.manager().await.rw_lock("k").write().await.unwrap();
         for polls in 1..8 {
-            let lock = manager.rw_lock("k").wait(PATIENCE);
+            let lock = manager.rw_lock("k").wait(ms(300));
             drop(poll_times(lock.read(), polls).await);
             drop(poll_times(lock.write(), polls).await);
             let is_gone = async || store.inspect("k").await.queue_length == 0;

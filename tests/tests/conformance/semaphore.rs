@@ -131,7 +131,7 @@ for_each_counting_store! {
         let manager = store.manager().await;
         let busy = store.manager().await.semaphore("k", 2).acquire_many(2).await.unwrap();
         for polls in 1..8 {
-            let semaphore = manager.semaphore("k", 2).wait(PATIENCE);
+            let semaphore = manager.semaphore("k", 2).wait(ms(300));
             drop(poll_times(semaphore.acquire(), polls).await);
             let is_gone = async || store.inspect("k").await.queue_length == 0;
             eventually_async(SOON, is_gone).await;
@@ -189,6 +189,13 @@ for_each_counting_store! {
         .await;
         first.release().await.unwrap();
         store.until_free("k", SOON).await;
+        // Permits that were lost are no longer in use here.
+        let lost = semaphore.clone().lease(HELD).max_hold(ms(200)).acquire_many(3).await.unwrap();
+        let nested = lost.scope(async {
+            within(PATIENCE, lost.lost()).await;
+            tried(&semaphore, 3).await
+        });
+        assert!(nested.await.is_none(), "the store keeps them until the release");
     }
 
     async fn an_inspection_shows_the_permits_of_each_holder(store) {

@@ -96,6 +96,9 @@ for_each_store! {
         busy.release().await.unwrap();
         let guard = within(PATIENCE, call).await.unwrap().unwrap();
         assert!(guard.is_held());
+        // The second key was handed off.
+        guard.confirmed().await.unwrap();
+        assert!(guard.remaining() > ms(15_000), "{:?}", guard.remaining());
         guard.release().await.unwrap();
         all_free(store, &["a", "b"]).await;
     }
@@ -180,6 +183,20 @@ for_each_store! {
         all_free(store, &["a", "b"]).await;
     }
 
+    /// Also of free keys that one command acquires, and of a key that another call re-enters.
+    async fn each_call_has_its_own_max_hold(store) {
+        let manager = store.manager().await;
+        let limited = manager.lock_all(["{c}:1", "{c}:2"]).lease(HELD).max_hold(ms(300));
+        let stopped = limited.run(async |_| std::future::pending::<Result<(), Error>>().await);
+        let error = within(PATIENCE, stopped).await.unwrap_err();
+        assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }), "{error:?}");
+        let outer = manager.lock("d").lease(HELD).max_hold(ms(600)).acquire().await.unwrap();
+        let inner = manager.lock_all(["d", "e"]).wait(PATIENCE);
+        outer.scope(inner.acquire()).await.unwrap().release().await.unwrap();
+        let error = within(PATIENCE, outer.lost()).await;
+        assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
+    }
+
     async fn bad_keys_are_rejected_before_anything_is_sent(store) {
         let manager = store.manager().await;
         let none: [&str; 0] = [];
@@ -230,22 +247,26 @@ for_redis! {
         }
     }
 
-    /// The body stops, and the other keys are free at once.
+    /// The body stops, or its end finds the loss, and the other keys are free at once.
     async fn the_loss_of_one_key_loses_all(fixture) {
         let lock = fixture.manager().await.lock_all(["a", "b", "c"]).lease(HELD);
-        let running = lock.run(async |held| {
-            assert_eq!(fixture.raw().cmd(&["DEL", &fixture.name("lock", "b")]).int(), 1);
-            drop(held);
-            std::future::pending::<()>().await;
-            Ok::<_, Error>(())
-        });
-        let error = within(PATIENCE, running).await.unwrap_err();
-        match &error {
-            Error::Lost { key, body: BodyState::Stopped, .. } => assert_eq!(key, "b"),
-            other => panic!("{other:?}"),
-        }
-        for key in ["a", "b", "c"] {
-            assert!(fixture.inspect(key).await.holders.is_empty(), "{key}");
+        for expected in [BodyState::Stopped, BodyState::Completed] {
+            let running = lock.run(async |held| {
+                assert_eq!(fixture.raw().cmd(&["DEL", &fixture.name("lock", "b")]).int(), 1);
+                drop(held);
+                if expected == BodyState::Stopped {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Error>(())
+            });
+            let error = within(PATIENCE, running).await.unwrap_err();
+            match &error {
+                Error::Lost { key, body, .. } => assert_eq!((&**key, *body), ("b", expected)),
+                other => panic!("{other:?}"),
+            }
+            for key in ["a", "b", "c"] {
+                assert!(fixture.inspect(key).await.holders.is_empty(), "{key}");
+            }
         }
     }
 

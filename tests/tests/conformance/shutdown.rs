@@ -72,10 +72,10 @@ for_each_store! {
         waiting.await.unwrap().release().await.unwrap();
     }
 
-    /// A body that does not await continues, so its lock is kept until it ends.
-    async fn a_body_that_does_not_await_keeps_its_lock(store) {
+    /// A body that does not await continues, so its locks are kept until it ends.
+    async fn a_body_that_does_not_await_keeps_its_locks(store) {
         let manager = store.manager().await;
-        let lock = manager.lock("k");
+        let lock = manager.lock_all(["k", "l"]);
         let inside = Arc::new(AtomicBool::new(true));
         let flag = inside.clone();
         let (started, started_rx) = tokio::sync::oneshot::channel();
@@ -90,13 +90,37 @@ for_each_store! {
         });
         started_rx.await.unwrap();
         let shutting_down = tokio::spawn(async move { manager.shutdown().await });
-        let lock = store.manager().await.lock("k").wait(PATIENCE);
-        let guard = lock.acquire().await.unwrap();
-        assert!(!inside.load(Ordering::SeqCst), "two holders at once");
+        let other = store.manager().await;
+        let wait_for = async |key: &str| {
+            let guard = other.lock(key).wait(PATIENCE).acquire().await.unwrap();
+            assert!(!inside.load(Ordering::SeqCst), "two holders of {key} at once");
+            guard.release().await.unwrap();
+        };
+        tokio::join!(wait_for("k"), wait_for("l"));
         shutting_down.await.unwrap();
         let result = running.await.unwrap();
         assert!(matches!(result, Err(Error::Lost { body: BodyState::Completed, .. })), "{result:?}");
-        guard.release().await.unwrap();
+    }
+
+    /// The same for a scope, which nothing stops.
+    async fn a_scope_keeps_its_locks(store) {
+        let manager = store.manager().await;
+        let one = manager.lock("a").acquire().await.unwrap();
+        let more = manager.lock_all(["b", "c"]).acquire().await.unwrap();
+        let holders = async || {
+            let keys = ["a", "b", "c"].map(|key| store.inspect(key));
+            futures::future::join_all(keys).await.iter().map(|state| state.holders.len()).sum::<usize>()
+        };
+        let shutting_down = one.scope(more.scope(async {
+            let shutting_down = tokio::spawn(async move { manager.shutdown().await });
+            within(PATIENCE, more.lost()).await;
+            // Time for a release that must not happen.
+            tokio::time::sleep(ms(300)).await;
+            assert_eq!(holders().await, 3);
+            shutting_down
+        }));
+        within(PATIENCE, shutting_down.await).await.unwrap();
+        assert_eq!(holders().await, 0);
     }
 
     async fn waiting_calls_fail_with_shut_down(store) {

@@ -13,6 +13,7 @@ mod confirming;
 mod contended;
 mod credentials;
 mod dead_clients;
+mod every_await;
 mod forgetting;
 mod late;
 mod loss;

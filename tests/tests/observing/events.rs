@@ -2,8 +2,8 @@
 
 use std::panic::AssertUnwindSafe;
 
-use distlock::Error;
 use distlock::observer::Event;
+use distlock::{Error, distributed_lock, with_manager};
 use distlock_tests::{eventually_async, within};
 use futures::FutureExt;
 use tracing::Level;
@@ -50,6 +50,25 @@ async fn a_lock_that_is_free() {
                 _ => {}
             }
         }
+    }
+}
+
+#[distributed_lock(keys = ["first:<n>", "second:<n>"])]
+async fn on_both(n: u8) -> Result<(), Error> {
+    Ok(())
+}
+
+/// One command acquires both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_that_are_free() {
+    for store in Store::both("several") {
+        let (manager, notes) = store.observed().await;
+        with_manager(manager, on_both(1)).await.unwrap();
+        for key in ["first:1", "second:1"] {
+            notes.until(key, &FREE_TO_RELEASED).await;
+        }
+        let is_labeled = |event: &Event| matches!(event, Event::Acquired { lock, .. } if lock == "first:<n>, second:<n>");
+        notes.until_any(is_labeled).await;
     }
 }
 

@@ -219,7 +219,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::Unavailable`], [`Error::ShutDown`].
+    /// [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::Unavailable`] if the store does not
+    /// reply within a second, [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///

@@ -40,8 +40,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if one of the servers cannot be queried (in a quorum: too many of
-    /// them), [`Error::ShutDown`].
+    /// [`Error::Unavailable`] if one of the servers does not reply to a command within a second (in
+    /// a quorum: too many of them), [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///

@@ -31,9 +31,9 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::ShutDown`]. [`Error::Config`] over a
-    /// quorum, which has no records. [`Error::InvalidValue`] for an empty value, or one of more
-    /// than 128 bytes.
+    /// [`Error::InvalidKey`], [`Error::Unavailable`] if the store does not reply within a second,
+    /// [`Error::ShutDown`]. [`Error::Config`] over a quorum, which has no records.
+    /// [`Error::InvalidValue`] for an empty value, or one of more than 128 bytes.
     ///
     /// # Cancel safety
     ///

@@ -53,8 +53,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] if the store did not reply. The lock may have been revoked
-    ///   nevertheless; it is safe to call `revoke` again.
+    /// - [`Error::Unavailable`] if the store did not reply to a command within a second. The lock
+    ///   may have been revoked nevertheless; it is safe to call `revoke` again.
     /// - [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Cancel safety

@@ -91,7 +91,6 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
             core.update(&entry, |acquisition, now| {
                 acquisition.handle_grant(&grant, now)
             });
-            entry.changed.notify_one();
         }
         None => {
             // All counted locks are released in the same way.
@@ -122,7 +121,6 @@ fn on_stalled(core: &Arc<Core>, owners: Vec<OwnerNumber>) {
     for owner in owners {
         if let Some(entry) = core.registry.find(owner) {
             core.update(&entry, Acquisition::handle_stall);
-            entry.changed.notify_one();
             release::submit_pending_release(core, &entry);
         } else {
             release::take_over(core, owner);
@@ -141,6 +139,5 @@ async fn on_reconnected(core: Arc<Core>) {
 fn reacquire_all(core: &Core) {
     for entry in core.registry.queued() {
         (core.registry).update(&entry, Acquisition::handle_missing);
-        entry.changed.notify_one();
     }
 }

@@ -322,7 +322,6 @@ impl HeldLock {
             let error = self.error();
             return Err(error.unwrap_or_else(|| self.end_error(&HoldEnd::Gone)));
         }
-        entry.ended.notify_waiters();
         wait_until(&entry.changed, || {
             let new = HeldLock::of(core, entry)?;
             if new.info.token != self.info.token {

@@ -59,7 +59,6 @@ fn release_stalled_calls(core: &Arc<Core>) {
             acquisition.has_failed()
         });
         if has_failed {
-            entry.changed.notify_one();
             release::release_in_background(core, &entry);
         }
     }
@@ -69,6 +68,7 @@ fn release_stalled_calls(core: &Arc<Core>) {
     }
     for entry in core.registry.needing_poll() {
         core.update(&entry, Acquisition::handle_queue_check);
+        // A call that is polled before the next check is not stalled.
         entry.changed.notify_one();
         release::submit_pending_release(core, &entry);
     }
@@ -122,7 +122,6 @@ fn apply_reply(core: &Core, key_waiters: &KeyWaiters, reply: &CheckQueueReply) {
             // The next check retries, at most until `wait` ends.
             CheckQueueReply::Failed(_) => {}
         });
-        entry.changed.notify_one();
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::fencing::FencingToken;
-use crate::protocol::acquisition::{Acquisition, AcquisitionState};
+use crate::protocol::acquisition::{Acquisition, AcquisitionState, Progress};
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
@@ -39,11 +39,12 @@ struct Inner {
     last_sequence: u64,
 }
 
-/// The part of an acquisition's state that the registry indexes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The part of an acquisition that the registry indexes, and for which callers wait.
 struct Snapshot {
     state: AcquisitionState,
     due: Option<BootInstant>,
+    progress: Progress,
+    is_confirmed: bool,
 }
 
 impl Snapshot {
@@ -51,6 +52,8 @@ impl Snapshot {
         Snapshot {
             state: acquisition.state(),
             due: acquisition.poll_timeout(),
+            progress: acquisition.progress(),
+            is_confirmed: acquisition.is_confirmed(),
         }
     }
 }
@@ -63,7 +66,7 @@ pub(crate) struct Entry {
     acquisition: Mutex<Acquisition>,
     /// The order of the calls: the first call acquires first, even after a reconnect.
     sequence: u64,
-    /// Wakes the call that acquires.
+    /// Wakes the call that acquires or downgrades.
     pub(crate) changed: Notify,
     /// True if its last command, or the one in flight, uses a runtime connection.
     on_runtime_connection: AtomicBool,
@@ -235,8 +238,8 @@ impl Registry {
         entry
     }
 
-    /// Runs `change` on an acquisition, updates the index and wakes the waiting tasks. Every change
-    /// of an acquisition uses this function.
+    /// Runs `change` on an acquisition, updates the index, and wakes every task that waits for
+    /// something of it. Every change of an acquisition uses this function.
     pub(crate) fn update<T>(
         &self,
         entry: &Arc<Entry>,
@@ -244,30 +247,26 @@ impl Registry {
     ) -> T {
         let mut acquisition = lock(&entry.acquisition);
         let before = Snapshot::of(&acquisition);
-        let was_confirmed = acquisition.is_confirmed();
         let result = change(&mut acquisition);
-        self.apply_change(entry, &acquisition, before, was_confirmed);
+        let after = Snapshot::of(&acquisition);
+        if (before.state, before.due) != (after.state, after.due) {
+            self.update_index(entry, before.state, &after);
+        }
+        // A call starts its commands itself.
+        if before.progress != after.progress && !acquisition.is_in_flight() {
+            entry.changed.notify_one();
+        }
+        if !before.progress.has_stage_of(after.progress) {
+            entry.ended.notify_waiters();
+        }
+        if !before.is_confirmed && after.is_confirmed {
+            entry.confirmed.notify_waiters();
+        }
         result
     }
 
-    fn apply_change(
-        &self,
-        entry: &Arc<Entry>,
-        acquisition: &Acquisition,
-        before: Snapshot,
-        was_confirmed: bool,
-    ) {
-        let after = Snapshot::of(acquisition);
-        if before != after {
-            self.update_index(entry, before.state, after);
-        }
-        if before.state == AcquisitionState::Held && !was_confirmed && acquisition.is_confirmed() {
-            entry.confirmed.notify_waiters();
-        }
-    }
-
     /// The caller has locked the acquisition, so no other thread indexes an older state.
-    fn update_index(&self, entry: &Arc<Entry>, before: AcquisitionState, after: Snapshot) {
+    fn update_index(&self, entry: &Arc<Entry>, before: AcquisitionState, after: &Snapshot) {
         let mut inner = lock(&self.inner);
         let must_wake = match (after.state, after.due) {
             (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),
@@ -281,15 +280,12 @@ impl Registry {
         if must_wake {
             self.watchdog_notify.notify_one();
         }
-        if before == after.state {
-            return;
-        }
-        match after.state {
-            AcquisitionState::Queued | AcquisitionState::NeedsPoll => {
-                self.queue_check_notify.notify_one()
-            }
-            AcquisitionState::Ended => entry.ended.notify_waiters(),
-            AcquisitionState::Acquiring | AcquisitionState::Held => {}
+        let is_checked = matches!(
+            after.state,
+            AcquisitionState::Queued | AcquisitionState::NeedsPoll
+        );
+        if is_checked && before != after.state {
+            self.queue_check_notify.notify_one();
         }
     }
 

@@ -49,7 +49,6 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
                         core.update(&entry, |acquisition, now| {
                             acquisition.handle_downgrade(reply, now)
                         });
-                        entry.changed.notify_one();
                         finish_lost_hold(&core, &entry);
                     });
                 }

@@ -70,7 +70,6 @@ fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
             acquisition.handle_shutdown(now);
             (before, is_in_flight)
         });
-        entry.changed.notify_one();
         match before {
             AcquisitionState::Held => {
                 release::report_loss(core, &entry);

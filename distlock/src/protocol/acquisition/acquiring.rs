@@ -1,5 +1,6 @@
 //! The acquiring stage of an acquisition: its acquire commands, and their results.
 
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use crate::error::Outage;
@@ -62,7 +63,7 @@ struct Previous {
 
 /// The next step of the acquisition, or the event for which it waits.
 #[derive(Debug)]
-enum Next {
+pub(super) enum Next {
     Acquire,
     AwaitReply,
     AwaitGrant,
@@ -89,6 +90,10 @@ impl Acquiring {
             origin: GrantOrigin::FREE,
             needs_poll_since: None,
         }
+    }
+
+    pub(super) fn step(&self) -> Discriminant<Next> {
+        discriminant(&self.next)
     }
 
     /// Returns true if the acquire future must be polled, and the store may hold state.

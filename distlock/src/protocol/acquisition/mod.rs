@@ -3,13 +3,14 @@
 //! not polled in time. Inputs arrive through `handle_*`, and pending actions come from `poll_*`.
 //! Time is an argument.
 
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::observer::event::{AcquirePath, RecordOutcome};
-use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
+use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin, Next};
 use crate::protocol::acquisition::downgrading::Downgrading;
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
@@ -79,6 +80,20 @@ pub(crate) enum AcquisitionState {
     Ended,
 }
 
+/// The stage of an acquisition, and its next step while it acquires. A caller that waits for either
+/// is woken when it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    stage: Discriminant<Stage>,
+    step: Option<Discriminant<Next>>,
+}
+
+impl Progress {
+    pub(crate) fn has_stage_of(self, other: Progress) -> bool {
+        self.stage == other.stage
+    }
+}
+
 /// A hold, for the code that uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldInfo {
@@ -136,6 +151,13 @@ impl Acquisition {
             // The watchdog sends the commands of both.
             Stage::Held(_) | Stage::Downgrading(_) => AcquisitionState::Held,
             Stage::Ended(_) => AcquisitionState::Ended,
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            stage: discriminant(&self.stage),
+            step: self.acquiring().map(Acquiring::step),
         }
     }
 
