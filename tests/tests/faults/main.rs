@@ -14,6 +14,7 @@ mod contended;
 mod credentials;
 mod dead_clients;
 mod forgetting;
+mod forked;
 mod late;
 mod loss;
 mod misconfigured;
