@@ -7,8 +7,8 @@ use crate::manager::LockManager;
 
 static INSTALLED: RwLock<Option<LockManager>> = RwLock::new(None);
 
-/// Installs the default manager of this process, which annotated functions use. It stays the default
-/// until it is shut down; then another one can take its place.
+/// Installs the default manager of this process, which annotated functions use. Once it is shut
+/// down, another one can be installed in its place.
 ///
 /// ```
 /// use distlock::{Error, LockManager};

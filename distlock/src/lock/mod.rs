@@ -165,8 +165,8 @@ impl Lock {
     /// After an `Err`, a dropped guard, a panic or a loss the key is free at once. While only
     /// `min_hold` keeps the key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at
     /// which it is freed. A [`wait`](Lock::wait) that was set, for the lock or its manager, and is
-    /// not shorter than `min_hold` is rejected with [`Error::Config`]. Such a call would get the key
-    /// at the end of that time, and run the job a second time.
+    /// not shorter than `min_hold` is rejected with [`Error::Config`]. Such a call would get the
+    /// key at the end of that time, and run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;

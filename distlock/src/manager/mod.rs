@@ -32,9 +32,9 @@ pub(crate) mod telemetry;
 /// for at most 2 s, and ends. The exit of the process does not wait for that, but
 /// [`shutdown`](LockManager::shutdown) does.
 ///
-/// After `fork`, the child process has no use of its parent's managers and guards: every call fails
-/// at once with [`Error::Config`], [`shutdown`](LockManager::shutdown) does nothing, and a dropped
-/// guard releases nothing. The parent keeps its locks. Connect after `fork`.
+/// After `fork`, the child process cannot use the managers and guards of its parent: every call
+/// fails at once with [`Error::Config`], [`shutdown`](LockManager::shutdown) does nothing, and a
+/// dropped guard releases nothing. The parent keeps its locks. Connect after `fork`.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -169,7 +169,7 @@ impl LockManager {
         &self.inner.defaults
     }
 
-    /// Fails after a shutdown or a `fork`, so that a call does not wait for a thread that has ended.
+    /// Fails after a shutdown or a `fork`, so that a call does not wait for a thread that is gone.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         self.core().check_process()?;
         if self.is_shut_down() {

@@ -113,11 +113,14 @@ fn parent(url: &str) {
         }
     });
     let before = connections(url);
+    let expected = if url == "memory:" { 0 } else { 3 };
+    assert_eq!(before.len(), expected, "with the runtime connection");
 
     let Some(pid) = Pid::from_raw(parent_id().try_into().unwrap()) else {
         let tested = catch_unwind(AssertUnwindSafe(|| {
             at_once(&locks, held, &mut body);
-            drop((body, locks.clone(), runtime));
+            drop(body);
+            drop((lock, locks, runtime));
             connected_again(url);
         }));
         exit(if tested.is_ok() { AS_EXPECTED } else { 1 });
@@ -129,7 +132,8 @@ fn parent(url: &str) {
     });
     assert_eq!(ended.unwrap().1.exit_status(), Some(AS_EXPECTED));
 
-    // Over the same connections, the parent keeps its holds, and its calls succeed.
+    eventually(LONG, || connections(url) == before);
+    // Over these connections, the parent keeps its holds, and its calls succeed.
     runtime.block_on(async {
         assert!((&mut body).now_or_never().is_none());
         held.write.confirmed().await.unwrap();

@@ -49,8 +49,8 @@ impl LockManagerBuilder {
     /// - `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD`: the same for the sentinels
     ///   of a `redis+sentinel://` URL.
     /// - `DISTLOCK_LEASE` and `DISTLOCK_WAIT`: the [lease](LockManagerBuilder::lease) and the
-    ///   [wait](LockManagerBuilder::wait) of locks that set none, such as `15s`. The options of this
-    ///   builder go before these two.
+    ///   [wait](LockManagerBuilder::wait) of locks that set none, such as `15s`. These two replace
+    ///   no option of this builder.
     ///
     /// An empty variable counts as unset. White space around a value is removed, of a password only
     /// the end of its line. Quotes around a value are an error, except around a password.
@@ -70,8 +70,9 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8 or not valid, or if
-    /// a user is set without its password. Also, the errors of [`connect`](LockManagerBuilder::connect).
+    /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8 or not valid, or
+    /// if a user is set without its password. Also, the errors of
+    /// [`connect`](LockManagerBuilder::connect).
     ///
     /// # Cancel safety
     ///
@@ -181,8 +182,8 @@ fn duration(name: &str) -> Result<Option<Duration>, Error> {
     variable(name)?.map(parse).transpose()
 }
 
-/// Returns the value of a variable. Containers deliver empty ones, values with the line break at the
-/// end of a file, and the quotes of another syntax.
+/// Returns the value of a variable. Containers deliver empty ones, values with the line break at
+/// the end of a file, and the quotes of another syntax.
 fn variable(name: &str) -> Result<Option<String>, Error> {
     let value = match std::env::var(name) {
         Ok(value) => value,

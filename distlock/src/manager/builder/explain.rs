@@ -20,8 +20,8 @@ impl Origins {
     }
 }
 
-/// Returns the error of a connect, after its last attempt. The error says what the attempts could
-/// not know: who is behind the address, and where the user has set a value.
+/// Returns the error of a connect, after its last attempt. It says what the attempts did not know:
+/// what listens at the address, and where the user has set a value.
 pub(crate) async fn explain(
     mut error: Error,
     config: Option<&RedisConfig>,
