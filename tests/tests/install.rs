@@ -17,12 +17,12 @@ async fn locked() -> Result<u64, Error> {
 }
 
 /// Runs a scenario below in a new process, and returns what it prints after `done` at its end.
-fn scenario(name: &str, environment: &[(&str, &str)]) -> String {
+fn scenario(name: &str, environment: &[(String, String)]) -> String {
     let mut command: Command = this_test_binary("scenarios", &[name]);
-    for name in ["URL", "NAMESPACE", "USERNAME", "PASSWORD", "LEASE", "WAIT"] {
+    for name in ["URL", "NAMESPACE", "USERNAME", "PASSWORD"] {
         command.env_remove(format!("DISTLOCK_{name}"));
     }
-    command.envs(environment.iter().copied());
+    command.envs(environment.iter().cloned());
     let mut child = Worker::spawn(&mut command);
     let result = child.expect_line("done", PATIENCE);
     assert!(child.wait(PATIENCE).success());
@@ -173,149 +173,92 @@ async fn threads() {
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
 }
 
-/// The environment names the store and the credentials.
+/// The environment names the store and the credentials, as containers deliver it. The error of a
+/// mistake names the variable.
 #[test]
 fn the_environment_names_a_store() {
-    let open = RedisServer::start();
-    scenario("set", &[("DISTLOCK_URL", &open.url())]);
-    let used = open.client().exists("distlock:fence:{k}");
-    assert!(used, "another store was used");
-    let url = open.url();
-    scenario(
-        "set",
-        &[("DISTLOCK_URL", &*url), ("DISTLOCK_NAMESPACE", "shop")],
+    let server = RedisServer::start();
+    let guarded = RedisServer::builder().requirepass("hunter2").start();
+    let open = server.url();
+    let port = guarded.port();
+    let connects = format!(
+        r#"
+URL=memory:
+URL={open}|USERNAME=|PASSWORD=|NAMESPACE=|LEASE=|WAIT=|SENTINEL_PASSWORD=
+URL={open}|USERNAME=\n|PASSWORD=\n|NAMESPACE= |LEASE=\r\n|WAIT=\n
+URL= {open}\r\n|NAMESPACE= shop\r\n
+URL=redis://127.0.0.1:{port}|PASSWORD=hunter2
+URL=redis://127.0.0.1:{port}|PASSWORD=hunter2\r\n|USERNAME=default\n"#
     );
-    let used = open.client().exists("shop:fence:{k}");
-    assert!(used, "the namespace was ignored");
-    scenario("set", &[("DISTLOCK_URL", "memory:")]);
-
-    let server = RedisServer::builder().requirepass("hunter2").start();
-    let url = format!("redis://127.0.0.1:{}", server.port());
-    let (url, password) = (("DISTLOCK_URL", &*url), ("DISTLOCK_PASSWORD", "hunter2"));
-    let name = |name| ("DISTLOCK_USERNAME", name);
-    scenario("set", &[url, password]);
-    scenario("set", &[url, name("default"), password]);
-    // As containers deliver the values.
-    scenario(
-        "set",
-        &[
-            (url.0, &format!("{}\n", url.1)),
-            (password.0, "hunter2\r\n"),
-        ],
-    );
-    let open_url = ("DISTLOCK_URL", &*open.url());
-    let empty = [
-        "USERNAME",
-        "PASSWORD",
-        "NAMESPACE",
-        "LEASE",
-        "WAIT",
-        "SENTINEL_PASSWORD",
-    ];
-    let empty = empty.map(|name| format!("DISTLOCK_{name}"));
-    open.client().cmd(&["FLUSHALL"]);
-    for value in ["", "\n"] {
-        let mut environment = vec![open_url];
-        environment.extend(empty.iter().map(|name| (&**name, value)));
-        scenario("set", &environment);
+    for line in connects.lines().skip(1) {
+        scenario("set", &variables(line));
     }
-    assert!(
-        open.client().exists("distlock:fence:{k}"),
-        "another namespace"
-    );
-    scenario("set", &[open_url, ("DISTLOCK_NAMESPACE", " shop\r\n")]);
-
-    let sentinel = ("DISTLOCK_SENTINEL_PASSWORD", "hunter2");
-    let with_password = url.1.replace("//", "//:hunter2@");
-    let memory = ("DISTLOCK_URL", "memory:");
-    let namespace = |value| ("DISTLOCK_NAMESPACE", value);
-    let lease = |value| ("DISTLOCK_LEASE", value);
-    let of_url = |value| [("DISTLOCK_URL", value)];
-    let (wrong, not_url) = (
-        "fix DISTLOCK_PASSWORD",
-        "DISTLOCK_URL has no scheme; write redis://",
-    );
-    for (environment, parts) in [
-        (
-            &[][..],
-            &["DISTLOCK_URL is not set", "redis://127.0.0.1:6379"][..],
-        ),
-        (&of_url(""), &["DISTLOCK_URL is not set"]),
-        (
-            &of_url("ftp://user:hunter2@host"),
-            &["DISTLOCK_URL has an unknown scheme"],
-        ),
-        (&of_url("127.0.0.1:6379"), &[not_url]),
-        (&of_url("redis.internal:6379"), &[not_url]),
-        (&of_url("localhost"), &[not_url]),
-        (
-            &of_url("\"redis://127.0.0.1\""),
-            &["DISTLOCK_URL", "quotes"],
-        ),
-        (&of_url("'memory:"), &["DISTLOCK_URL", "quotes"]),
-        (
-            &of_url("redis://127.0.0.1:63\n79"),
-            &["DISTLOCK_URL", "white space"],
-        ),
-        (&of_url("redis://a b"), &["DISTLOCK_URL", "white space"]),
-        (&[url], &["set DISTLOCK_PASSWORD"]),
-        (
-            &[url, name("default")],
-            &["DISTLOCK_USERNAME is set", "DISTLOCK_PASSWORD is not"],
-        ),
-        (
-            &[url, name("absent"), password],
-            &["fix DISTLOCK_USERNAME and DISTLOCK_PASSWORD"],
-        ),
-        (&[url, (password.0, "hunter3")], &[wrong]),
-        (&[url, (password.0, "'hunter2'")], &[wrong, "quotes around"]),
-        (
-            &[("DISTLOCK_URL", &*with_password), password],
-            &["remove them from DISTLOCK_URL"],
-        ),
-        (&[open_url, password], &["unset DISTLOCK_PASSWORD"]),
-        (
-            &[open_url, sentinel],
-            &["DISTLOCK_SENTINEL_PASSWORD", "DISTLOCK_URL names no"],
-        ),
-        (
-            &[memory, namespace("\"staging\"")],
-            &["DISTLOCK_NAMESPACE", "quotes"],
-        ),
-        (
-            &[memory, namespace("my shop")],
-            &["DISTLOCK_NAMESPACE must be 1 to 64"],
-        ),
-        (&[memory, lease("15")], &["DISTLOCK_LEASE", "15s"]),
-        (&[memory, lease("'15s'")], &["DISTLOCK_LEASE", "quotes"]),
-        (
-            &[memory, lease("10ms")],
-            &["DISTLOCK_LEASE is 10ms", "at least 50ms"],
-        ),
-        (
-            &[memory, ("DISTLOCK_WAIT", "25h")],
-            &["DISTLOCK_WAIT is", "at most 24h"],
-        ),
-    ] {
-        let message = scenario("refused", environment);
-        for part in parts {
-            assert!(
-                message.contains(part),
-                "{environment:?}: no {part} in {message}"
-            );
-        }
+    for fence in ["distlock:fence:{k}", "shop:fence:{k}"] {
+        assert!(server.client().exists(fence), "{fence}");
     }
+    let refused = format!(
+        r#"
+URL= => DISTLOCK_URL is not set, or empty; set it to a URL such as redis://127.0.0.1:6379
+PASSWORD=hunter2 => DISTLOCK_URL is not set
+URL=ftp://user:hunter2@host => DISTLOCK_URL has an unknown scheme
+URL=127.0.0.1:6379 => DISTLOCK_URL has no scheme (`redis://` before host and port)
+URL=localhost => DISTLOCK_URL has no scheme
+URL="redis://127.0.0.1" => DISTLOCK_URL has quotes
+URL=redis://127.0.0.1:63\n79 => DISTLOCK_URL has a line break
+URL=redis://a b => DISTLOCK_URL has white space
+URL=redis://127.0.0.1:{port} => or set DISTLOCK_PASSWORD
+URL=redis://127.0.0.1:{port}|USERNAME=default => DISTLOCK_USERNAME is set, but DISTLOCK_PASSWORD is not
+URL=redis://127.0.0.1:{port}|USERNAME=no|PASSWORD=hunter2 => fix DISTLOCK_USERNAME and DISTLOCK_PASSWORD
+URL=redis://127.0.0.1:{port}|PASSWORD='hunter2' => fix DISTLOCK_PASSWORD, which has quotes around its value
+URL=redis://:hunter2@127.0.0.1:{port}|PASSWORD=hunter2 => remove them from DISTLOCK_URL
+URL={open}|PASSWORD=hunter2 => unset DISTLOCK_PASSWORD
+URL={open}|SENTINEL_PASSWORD=hunter2 => DISTLOCK_SENTINEL_PASSWORD was set, but DISTLOCK_URL names no
+URL=memory:|NAMESPACE="staging" => DISTLOCK_NAMESPACE has quotes
+URL=memory:|NAMESPACE=my shop => DISTLOCK_NAMESPACE must be 1 to 64
+URL=memory:|LEASE=15 => DISTLOCK_LEASE is not a duration
+URL=memory:|LEASE=10ms => DISTLOCK_LEASE is 10ms; set it to at least 50ms
+URL=memory:|WAIT=25h => DISTLOCK_WAIT is 90000s; set it to at most 24h"#
+    );
+    for line in refused.lines().skip(1) {
+        let (line, part) = line.split_once(" => ").unwrap();
+        let message = scenario("refused", &variables(line));
+        assert!(message.contains(part), "{line}: no {part} in {message}");
+    }
+}
+
+/// Returns the variables of a line. `\n` and `\r` are line breaks.
+fn variables(line: &str) -> Vec<(String, String)> {
+    let variable = |text: &str| {
+        let (name, value) = text.split_once('=').unwrap();
+        let value = value.replace(r"\n", "\n").replace(r"\r", "\r");
+        (format!("DISTLOCK_{name}"), value)
+    };
+    line.split('|').map(variable).collect()
+}
+
+async fn from_env_set() {
+    let manager = LockManager::from_env().await.unwrap();
+    manager
+        .lock("k")
+        .run(async |_| Ok::<_, Error>(()))
+        .await
+        .unwrap();
+    manager.shutdown().await;
+}
+
+async fn from_env_refused() -> String {
+    let error = LockManager::from_env().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(!message.contains("hunter"), "{message}");
+    message
 }
 
 /// A call's own values go before the builder's, these before the environment, and that before the
 /// built-in ones. This is so for each kind of lock.
 #[test]
 fn lease_and_wait_have_defaults_of_the_manager() {
-    let memory = ("DISTLOCK_URL", "memory:");
-    scenario(
-        "defaults",
-        &[memory, ("DISTLOCK_LEASE", "1m"), ("DISTLOCK_WAIT", "0")],
-    );
+    scenario("defaults", &variables("URL=memory:|LEASE=1m|WAIT=0"));
 }
 
 #[distributed_lock(keys = ["a", "b"], manager = locks)]
@@ -434,31 +377,14 @@ async fn defaults() {
     }
     // Such a call would get the key at the end of `min_hold`, and run the job a second time.
     let locks = builder().wait(MINUTE).in_memory().unwrap();
-    let job = |shortest| locks.lock("job").min_hold(shortest).try_acquire();
+    let locks = &locks;
+    let job = async |shortest| locks.lock("job").min_hold(shortest).try_acquire().await;
     assert!(
         job(MINUTE)
             .await
             .is_err_and(|error| error.to_string().contains("the wait is 60s"))
     );
     assert!(job(2 * MINUTE).await.is_ok_and(|guard| guard.is_some()));
-}
-
-async fn from_env_set() {
-    let manager = LockManager::from_env().await.unwrap();
-    manager
-        .lock("k")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
-    manager.shutdown().await;
-}
-
-async fn from_env_refused() -> String {
-    let error = LockManager::from_env().await.unwrap_err();
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    let message = error.to_string();
-    assert!(!message.contains("hunter"), "{message}");
-    message
 }
 
 #[distributed_lock(key = "two-<n>", manager = locks)]

@@ -102,10 +102,13 @@ fn parent(url: &str) {
     let held = runtime.block_on(acquire(&locks));
     let (started, mut has_started) = tokio::sync::oneshot::channel();
     let lock = locks.lock("body");
-    let mut body = Box::pin(lock.run(async |_| {
-        started.send(()).unwrap();
-        std::future::pending::<Result<(), Error>>().await
-    }));
+    let mut body = Box::pin(async move {
+        let body = async |_| {
+            started.send(()).unwrap();
+            std::future::pending::<Result<(), Error>>().await
+        };
+        lock.run(body).await
+    });
     runtime.block_on(async {
         tokio::select! {
             ended = &mut body => panic!("the body ended: {ended:?}"),
@@ -120,7 +123,7 @@ fn parent(url: &str) {
         let tested = catch_unwind(AssertUnwindSafe(|| {
             at_once(&locks, held, &mut body);
             drop(body);
-            drop((lock, locks, runtime));
+            drop((locks, runtime));
             connected_again(url);
         }));
         exit(if tested.is_ok() { AS_EXPECTED } else { 1 });
@@ -165,7 +168,7 @@ fn at_once(
     let (semaphore, several) = (locks.semaphore("k", 3), locks.lock_all(["k", "l"]));
     let hold = held.lock.held();
     assert!(!hold.is_held() && hold.remaining().is_zero() && !held.several.is_held());
-    let lost = [hold.lost(), held.lock.lost()].map(|lost| Err(ended(lost)));
+    let lost = [ended(hold.lost()), ended(held.lock.lost())].map(Err);
     let mut results = vec![
         ended(lock.acquire()).map(drop),
         ended(lock.try_acquire()).map(drop),
