@@ -374,10 +374,11 @@ impl LockGuard {
             return None;
         };
         let (core, held) = (self.manager.core(), &self.held);
-        if core.is_inherited() {
+        let end_error = held.error();
+        // After `fork`, the hold is the parent's.
+        if end_error.is_some() && core.is_inherited() {
             return None;
         }
-        let end_error = held.error();
         // A guard that is dropped during its downgrade has no loss to report.
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         let held_for = held.age();

@@ -169,10 +169,9 @@ impl LockManager {
         &self.inner.defaults
     }
 
-    /// Fails after a shutdown or a `fork`, so that a call does not wait for a thread that is gone.
+    /// Fails after a shutdown, so that a call does not wait for a thread that has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        self.core().check_process()?;
-        if self.is_shut_down() {
+        if self.core().phase() != Phase::Running {
             return Err(shut_down_error());
         }
         Ok(())

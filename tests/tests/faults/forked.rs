@@ -16,7 +16,7 @@ use futures::FutureExt as _;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{LONG, call_often, connect};
+use crate::support::{LONG, call_often, connect, lock_key};
 
 /// Makes `getppid` fork, because these tests contain no unsafe code.
 const FORK: &str = r#"
@@ -63,12 +63,17 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// Connects to the server, if the URL names one.
+fn raw(url: &str) -> Option<Resp> {
+    let address = url.strip_prefix("redis://")?;
+    Some(Resp::connect(address.parse().unwrap()).unwrap())
+}
+
 /// Returns the ids of the connections that managers have to the server.
 fn connections(url: &str) -> Vec<String> {
-    let Some(address) = url.strip_prefix("redis://") else {
+    let Some(mut raw) = raw(url) else {
         return Vec::new();
     };
-    let mut raw = Resp::connect(address.parse().unwrap()).unwrap();
     let list = raw.cmd(&["CLIENT", "LIST"]);
     let clients = list.text().unwrap().lines();
     let others = clients.filter(|line| !line.contains(" cmd=client"));
@@ -119,22 +124,15 @@ fn parent(url: &str) {
     let expected = if url == "memory:" { 0 } else { 3 };
     assert_eq!(before.len(), expected, "with the runtime connection");
 
-    let Some(pid) = Pid::from_raw(parent_id().try_into().unwrap()) else {
-        let tested = catch_unwind(AssertUnwindSafe(|| {
+    let Some(child) = fork() else {
+        exit_after(|| {
             at_once(&locks, held, &mut body);
             drop(body);
             drop((locks, runtime));
             connected_again(url);
-        }));
-        exit(if tested.is_ok() { AS_EXPECTED } else { 1 });
+        });
     };
-    let mut ended = None;
-    eventually(LONG, || {
-        ended = waitpid(Some(pid), WaitOptions::NOHANG).unwrap();
-        ended.is_some()
-    });
-    assert_eq!(ended.unwrap().1.exit_status(), Some(AS_EXPECTED));
-
+    wait_for(child);
     eventually(LONG, || connections(url) == before);
     // Over these connections, the parent keeps its holds, and its calls succeed.
     runtime.block_on(async {
@@ -148,8 +146,46 @@ fn parent(url: &str) {
         held.write.release().await.unwrap();
         held.several.release().await.unwrap();
         drop(body);
-        distlock::shutdown().await;
     });
+
+    // A request that the connection has not written yet.
+    let queued = locks.lock("queued");
+    let mut queued = Box::pin(queued.acquire());
+    let _ = runtime.block_on(async { (&mut queued).now_or_never() });
+    let Some(child) = fork() else {
+        exit_after(|| {
+            runtime.block_on(async {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+            });
+        });
+    };
+    wait_for(child);
+    if let Some(mut raw) = raw(url) {
+        assert!(!raw.exists(&lock_key("queued")), "the child has written it");
+    }
+    drop(queued);
+    runtime.block_on(distlock::shutdown());
+}
+
+/// Returns `None` in the child.
+fn fork() -> Option<Pid> {
+    Pid::from_raw(parent_id().try_into().unwrap())
+}
+
+fn exit_after(child: impl FnOnce()) -> ! {
+    let ended = catch_unwind(AssertUnwindSafe(child));
+    exit(if ended.is_ok() { AS_EXPECTED } else { 1 });
+}
+
+fn wait_for(child: Pid) {
+    let mut ended = None;
+    eventually(LONG, || {
+        ended = waitpid(Some(child), WaitOptions::NOHANG).unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().1.exit_status(), Some(AS_EXPECTED));
 }
 
 /// Returns the result of a call that must have ended when it was first polled.

@@ -101,7 +101,7 @@ async fn a_server_that_does_not_reply() {
     std::thread::spawn(move || {
         let greeted = mail.incoming().map(|connection| {
             let mut connection = connection.unwrap();
-            let _ = connection.write_all(b"+OK POP3\r\n");
+            let _ = connection.write_all(b"+OK POP3\r\n-ERR unknown command\r\n");
             connection
         });
         greeted.collect::<Vec<_>>()

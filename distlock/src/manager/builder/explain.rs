@@ -31,7 +31,10 @@ pub(crate) async fn explain(
         Error::Config { detail } => *detail = origins.name_in(std::mem::take(detail)),
         Error::Unavailable { outage, detail, .. } => {
             if let Some(config) = config
-                && matches!(outage, Outage::Unreachable | Outage::TimedOut)
+                && matches!(
+                    outage,
+                    Outage::Unreachable | Outage::TimedOut | Outage::Other
+                )
                 && let Some(found) = silence::explain(config).await
             {
                 *detail = format!("{detail}: {found}");

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -26,7 +26,6 @@ use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge
 #[cfg(feature = "tls")]
 use crate::store::redis::transport::tls;
 use crate::store::redis::wire::errors;
-use crate::util::process::ProcessId;
 
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 
@@ -78,8 +77,7 @@ impl SocketConnector {
             _ => return Err(failed(io::ErrorKind::Unsupported.into())),
         };
         Ok(Stream {
-            socket: Some(socket),
-            process: ProcessId::current(),
+            socket,
             activity: Activity::default(),
             fault: Fault::default(),
             replies: ReplyScanner::new(self.in_cluster),
@@ -154,9 +152,7 @@ pub(crate) type Fault = Arc<OnceCell<StoreError>>;
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Always present until the drop.
-    socket: Option<Box<dyn Socket>>,
-    process: ProcessId,
+    socket: Box<dyn Socket>,
     pub(crate) activity: Activity,
     pub(crate) fault: Fault,
     replies: ReplyScanner,
@@ -166,26 +162,6 @@ pub(crate) struct Stream {
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
-
-impl Stream {
-    /// Returns the socket. Never ready in a process that `fork` made, which would take replies from
-    /// its parent, and send commands in its name.
-    fn socket(&mut self) -> Poll<Pin<&mut dyn Socket>> {
-        match &mut self.socket {
-            Some(socket) if !self.process.is_inherited() => Poll::Ready(Pin::new(&mut **socket)),
-            _ => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.process.is_inherited() {
-            // Its drop would remove the parent's socket from the poll set that both share.
-            std::mem::forget(self.socket.take());
-        }
-    }
-}
 
 /// Connects to the first of a name's addresses that accepts. All are tried at once, so that an
 /// address that never accepts does not hide the others.
@@ -210,7 +186,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = ready!(this.socket()).poll_read(context, buffer);
+        let read = Pin::new(&mut this.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
             if this.activity.count() == 0
                 && let Some(error) = protocol_mismatch::from_first_bytes(&buffer.filled()[before..])
@@ -247,14 +223,14 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.get_mut().socket()).poll_write(context, bytes)
+        Pin::new(&mut self.get_mut().socket).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.get_mut().socket()).poll_flush(context)
+        Pin::new(&mut self.get_mut().socket).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.get_mut().socket()).poll_shutdown(context)
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
     }
 }
