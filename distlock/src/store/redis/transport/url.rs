@@ -71,7 +71,9 @@ impl Url {
             false => "the lock store's URL has no scheme (`redis://` before host and port)".into(),
         })?;
         if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
-            return Err("the lock store's URL has white space".into());
+            return Err(
+                "the lock store's URL has white space (percent-encode it in a password)".into(),
+            );
         }
         if is_encrypted && !cfg!(feature = "tls") {
             return Err(
