@@ -46,9 +46,9 @@ impl MemoryServer {
     /// the last one, the same name gives a new, empty server.
     pub(crate) fn named(name: &str) -> Self {
         // After `fork`, the parent's servers are only copies, with holders that do not run here.
-        static NAMED: Lazy<Mutex<HashMap<(u32, String), Weak<Shared>>>> = Lazy::new(Mutex::default);
+        static NAMED: Lazy<Mutex<HashMap<String, Weak<Shared>>>> = Lazy::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (std::process::id(), name.to_owned());
+        let key = format!("{name} {}", std::process::id());
         if let Some(shared) = named.get(&key).and_then(Weak::upgrade) {
             return MemoryServer(shared);
         }
