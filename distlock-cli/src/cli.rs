@@ -72,15 +72,9 @@ pub(crate) struct Global {
     /// $DISTLOCK_USERNAME and $DISTLOCK_PASSWORD]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// The prefix of all Redis keys
-    #[arg(
-        long,
-        global = true,
-        env = "DISTLOCK_NAMESPACE",
-        default_value = "distlock",
-        value_name = "NAME"
-    )]
-    pub(crate) namespace: String,
+    /// The prefix of all Redis keys [default: $DISTLOCK_NAMESPACE, otherwise distlock]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
     /// Writes JSON, also for errors: one object, or one per line with `watch`
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -157,12 +151,13 @@ pub(crate) enum Command {
 )]
 pub(crate) struct Run {
     /// How long the lock outlives its last renewal: how soon it is free after a crash of this
-    /// machine, and how long an outage of the store it survives
-    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
-    pub(crate) lease: Duration,
-    /// How long to wait for the lock; 0 makes one attempt
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub(crate) wait: Duration,
+    /// machine, and how long an outage of the store it survives [default: $DISTLOCK_LEASE,
+    /// otherwise 15s]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
+    /// How long to wait for the lock; 0 makes one attempt [default: $DISTLOCK_WAIT, otherwise 10s]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) wait: Option<Duration>,
     /// How the command is stopped when the lock is about to be lost
     #[arg(long, value_enum, default_value = "term", value_name = "HOW")]
     pub(crate) on_lost: OnLost,

@@ -14,7 +14,7 @@ use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{
     CONFIG, Conditions, FaultyServer, Host, Network, Site, ToServer,
 };
-use crate::config::options::Durability;
+use crate::config::options::Defaults;
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::LockManager;
@@ -161,7 +161,7 @@ impl World {
             manager: assembly.finish(
                 opened,
                 Settings::named(format!("c{index}")),
-                Durability::NONE,
+                Defaults::default(),
             ),
             site,
             host,

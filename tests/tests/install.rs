@@ -23,16 +23,17 @@ async fn skipped() -> Result<(), Error> {
     panic!("it is false")
 }
 
-/// Runs a scenario below in a new process, which prints `done` at its end.
-fn scenario(name: &str, environment: &[(&str, &str)]) {
+/// Runs a scenario below in a new process, and returns what it prints after `done` at its end.
+fn scenario(name: &str, environment: &[(String, String)]) -> String {
     let mut command: Command = this_test_binary("scenarios", &[name]);
     for name in ["URL", "NAMESPACE", "USERNAME", "PASSWORD"] {
         command.env_remove(format!("DISTLOCK_{name}"));
     }
-    command.envs(environment.iter().copied());
+    command.envs(environment.iter().cloned());
     let mut child = Worker::spawn(&mut command);
-    child.expect_line("done", PATIENCE);
+    let result = child.expect_line("done", PATIENCE);
     assert!(child.wait(PATIENCE).success());
+    result
 }
 
 /// Runs one scenario, in a child process.
@@ -46,9 +47,10 @@ fn scenarios() {
         "install" => runtime.block_on(installing()),
         "shutdown" => runtime.block_on(shutting_down()),
         "threads" => runtime.block_on(threads()),
-        "unset" => runtime.block_on(from_env_unset()),
         "set" => runtime.block_on(from_env_set()),
-        "refused" => drop(runtime.block_on(from_env_refused())),
+        "defaults" => runtime.block_on(defaults()),
+        "refused" => return println!("done {}", runtime.block_on(from_env_refused())),
+
         "two servers" => runtime.block_on(two_servers()),
         other => panic!("no scenario {other}"),
     }
@@ -119,10 +121,29 @@ async fn shutting_down() {
     assert!(!guard.is_held());
     let error = locked().await.unwrap_err();
     assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
-    // The manager stays installed, because a process does not change its default.
-    let error = install(LockManager::in_memory()).unwrap_err();
-    assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
-    distlock::shutdown().await;
+    // A manager that was shut down can be replaced, however that happened, and by one call only.
+    for round in 0..3 {
+        let next = LockManager::in_memory();
+        install(next.clone()).unwrap();
+        locked().await.unwrap();
+        distlock::with_manager(manager.clone(), async {
+            let error = locked().await.unwrap_err();
+            assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+        })
+        .await;
+        let error = install(LockManager::in_memory()).unwrap_err();
+        assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
+        locked().await.unwrap();
+        match round {
+            0 => next.clone().shutdown().await,
+            _ => distlock::shutdown().await,
+        }
+        assert!(next.is_shut_down() && installed().unwrap().is_shut_down());
+    }
+    let installs = (0..8).map(|_| std::thread::spawn(|| install(LockManager::in_memory()).is_ok()));
+    let installs: Vec<_> = installs.collect();
+    let succeeded = installs.into_iter().map(|it| it.join().unwrap());
+    assert_eq!(succeeded.filter(|it| *it).count(), 1);
 }
 
 /// No other test runs in this process, so the I/O threads can be counted.
@@ -165,35 +186,67 @@ async fn threads() {
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
 }
 
-/// The environment names the store and the credentials.
+/// The environment names the store and the credentials, as containers deliver it. The error of a
+/// mistake names the variable.
 #[test]
 fn the_environment_names_a_store() {
-    let open = RedisServer::start();
-    scenario("set", &[("DISTLOCK_URL", &open.url())]);
-    let used = open.client().exists("distlock:fence:{k}");
-    assert!(used, "another store was used");
-    let url = open.url();
-    scenario(
-        "set",
-        &[("DISTLOCK_URL", &*url), ("DISTLOCK_NAMESPACE", "shop")],
+    let server = RedisServer::start();
+    let guarded = RedisServer::builder().requirepass("hunter2").start();
+    let open = server.url();
+    let port = guarded.port();
+    let connects = format!(
+        r#"
+URL=memory:
+URL={open}|USERNAME=|PASSWORD=|NAMESPACE=|LEASE=|WAIT=|SENTINEL_PASSWORD=
+URL={open}|USERNAME=\n|PASSWORD=\n|NAMESPACE= |LEASE=\r\n|WAIT=\n
+URL= {open}\r\n|NAMESPACE= shop\r\n
+URL=redis://127.0.0.1:{port}|PASSWORD=hunter2
+URL=redis://127.0.0.1:{port}|PASSWORD=hunter2\r\n|USERNAME=default\n"#
     );
-    let used = open.client().exists("shop:fence:{k}");
-    assert!(used, "the namespace was ignored");
-    scenario("set", &[("DISTLOCK_URL", "memory:")]);
+    for line in connects.lines().skip(1) {
+        scenario("set", &variables(line));
+    }
+    for fence in ["distlock:fence:{k}", "shop:fence:{k}"] {
+        assert!(server.client().exists(fence), "{fence}");
+    }
+    let refused = format!(
+        r#"
+URL= => DISTLOCK_URL is not set, or empty; set it to a URL such as redis://127.0.0.1:6379
+PASSWORD=hunter2 => DISTLOCK_URL is not set
+URL=ftp://user:hunter2@host => DISTLOCK_URL has an unknown scheme
+URL=127.0.0.1:6379 => DISTLOCK_URL has no scheme (`redis://` before host and port)
+URL=localhost => DISTLOCK_URL has no scheme
+URL="redis://127.0.0.1" => DISTLOCK_URL has quotes
+URL=redis://127.0.0.1:63\n79 => DISTLOCK_URL has a line break
+URL=redis://a b => DISTLOCK_URL has white space
+URL=redis://127.0.0.1:{port} => or set DISTLOCK_PASSWORD
+URL=redis://127.0.0.1:{port}|USERNAME=default => DISTLOCK_USERNAME is set, but DISTLOCK_PASSWORD is not
+URL=redis://127.0.0.1:{port}|USERNAME=no|PASSWORD=hunter2 => fix DISTLOCK_USERNAME and DISTLOCK_PASSWORD
+URL=redis://127.0.0.1:{port}|PASSWORD='hunter2' => fix DISTLOCK_PASSWORD, which has quotes around its value
+URL=redis://:hunter2@127.0.0.1:{port}|PASSWORD=hunter2 => remove them from DISTLOCK_URL
+URL={open}|PASSWORD=hunter2 => unset DISTLOCK_PASSWORD
+URL={open}|SENTINEL_PASSWORD=hunter2 => DISTLOCK_SENTINEL_PASSWORD was set, but DISTLOCK_URL names no
+URL=memory:|NAMESPACE="staging" => DISTLOCK_NAMESPACE has quotes
+URL=memory:|NAMESPACE=my shop => DISTLOCK_NAMESPACE must be 1 to 64
+URL=memory:|LEASE=15 => DISTLOCK_LEASE is not a duration
+URL=memory:|LEASE=10ms => DISTLOCK_LEASE is 10ms; set it to at least 50ms
+URL=memory:|WAIT=25h => DISTLOCK_WAIT is 90000s; set it to at most 24h"#
+    );
+    for line in refused.lines().skip(1) {
+        let (line, part) = line.split_once(" => ").unwrap();
+        let message = scenario("refused", &variables(line));
+        assert!(message.contains(part), "{line}: no {part} in {message}");
+    }
+}
 
-    let server = RedisServer::builder().requirepass("hunter2").start();
-    let url = format!("redis://127.0.0.1:{}", server.port());
-    let (url, password) = (("DISTLOCK_URL", &*url), ("DISTLOCK_PASSWORD", "hunter2"));
-    let name = |name| ("DISTLOCK_USERNAME", name);
-    scenario("set", &[url, password]);
-    scenario("set", &[url, name("default"), password]);
-    scenario("refused", &[url]);
-    scenario("refused", &[url, name("default")]);
-    scenario("refused", &[url, name("absent"), password]);
-
-    scenario("unset", &[]);
-    scenario("refused", &[("DISTLOCK_URL", "")]);
-    scenario("refused", &[("DISTLOCK_URL", "ftp://user:hunter2@host")]);
+/// Returns the variables of a line. `\n` and `\r` are line breaks.
+fn variables(line: &str) -> Vec<(String, String)> {
+    let variable = |text: &str| {
+        let (name, value) = text.split_once('=').unwrap();
+        let value = value.replace(r"\n", "\n").replace(r"\r", "\r");
+        (format!("DISTLOCK_{name}"), value)
+    };
+    line.split('|').map(variable).collect()
 }
 
 async fn from_env_set() {
@@ -210,15 +263,141 @@ async fn from_env_refused() -> String {
     let error = LockManager::from_env().await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     let message = error.to_string();
-    assert!(!message.contains("hunter2"), "{message}");
+    assert!(!message.contains("hunter"), "{message}");
     message
 }
 
-async fn from_env_unset() {
-    let message = from_env_refused().await;
-    for part in ["DISTLOCK_URL", "redis://"] {
-        assert!(message.contains(part), "no {part} in {message}");
+/// A call's own values go before the builder's, these before the environment, and that before the
+/// built-in ones. This is so for each kind of lock.
+#[test]
+fn lease_and_wait_have_defaults_of_the_manager() {
+    scenario("defaults", &variables("URL=memory:|LEASE=1m|WAIT=0"));
+}
+
+#[distributed_lock(keys = ["a", "b"], manager = locks)]
+async fn two(locks: &LockManager) -> Result<(Duration, Option<Error>), Error> {
+    let again = locks.clone();
+    let busy = tokio::spawn(async move { of_two(&again).await.err() });
+    Ok((distlock::current().remaining(), busy.await.unwrap()))
+}
+
+#[distributed_lock(key = "a", manager = locks)]
+async fn of_two(locks: &LockManager) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "permit", permits = 1, lease = "4h", wait = "1ms", manager = locks)]
+async fn permit(locks: &LockManager) -> Result<Duration, Error> {
+    Ok(distlock::current_permit().remaining())
+}
+
+#[distributed_lock(key = "a", lease = "30s", on_busy = "skip", manager = locks)]
+async fn skipping(locks: &LockManager) -> Result<Option<Duration>, Error> {
+    Ok(Some(distlock::current().remaining()))
+}
+
+async fn defaults() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let ms = Duration::from_millis;
+    let builder = LockManager::builder;
+    let times = builder().lease(60 * MINUTE).wait(ms(1));
+    for (locks, lease, waits) in [
+        (LockManager::in_memory(), MINUTE / 2, None),
+        (
+            builder().connect_from_env().await.unwrap(),
+            MINUTE,
+            Some(false),
+        ),
+        (
+            times.connect_from_env().await.unwrap(),
+            60 * MINUTE,
+            Some(true),
+        ),
+    ] {
+        let assert_lease = |remaining: Duration, lease: Duration| {
+            assert!(remaining > lease / 2 && remaining <= lease, "{remaining:?}");
+        };
+        // A call that waits has the time in its error.
+        let assert_busy = |error: Error, waits: bool| {
+            let text = error.to_string();
+            assert!(
+                error.is_busy() && text.contains("waited") == waits,
+                "{text}"
+            );
+        };
+        let guard = locks.lock("a").acquire().await.unwrap();
+        assert_lease(guard.remaining(), lease);
+        let permit_guard = locks.semaphore("permit", 1).acquire().await.unwrap();
+        assert_lease(permit_guard.remaining(), lease);
+        let read = locks.rw_lock("rw").read().await.unwrap();
+        assert_lease(read.remaining(), lease);
+        if let Some(waits) = waits {
+            let several = locks.lock_all(["a", "b"]).acquire().await;
+            assert_busy(of_two(&locks).await.unwrap_err(), waits);
+            assert_busy(several.map(drop).unwrap_err(), waits);
+            let write = locks.rw_lock("rw").write().await;
+            assert_busy(write.map(drop).unwrap_err(), waits);
+            let permit = locks.semaphore("permit", 1).acquire().await;
+            assert_busy(permit.map(drop).unwrap_err(), waits);
+        }
+        assert_busy(permit(&locks).await.unwrap_err(), true);
+        assert_eq!(skipping(&locks).await.unwrap(), None);
+        let tried = locks.lock("a").try_run(async |_| Ok::<_, Error>(())).await;
+        assert!(
+            matches!(tried, Ok(distlock::RunOutcome::Skipped(_))),
+            "{tried:?}"
+        );
+        drop((guard, permit_guard, read));
+        let own = locks.lock("own").lease(4 * 60 * MINUTE).acquire().await;
+        assert_lease(own.unwrap().remaining(), 4 * 60 * MINUTE);
+        distlock_tests::eventually_async(PATIENCE, async || {
+            locks.list("").await.unwrap().is_empty()
+        })
+        .await;
+        assert_lease(skipping(&locks).await.unwrap().unwrap(), MINUTE / 2);
+        assert_lease(permit(&locks).await.unwrap(), 4 * 60 * MINUTE);
+        if let Some(waits) = waits {
+            let (remaining, error) = two(&locks).await.unwrap();
+            assert_lease(remaining, lease);
+            assert_busy(error.unwrap(), waits);
+        }
     }
+
+    let quorum = "redis+quorum://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    let long = builder()
+        .lease(60 * MINUTE)
+        .quorum(distlock::Quorum::new().max_lease(MINUTE));
+    for (refused, part) in [
+        (builder().lease(ms(49)).in_memory(), "the lease is 49ms"),
+        (
+            builder().lease(1_441 * MINUTE).connect("memory:").await,
+            "at most 24h",
+        ),
+        (
+            builder()
+                .wait(1_441 * MINUTE)
+                .connect_lazy("redis://127.0.0.1:1"),
+            "the wait is",
+        ),
+        (long.connect(quorum).await, "the lease is 3600s"),
+    ] {
+        let error = refused.map(drop).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Config { .. }) && text.contains(part),
+            "{text}"
+        );
+    }
+    // Such a call would get the key at the end of `min_hold`, and run the job a second time.
+    let locks = builder().wait(MINUTE).in_memory().unwrap();
+    let locks = &locks;
+    let job = async |shortest| locks.lock("job").min_hold(shortest).try_acquire().await;
+    assert!(
+        job(MINUTE)
+            .await
+            .is_err_and(|error| error.to_string().contains("the wait is 60s"))
+    );
+    assert!(job(2 * MINUTE).await.is_ok_and(|guard| guard.is_some()));
 }
 
 #[distributed_lock(key = "two-<n>", manager = locks)]

@@ -28,8 +28,12 @@ macro_rules! of_any_kind {
 }
 
 impl Guard {
-    pub(super) async fn acquire(manager: &LockManager, options: &Run) -> Result<Self, Error> {
-        let (key, lease, wait) = (&options.key, options.lease, options.wait);
+    pub(super) async fn acquire(
+        manager: &LockManager,
+        options: &Run,
+        (lease, wait): (Duration, Duration),
+    ) -> Result<Self, Error> {
+        let key = &options.key;
         if let Some(permits) = options.permits {
             let semaphore = manager.semaphore(key, permits).lease(lease).wait(wait);
             let permits = semaphore.acquire_many(options.weight).await?;

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, FencingToken};
+use distlock::{__doctor, Error, FencingToken};
 use serde_json::{Value, json};
 
 use crate::cli::{Global, OnLost, Run};
@@ -29,19 +29,26 @@ mod signals;
 mod supervisor;
 mod terminal;
 
+/// The defaults of `--lease` and `--wait`, without a variable.
+const DEFAULT_LEASE: Duration = Duration::from_secs(15);
+const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+
 pub(crate) async fn main(global: Global, options: Run) -> CommandResult {
-    let grace = grace(&options)?;
+    let (builder, url) = connect::builder(&global)?;
+    let (lease, wait) = __doctor::default_times(&builder);
+    let lease = options.lease.or(lease).unwrap_or(DEFAULT_LEASE);
+    let wait = options.wait.or(wait).unwrap_or(DEFAULT_WAIT);
+    let grace = grace(&options, lease)?;
     // From now on, a signal is an event, and never ends this process by itself.
     let mut signals = Signals::listen()?;
     let started = Instant::now();
-    let (builder, url) = connect::builder(&global)?;
     let records = RecordWatcher::default();
     let manager = tokio::select! {
         manager = builder.add_observer(records.clone()).connect(&url) => manager?,
         exit = signals.ending() => return Ok(ExitCode::from(exit.code())),
     };
     let acquire = async {
-        let guard = match Guard::acquire(&manager, &options).await {
+        let guard = match Guard::acquire(&manager, &options, (lease, wait)).await {
             Ok(guard) => guard,
             Err(error @ Error::AlreadyRan { .. }) => return Ok(Err(error)),
             Err(error) => return Err(error.into()),
@@ -140,15 +147,15 @@ fn report_skip(global: &Global, key: &str, waited: Duration, error: &Error) {
 }
 
 /// Returns how long before the loss the command gets SIGTERM.
-fn grace(options: &Run) -> Result<Duration, Failure> {
-    let grace = options.kill_after.unwrap_or(options.lease / 3);
-    if options.on_lost == OnLost::Term && grace > options.lease / 2 {
+fn grace(options: &Run, lease: Duration) -> Result<Duration, Failure> {
+    let grace = options.kill_after.unwrap_or(lease / 3);
+    if options.on_lost == OnLost::Term && grace > lease / 2 {
         return Err(Failure::new(
             USAGE,
             format!(
                 "--kill-after {} is more than half of --lease {}: a single late renewal would end the command; shorten it",
                 humantime::format_duration(grace),
-                humantime::format_duration(options.lease),
+                humantime::format_duration(lease),
             ),
         )
         .with_key(&options.key));

@@ -7,12 +7,12 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::{Error, LockManager};
+use distlock::{__doctor, Error, LockManager};
 use ratatui::widgets::TableState;
 use serde_json::json;
 
 use crate::cli::{Global, Watch};
-use crate::connect::connect;
+use crate::connect::builder;
 use crate::exit::{CommandResult, Failure};
 use crate::output;
 use crate::output::table::printable;
@@ -29,7 +29,9 @@ mod view;
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn main(global: Global, options: Watch) -> CommandResult {
-    let manager = connect(&global).await?;
+    let (builder, url) = builder(&global)?;
+    let title = format!("distlock, namespace {}", __doctor::namespace(&builder));
+    let manager = builder.connect(&url).await?;
     let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let mut watching = Watching {
         manager,
@@ -41,9 +43,8 @@ pub(crate) async fn main(global: Global, options: Watch) -> CommandResult {
     if options.plain || global.json || !has_terminal {
         watching.print_lines(global.json).await?;
     } else {
-        let namespace = &global.namespace;
         let prefix = printable(&watching.prefix);
-        let title = format!("distlock, namespace {namespace}, keys {prefix}*");
+        let title = format!("{title}, keys {prefix}*");
         watching.show_on_screen(&title).await?;
     }
     watching.manager.shutdown().await;

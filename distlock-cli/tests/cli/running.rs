@@ -23,6 +23,45 @@ fn the_command_s_code_is_the_code() {
     }
 }
 
+/// What is passed goes before the environment, and that before the defaults.
+#[test]
+fn the_environment_has_defaults() {
+    let server = RedisServer::start();
+    let script = "\"$0\" --json inspect k; \"$0\" run k -- true 2>&1; \"$0\" list";
+    let held = |line: &str, namespace: &str, lease: &str| {
+        let mut command = shell(&server.url(), line, script);
+        command.arg(env!("CARGO_BIN_EXE_distlock"));
+        command
+            .env("DISTLOCK_NAMESPACE", namespace)
+            .env("DISTLOCK_LEASE", lease);
+        let ran = output(command.env("DISTLOCK_WAIT", "0"));
+        let stdout = text(&ran.stdout);
+        let state = json(stdout.lines().next().expect("an object"));
+        // The inner command finds the lock busy without waiting.
+        assert!(stdout.contains("`k` is busy: held by"), "{stdout}");
+        state["expires_in_ms"].as_u64().expect("a time") / 1_000
+    };
+    // The lease and its grace period.
+    assert!((80..110).contains(&held("run k", "", "100s\n")));
+    assert!((40..55).contains(&held("run --lease 50s k", "shop", "100s")));
+    assert!(
+        server.client().exists("shop:fence:{k}") && server.client().exists("distlock:fence:{k}")
+    );
+    assert!((10..17).contains(&held("run k", "shop", "")));
+    let mut wrong = distlock(&server.url(), "list");
+    refused(
+        wrong.env("DISTLOCK_LEASE", "1"),
+        119,
+        &["DISTLOCK_LEASE", "15s"],
+    );
+    let mut wrong = bare("--url 127.0.0.1:6379 list");
+    refused(
+        wrong.env("DISTLOCK_URL", "'"),
+        119,
+        &["--url has no scheme"],
+    );
+}
+
 #[tokio::test]
 async fn every_failure_has_its_code() {
     let server = RedisServer::start();

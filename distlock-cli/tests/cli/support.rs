@@ -28,7 +28,7 @@ pub(crate) fn shell(url: &str, line: &str, script: &str) -> Command {
 /// Builds the program without a store.
 pub(crate) fn bare(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
-    for name in ["URL", "USERNAME", "PASSWORD", "NAMESPACE"] {
+    for name in ["URL", "USERNAME", "PASSWORD", "NAMESPACE", "LEASE", "WAIT"] {
         command.env_remove(format!("DISTLOCK_{name}"));
     }
     command.args(line.split(' '));

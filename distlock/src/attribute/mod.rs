@@ -255,7 +255,7 @@ impl Request {
     }
 
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
+        self.options.set_lease(lease);
         self
     }
 
@@ -362,13 +362,13 @@ impl Request {
         let manager = manager.as_ref().ok_or(Error::NotInstalled)?;
         if more.is_empty() {
             let mut lock = manager.lock(first).of_kind(self.kind);
-            lock.options = self.options;
+            lock.options = self.options.with_defaults(manager.defaults());
             return lock.acquire_for_run().await;
         }
         let mut locks = manager.lock_all(std::iter::once(first).chain(more));
         locks.lock.options = Options {
             max_hold_from_start: true,
-            ..self.options
+            ..self.options.with_defaults(manager.defaults())
         };
         locks.acquire_for_run().await
     }
@@ -448,7 +448,9 @@ fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
                     template: template.to_owned(),
                 };
                 // The expression of `manager` is not evaluated.
-                if let Some(manager) = scope::task_manager().or_else(installed) {
+                if let Some(manager) = scope::task_manager().or_else(installed)
+                    && manager.core().check_process().is_ok()
+                {
                     acquire_call::publish_run_if_false(manager.core(), label, template, kind);
                     logging::skipped(manager.core(), label, &error);
                 }

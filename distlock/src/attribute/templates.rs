@@ -53,6 +53,10 @@ pub(crate) fn record(template: &'static str, used: &LockManager, installed: &Loc
     let (true, false, Some(other)) = state else {
         return;
     };
+    // It was installed after the first one was shut down.
+    if *other == *installed {
+        return;
+    }
     servers.is_logged = true;
     drop(templates);
     logging::template_on_two_servers(template, installed, &other);

@@ -59,12 +59,22 @@ impl Durability {
     }
 }
 
+/// The defaults of a manager for the options of its locks. `None` for the built-in value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) durability: Durability,
+}
+
 /// The options of a [`Lock`](crate::Lock).
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) lease: Duration,
+    /// True if the caller set `lease`.
+    pub(crate) is_lease_set: bool,
     pub(crate) wait: Duration,
-    /// True if the caller set `wait`.
+    /// True if the caller set `wait`, or tries once.
     pub(crate) is_wait_set: bool,
     pub(crate) max_hold: Option<Duration>,
     /// True if `max_hold` counts from the start of the body instead of from the acquisition, as the
@@ -95,6 +105,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             lease: DEFAULT_LEASE,
+            is_lease_set: false,
             wait: DEFAULT_WAIT,
             is_wait_set: false,
             max_hold: None,
@@ -116,12 +127,22 @@ impl Default for Options {
 
 impl Options {
     /// Fills unset options with a manager's defaults.
-    pub(crate) fn with_defaults(self, defaults: Durability) -> Self {
+    pub(crate) fn with_defaults(self, defaults: &Defaults) -> Self {
+        let (lease, wait) = (
+            defaults.lease.filter(|_| !self.is_lease_set),
+            defaults.wait.filter(|_| !self.is_wait_set),
+        );
         Options {
-            min_replicas: self.min_replicas.or(Some(defaults.replicas)),
-            fsync: self.fsync.or(Some(defaults.fsync)),
+            lease: lease.unwrap_or(self.lease),
+            wait: wait.unwrap_or(self.wait),
+            min_replicas: self.min_replicas.or(Some(defaults.durability.replicas)),
+            fsync: self.fsync.or(Some(defaults.durability.fsync)),
             ..self
         }
+    }
+
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        (self.lease, self.is_lease_set) = (lease, true);
     }
 
     pub(crate) fn set_wait(&mut self, wait: Duration) {
@@ -140,7 +161,7 @@ impl Options {
     pub(crate) fn skip_busy(&mut self) {
         self.skips_busy = true;
         if !self.is_wait_set {
-            self.wait = Duration::ZERO;
+            self.set_wait(Duration::ZERO);
         }
     }
 
@@ -173,12 +194,8 @@ impl Options {
                 "lock `{key}`: {what} is {value:?}; set it to {bound}"
             )))
         };
-        if self.lease < MIN_LEASE || self.lease > MAX_DURATION {
-            return refuse("the lease", self.lease, "at least 50ms and at most 24h");
-        }
-        if self.wait > MAX_DURATION {
-            return refuse("the wait", self.wait, "at most 24h (0s tries once)");
-        }
+        let in_range = check_times(self.lease, self.wait);
+        in_range.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             let bound = "more than zero, or leave it out for no limit";
             return refuse("max_hold", Duration::ZERO, bound);
@@ -193,7 +210,8 @@ impl Options {
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        if self.is_wait_set && !min_hold.is_zero() && self.wait >= min_hold {
+        let is_wait_chosen = self.is_wait_set || self.wait != DEFAULT_WAIT;
+        if is_wait_chosen && !min_hold.is_zero() && self.wait >= min_hold {
             let bound =
                 format!("less than the min_hold of {min_hold:?} (0s tries once), or raise that");
             return refuse("the wait", self.wait, &bound);
@@ -238,4 +256,19 @@ fn check_once_value(key: &str, value: Result<&str, &fmt::Error>) -> Result<(), E
         Ok(_) => return Ok(()),
     };
     Err(Error::invalid_value("once_for", detail))
+}
+
+/// Returns the mistake in a lease and a wait, of a lock or of its manager.
+pub(crate) fn check_times(lease: Duration, wait: Duration) -> Result<(), String> {
+    if !(MIN_LEASE..=MAX_DURATION).contains(&lease) {
+        return Err(format!(
+            "the lease is {lease:?}; set it to at least 50ms and at most 24h"
+        ));
+    }
+    if wait > MAX_DURATION {
+        return Err(format!(
+            "the wait is {wait:?}; set it to at most 24h (0s tries once)"
+        ));
+    }
+    Ok(())
 }

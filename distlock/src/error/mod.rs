@@ -284,9 +284,9 @@ pub enum Error {
     )]
     NotInstalled,
 
-    /// A manager was installed before, and the process-wide default cannot be replaced.
+    /// A manager is installed, and the process-wide default cannot be replaced while it is in use.
     #[error(
-        "a lock manager is already installed: the default of a process cannot be replaced; use \
+        "a lock manager is already installed: the default of a process cannot be replaced before it is shut down; use \
          `distlock::with_manager` or `manager = ...` for further managers"
     )]
     AlreadyInstalled,

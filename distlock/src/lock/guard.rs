@@ -376,6 +376,10 @@ impl LockGuard {
         };
         let (core, held) = (self.manager.core(), &self.held);
         let end_error = held.error();
+        // After `fork`, the hold is the parent's.
+        if end_error.is_some() && core.is_inherited() {
+            return None;
+        }
         // A guard that is dropped during its downgrade has no loss to report.
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         let held_for = held.age();

@@ -1,13 +1,14 @@
 //! The default manager of annotated functions.
 
-use once_cell::sync::OnceCell;
+use std::sync::{PoisonError, RwLock};
 
 use crate::error::Error;
 use crate::manager::LockManager;
 
-static INSTALLED: OnceCell<LockManager> = OnceCell::new();
+static INSTALLED: RwLock<Option<LockManager>> = RwLock::new(None);
 
-/// Installs the default manager of this process, which annotated functions use.
+/// Installs the default manager of this process, which annotated functions use. Once it is shut
+/// down, another one can be installed in its place.
 ///
 /// ```
 /// use distlock::{Error, LockManager};
@@ -18,9 +19,17 @@ static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInstalled`] on every further call, even after [`shutdown`].
+/// [`Error::AlreadyInstalled`] if the process has an installed manager that was not shut down.
 pub fn install(manager: LockManager) -> Result<(), Error> {
-    INSTALLED.set(manager).map_err(|_| Error::AlreadyInstalled)
+    let mut installed = INSTALLED.write().unwrap_or_else(PoisonError::into_inner);
+    if installed.as_ref().is_some_and(|it| !it.is_shut_down()) {
+        return Err(Error::AlreadyInstalled);
+    }
+    let previous = installed.replace(manager);
+    drop(installed);
+    // Dropped outside the lock, because its observers may call `installed`.
+    drop(previous);
+    Ok(())
 }
 
 /// Returns the default manager of this process, if one was [installed](install).
@@ -33,7 +42,8 @@ pub fn install(manager: LockManager) -> Result<(), Error> {
 /// ```
 #[must_use]
 pub fn installed() -> Option<LockManager> {
-    INSTALLED.get().cloned()
+    let installed = INSTALLED.read().unwrap_or_else(PoisonError::into_inner);
+    installed.clone()
 }
 
 /// Shuts down the installed manager, see [`LockManager::shutdown`]. Does nothing without one.
@@ -48,6 +58,7 @@ pub fn installed() -> Option<LockManager> {
 ///
 /// distlock::shutdown().await;
 /// assert!(!guard.is_held());
+/// distlock::install(LockManager::in_memory())?; // another one in its place
 /// # Ok(()) }
 /// ```
 ///

@@ -79,13 +79,14 @@ impl LockManager {
             manager: self.clone(),
             key: key.into(),
             kind: Kind::Mutex,
-            options: Options::default(),
+            options: Options::default().with_defaults(self.defaults()),
         }
     }
 }
 
 impl Lock {
-    /// Sets how long the lock outlives its last renewal: 50 ms to 24 h, default 30 s.
+    /// Sets how long the lock outlives its last renewal: 50 ms to 24 h. Default: the setting of the
+    /// manager ([`LockManagerBuilder::lease`](crate::LockManagerBuilder::lease)), 30 s unless set.
     ///
     /// The lease does not limit the work, because the watchdog renews the lock for as long as it is
     /// held. The lease is how long other callers wait when this process dies, and how long the lock
@@ -106,11 +107,13 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
+        self.options.set_lease(lease);
         self
     }
 
-    /// Sets how long to wait for the lock: at most 24 h, default 10 s, zero for one attempt.
+    /// Sets how long to wait for the lock: at most 24 h, zero for one attempt. Default: the setting
+    /// of the manager ([`LockManagerBuilder::wait`](crate::LockManagerBuilder::wait)), 10 s unless
+    /// set.
     ///
     /// The limit covers everything, including outages of the store.
     ///
@@ -161,9 +164,9 @@ impl Lock {
     /// A success is a guard that is [released](LockGuard::release), or a body that returned `Ok`.
     /// After an `Err`, a dropped guard, a panic or a loss the key is free at once. While only
     /// `min_hold` keeps the key, [`Holder::kept_until`](crate::Holder::kept_until) is the time at
-    /// which it is freed. An explicit [`wait`](Lock::wait) that is not shorter than `min_hold` is
-    /// rejected with [`Error::Config`]. Such a call would get the key at the end of that time, and
-    /// run the job a second time.
+    /// which it is freed. A [`wait`](Lock::wait) that was set, for the lock or its manager, and is
+    /// not shorter than `min_hold` is rejected with [`Error::Config`]. Such a call would get the
+    /// key at the end of that time, and run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -627,6 +630,7 @@ impl Lock {
 
     pub(crate) async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
         let core = self.manager.core();
+        core.check_process()?;
         let acquiring = pin!(self.acquire_inner(wait));
         let outcome = |guard: &LockGuard| (guard.path(), guard.held.public_token());
         let acquired = span::trace_acquire(core, &self.subject(), acquiring, outcome).await;
@@ -669,10 +673,9 @@ impl Lock {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
-        let options = self.options.clone();
         let options = Options {
             wait,
-            ..options.with_defaults(self.manager.durability())
+            ..self.options.clone()
         };
         let limits = &self.manager.core().limits;
         self.kind.check(key.as_str())?;

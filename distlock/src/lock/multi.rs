@@ -230,6 +230,7 @@ impl MultiLock {
     /// span each, inside of it.
     async fn acquire_all(&self, wait: Duration) -> Result<Guards, Error> {
         let core = self.lock.manager.core();
+        core.check_process()?;
         let acquiring = pin!(self.acquire_within(wait));
         let outcome = |guards: &Guards| (guards.path(), guards.fencing_token());
         let keys = self.keys.join(", ");

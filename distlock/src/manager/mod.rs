@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::config::options::Durability;
+use crate::config::options::Defaults;
 use crate::error::{Error, Holder};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::executor::IoThread;
@@ -32,7 +32,9 @@ pub(crate) mod telemetry;
 /// for at most 2 s, and ends. The exit of the process does not wait for that, but
 /// [`shutdown`](LockManager::shutdown) does.
 ///
-/// A child process must not use the manager or the guards of its parent: connect after `fork`.
+/// After `fork`, the child process cannot use the managers and guards of its parent: every call
+/// fails at once with [`Error::Config`], [`shutdown`](LockManager::shutdown) does nothing, and a
+/// dropped guard releases nothing. The parent keeps its locks. Connect after `fork`.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -55,8 +57,7 @@ pub struct LockManager {
 struct Inner {
     core: Arc<Core>,
     client_name: String,
-    /// The default durability of the manager's locks.
-    durability: Durability,
+    defaults: Defaults,
     /// Held only to be dropped, which makes the I/O thread drain and end.
     io_thread: Option<IoThread>,
 }
@@ -65,14 +66,14 @@ impl LockManager {
     pub(crate) fn new(
         core: Arc<Core>,
         client_name: String,
-        durability: Durability,
+        defaults: Defaults,
         io_thread: Option<IoThread>,
     ) -> Self {
         LockManager {
             inner: Arc::new(Inner {
                 core,
                 client_name,
-                durability,
+                defaults,
                 io_thread,
             }),
         }
@@ -118,6 +119,9 @@ impl LockManager {
     ///
     /// Dropping the future does not stop the shutdown.
     pub async fn shutdown(&self) {
+        if self.core().is_inherited() {
+            return;
+        }
         let core = self.core().clone();
         let (done, finished) = oneshot::channel();
         self.core().executor.spawn(async move {
@@ -129,7 +133,8 @@ impl LockManager {
         let _ = finished.await;
     }
 
-    /// Returns true if the manager was shut down. Its locks can then no longer be acquired.
+    /// Returns true if the manager was shut down, or belongs to the parent of this process. Its
+    /// locks can then no longer be acquired.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -143,7 +148,7 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.core().phase() != Phase::Running
+        self.core().is_inherited() || self.core().phase() != Phase::Running
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -159,13 +164,14 @@ impl LockManager {
         self.core().address()
     }
 
-    pub(crate) fn durability(&self) -> Durability {
-        self.inner.durability
+    /// Returns the defaults of the manager's locks.
+    pub(crate) fn defaults(&self) -> &Defaults {
+        &self.inner.defaults
     }
 
     /// Fails after a shutdown, so that a call does not wait for a thread that has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if self.is_shut_down() {
+        if self.core().phase() != Phase::Running {
             return Err(shut_down_error());
         }
         Ok(())
@@ -188,6 +194,11 @@ impl LockManager {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.core.is_inherited() {
+            // Its drop would wake the parent.
+            std::mem::forget(self.io_thread.take());
+            return;
+        }
         // A dropped I/O thread drains by itself. On the caller's runtime, releases run in place.
         if self.io_thread.is_none() {
             shutdown::close(&self.core);

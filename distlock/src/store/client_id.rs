@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::protocol::messages::OwnerNumber;
 use crate::util::mutex::lock;
+use crate::util::process::ProcessId;
 use crate::util::random::Random;
 
 /// The id of a client in the store: 24 hex digits for the process, 8 for the manager.
@@ -76,33 +77,46 @@ const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-/// The ids of this process, oldest first. A client whose id was not regenerated has an older one.
-static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new(Vec::new()));
+static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new((None, Vec::new())));
 
+/// The ids of this process, oldest first. A client whose id was not regenerated has an older one.
+/// Those that a process that `fork` made has copied are its parent's.
 #[derive(Debug)]
-struct ProcessIds(Mutex<Vec<String>>);
+struct ProcessIds(Mutex<(Option<ProcessId>, Vec<String>)>);
 
 /// Upper limit of remembered ids, by which holders of this process are recognized.
 const MAX_PROCESS_IDS: usize = 1_000;
 
 impl ProcessIds {
     fn latest(&self, random: &dyn Random) -> String {
-        let latest = lock(&self.0).last().cloned();
+        let latest = self.with(|ids| ids.last().cloned());
         latest.unwrap_or_else(|| self.regenerate(random))
     }
 
     fn regenerate(&self, random: &dyn Random) -> String {
         let id = random_id(random);
-        let mut ids = lock(&self.0);
-        if ids.len() == MAX_PROCESS_IDS {
-            ids.remove(0);
-        }
-        ids.push(id.clone());
+        self.with(|ids| {
+            if ids.len() == MAX_PROCESS_IDS {
+                ids.remove(0);
+            }
+            ids.push(id.clone());
+        });
         id
     }
 
     fn is_known(&self, id: &str) -> bool {
-        lock(&self.0).iter().any(|known| known == id)
+        self.with(|ids| ids.iter().any(|known| known == id))
+    }
+
+    fn with<T>(&self, use_ids: impl FnOnce(&mut Vec<String>) -> T) -> T {
+        let (process, ids) = &mut *lock(&self.0);
+        if process
+            .replace(ProcessId::current())
+            .is_some_and(ProcessId::is_inherited)
+        {
+            ids.clear();
+        }
+        use_ids(ids)
     }
 }
 
@@ -126,7 +140,7 @@ mod tests {
         assert_eq!(regenerated.recognize(&owner(&client)), (true, None));
         assert_eq!(regenerated.recognize(&owner(&other)), (true, None));
         assert_eq!(regenerated.recognize("00ff:7"), (false, None));
-        let known = ProcessIds(Mutex::new(Vec::new()));
+        let known = ProcessIds(Mutex::default());
         let first = known.latest(&SystemRandom);
         assert_eq!(known.latest(&SystemRandom), first);
         let second = known.regenerate(&SystemRandom);

@@ -15,6 +15,7 @@ mod credentials;
 mod dead_clients;
 mod every_await;
 mod forgetting;
+mod forked;
 mod late;
 mod loss;
 mod misconfigured;

@@ -1,6 +1,8 @@
 //! Misconfigurations: connecting fails at once, with an error that is not an outage and
 //! names a remedy. So do calls that cannot work.
 
+use std::io::Write as _;
+
 use distlock::{Error, LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
 use distlock_tests::{Monitor, Proxy, RedisQuorum, RedisServer, eventually_async};
@@ -86,6 +88,44 @@ async fn another_protocol_in_every_topology() {
         }
         assert_misconfigured(&rows).await;
     }
+}
+
+/// Servers that end the connection, or wait for more. They may be a stopped Redis, so this is an
+/// outage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_reply() {
+    let listeners = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [0, 1, 2].map(|i| listeners[i].local_addr().unwrap());
+    let [_silent, closing, mail] = listeners;
+    std::thread::spawn(move || closing.incoming().for_each(drop));
+    std::thread::spawn(move || {
+        let greeted = mail.incoming().map(|connection| {
+            let mut connection = connection.unwrap();
+            let _ = connection.write_all(b"+OK POP3\r\n-ERR unknown command\r\n");
+            connection
+        });
+        greeted.collect::<Vec<_>>()
+    });
+    let found = [
+        "does not reply;",
+        "closes them",
+        "does not reply as Redis does",
+    ];
+    for (address, part) in addresses.into_iter().zip(found) {
+        for url in [
+            format!("redis://{address}"),
+            format!("redis+sentinel://{address}/service"),
+            format!("redis+cluster://{address}"),
+        ] {
+            let builder = LockManager::builder().connect_timeout(ms(500));
+            let error = builder.connect(&url).await.unwrap_err();
+            assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+            let found = format!("{address} accepts connections, and {part}");
+            assert_message_contains(&error, &[&found, "check that host and port in the URL"]);
+        }
+    }
+    let error = LockManager::connect("redis://127.0.0.1:1").await;
+    assert!(!error.unwrap_err().to_string().contains("accepts"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Library support for `distlock doctor`. Not public API: it changes without notice.
+//! Library support for the command line. Not public API: it changes without notice.
 
 use std::time::Duration;
 
@@ -28,4 +28,30 @@ pub async fn servers(builder: &LockManagerBuilder, url: &str) -> Result<Vec<Serv
 #[must_use]
 pub fn address(manager: &LockManager) -> &str {
     manager.address().unwrap_or("memory:")
+}
+
+/// Applies the environment to a builder, see [`LockManagerBuilder::connect_from_env`]. Returns it
+/// with the URL. What a command line passes goes before its variable.
+///
+/// # Errors
+///
+/// The errors of the variables.
+pub fn with_environment(
+    builder: LockManagerBuilder,
+    passed_url: Option<&str>,
+    passed_namespace: Option<&str>,
+) -> Result<(LockManagerBuilder, Option<String>), Error> {
+    builder.with_environment(passed_url, passed_namespace)
+}
+
+/// Returns the lease and the wait of a builder, if it has any.
+#[must_use]
+pub fn default_times(builder: &LockManagerBuilder) -> (Option<Duration>, Option<Duration>) {
+    (builder.defaults.lease, builder.defaults.wait)
+}
+
+/// Returns the namespace of a builder.
+#[must_use]
+pub fn namespace(builder: &LockManagerBuilder) -> &str {
+    &builder.namespace
 }

@@ -275,6 +275,7 @@ impl LockManager {
         T: Send + 'static,
         Fut: Future<Output = Result<T, Error>> + Send + 'static,
     {
+        self.core().check_process()?;
         self.check_alive()?;
         let (sender, receiver) = oneshot::channel();
         let work = work(self.core().clone());

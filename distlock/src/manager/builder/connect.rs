@@ -1,6 +1,5 @@
 //! Connecting: opens the store and starts a manager's background work.
 
-use std::env::VarError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +7,13 @@ use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::config::credentials::{Credentials, CredentialsProvider};
+use crate::config::credentials::CredentialsProvider;
 use crate::config::limits::Limits;
-use crate::config::options::{Durability, FENCE_TTL_RANGE};
+use crate::config::options::{Defaults, FENCE_TTL_RANGE, Options, check_times};
 use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
+use crate::manager::builder::explain::explain;
 use crate::manager::builder::{LockManagerBuilder, Parts};
 use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
@@ -39,35 +39,9 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{EventSink, IsIdle, OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
+use crate::util::process::ProcessId;
 use crate::util::random::SystemRandom;
 use crate::util::visible::cleaned;
-
-impl LockManager {
-    /// Connects with the `DISTLOCK_*` environment variables, see
-    /// [`LockManagerBuilder::connect_from_env`].
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # if std::env::var_os("DISTLOCK_URL").is_some() { return Ok(()) }
-    /// // DISTLOCK_URL is not set here.
-    /// let error = LockManager::from_env().await.unwrap_err();
-    /// assert!(matches!(error, Error::Config { .. }), "{error}");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`connect_from_env`](LockManagerBuilder::connect_from_env).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`connect`](LockManager::connect).
-    pub async fn from_env() -> Result<Self, Error> {
-        Self::builder().connect_from_env().await
-    }
-}
 
 impl LockManagerBuilder {
     /// Connects to the store that the URL names, see [`LockManager::connect`]. Retries for up to
@@ -92,60 +66,11 @@ impl LockManagerBuilder {
     ///
     /// Dropping the future closes every connection that was opened.
     pub async fn connect(self, url: &str) -> Result<LockManager, Error> {
-        match self.store(url)? {
-            Store::Memory(server) => self.on_memory_server(server),
-            Store::Redis(config) => self.connect_redis(*config).await,
+        match self.store(url) {
+            Ok(Store::Memory(server)) => self.on_memory_server(server),
+            Ok(Store::Redis(config)) => self.connect_redis(*config).await,
+            Err(error) => Err(explain(error, None, &self.origins).await),
         }
-    }
-
-    /// Connects to the store at the URL in the environment variable `DISTLOCK_URL`.
-    ///
-    /// Further variables, if set, replace the options of this builder:
-    ///
-    /// - `DISTLOCK_NAMESPACE`: the [namespace](LockManagerBuilder::namespace).
-    /// - `DISTLOCK_PASSWORD`: the password, and `DISTLOCK_USERNAME` the user. The URL then contains
-    ///   neither, and can be shown to anyone.
-    /// - `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD`: the same for the sentinels
-    ///   of a `redis+sentinel://` URL.
-    ///
-    /// The command `distlock` reads the same variables.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # if std::env::var_os("DISTLOCK_URL").is_some() { return Ok(()) }
-    /// let builder = LockManager::builder().client_name("checkout-3");
-    /// let error = builder.connect_from_env().await.unwrap_err(); // DISTLOCK_URL is not set here
-    /// assert!(error.to_string().contains("DISTLOCK_URL"), "{error}");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if `DISTLOCK_URL` is not set, if a variable is not UTF-8, or if a user is
-    /// set without its password. Also, the errors of [`connect`](LockManagerBuilder::connect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future closes every connection that was opened.
-    pub async fn connect_from_env(mut self) -> Result<LockManager, Error> {
-        let Some(url) = from_env("DISTLOCK_URL").ok().flatten() else {
-            return Err(Error::config(
-                "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
-                 such as redis://127.0.0.1:6379, or to memory: for development",
-            ));
-        };
-        if let Some(namespace) = from_env("DISTLOCK_NAMESPACE")? {
-            self = self.namespace(namespace);
-        }
-        if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
-            self = self.sentinel_credentials(credentials);
-        }
-        if let Some(credentials) = credentials_from_env("DISTLOCK_")? {
-            self = self.credentials(credentials);
-        }
-        self.connect(&url).await
     }
 
     /// Creates a manager that connects in the background, and never waits. Use it for a service
@@ -181,7 +106,7 @@ impl LockManagerBuilder {
                     let _entered = assembly.executor.enter();
                     open::connect_lazy(&config, client)
                 };
-                Ok(assembly.finish(opened, self.settings(), self.durability))
+                Ok(assembly.finish(opened, self.settings(), self.defaults))
             }
         }
     }
@@ -225,7 +150,13 @@ impl LockManagerBuilder {
     async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let client = assembly.client(self.settings());
-        let connecting = Box::pin(open::connect(config, client));
+        let origins = self.origins.clone();
+        let connecting = Box::pin(async move {
+            match open::connect(config.clone(), client).await {
+                Ok(opened) => Ok(opened),
+                Err(error) => Err(explain(error, Some(&config), &origins).await),
+            }
+        });
         let (mut sender, receiver) = oneshot::channel();
         assembly.executor.spawn(async move {
             tokio::select! {
@@ -237,17 +168,19 @@ impl LockManagerBuilder {
         if let Some(policy) = &opened.eviction {
             logging::eviction(&opened.identity, policy);
         }
-        Ok(assembly.finish(opened, self.settings(), self.durability))
+        Ok(assembly.finish(opened, self.settings(), self.defaults))
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         if !is_namespace(&self.namespace) {
             return refuse(
-                "the namespace must be 1 to 64 bytes long, without white space, braces or control characters; no part \
-                 after a `:` may be `lock`, `queue`, `entry`, `fence`, `done` or `client`",
+                "the namespace must be 1 to 64 bytes long, without white space, quotes, braces or control characters; no \
+                 part after a `:` may be `lock`, `queue`, `entry`, `fence`, `done` or `client`",
             );
         }
+        let times = Options::default().with_defaults(&self.defaults);
+        check_times(times.lease, times.wait).map_err(Error::config)?;
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
@@ -352,7 +285,7 @@ impl LockManagerBuilder {
         let client = ClientId::new(&SystemRandom);
         let events = assembly.event_receiver.sink();
         let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(wrap_store(store, events), self.settings(), self.durability)
+        assembly.finish(wrap_store(store, events), self.settings(), self.defaults)
     }
 
     /// Returns the credentials provider, unless the URL has the credentials.
@@ -381,7 +314,7 @@ impl LockManagerBuilder {
     /// Fails if an option is invalid, or needs a server.
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         self.check()?;
-        let checked = Limits::MEMORY.check_durability(self.durability);
+        let checked = Limits::MEMORY.check_durability(self.defaults.durability);
         checked.map_err(Error::config)
     }
 
@@ -394,8 +327,12 @@ impl LockManagerBuilder {
                 quorum.check(servers.len())?;
                 let limits =
                     Limits::of_quorum(quorum.max_lease, Rules::in_force().no_quorum_records);
-                let checked = limits.check_durability(self.durability);
-                checked.map_err(Error::config)?;
+                // The built-in lease may be too long, for calls with a lease of their own.
+                let options = Options {
+                    lease: self.defaults.lease.unwrap_or_default(),
+                    ..Options::default().with_defaults(&self.defaults)
+                };
+                limits.check(false, &options).map_err(Error::config)?;
                 Ok(quorum)
             }
             (_, Some(_)) => refuse(
@@ -427,7 +364,7 @@ pub(crate) enum Store {
 /// `a:lock:b` in `shop`.
 pub(crate) fn is_namespace(name: &str) -> bool {
     const KINDS: [&str; 6] = ["lock", "queue", "entry", "fence", "done", "client"];
-    let is_illegal = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
+    let is_illegal = |c: char| c.is_control() || c.is_whitespace() || "{}\"'".contains(c);
     !name.is_empty()
         && name.len() <= 64
         && !name.contains(is_illegal)
@@ -443,29 +380,6 @@ fn host_and_pid() -> String {
         .to_string_lossy()
         .into_owned();
     format!("{}:{}", cleaned(&host, 100), std::process::id())
-}
-
-fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
-    let password = from_env(&format!("{prefix}PASSWORD"))?;
-    let username = from_env(&format!("{prefix}USERNAME"))?;
-    match (username, password) {
-        (None, None) => Ok(None),
-        (None, Some(password)) => Ok(Some(Credentials::from_password(password))),
-        (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
-        (Some(_), None) => Err(Error::config(format!(
-            "{prefix}USERNAME is set, but {prefix}PASSWORD is not; set both, or neither"
-        ))),
-    }
-}
-
-fn from_env(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::config(format!(
-            "the environment variable {name} is not UTF-8; fix or unset it"
-        ))),
-    }
 }
 
 /// Everything needed to build a manager once the store is open.
@@ -533,14 +447,15 @@ impl Assembly {
         Arc::new(move || in_store.is_empty())
     }
 
-    /// Starts the background work, and returns the manager with this default durability.
+    /// Starts the background work, and returns the manager with these defaults.
     pub(crate) fn finish(
         self,
         opened: OpenedStore,
         settings: Settings,
-        durability: Durability,
+        defaults: Defaults,
     ) -> LockManager {
         let core = Arc::new(Core {
+            process: ProcessId::current(),
             store: opened.store,
             identity: opened.identity,
             address: opened.address,
@@ -570,6 +485,6 @@ impl Assembly {
             let _ = core_slot.set(core.clone());
             io_thread
         });
-        LockManager::new(core, settings.display_name, durability, io_thread)
+        LockManager::new(core, settings.display_name, defaults, io_thread)
     }
 }

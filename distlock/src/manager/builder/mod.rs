@@ -1,6 +1,8 @@
 //! The options of a manager.
 
 pub(crate) mod connect;
+pub(crate) mod environment;
+pub(crate) mod explain;
 
 use std::fmt;
 use std::future::Future;
@@ -10,11 +12,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::config::credentials::{Credentials, CredentialsProvider};
-use crate::config::options::Durability;
+use crate::config::options::Defaults;
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::manager::LockManager;
+use crate::manager::builder::explain::Origins;
 use crate::observer::Observer;
 use crate::protocol::rules::Rules;
 use crate::store::Settings;
@@ -51,11 +54,11 @@ const DEFAULT_MAX_RUNTIME_CONNECTIONS: usize = if cfg!(panic = "abort") { 0 } el
 #[derive(Clone)]
 #[must_use = "a builder does nothing by itself; call `connect` or `in_memory`"]
 pub struct LockManagerBuilder {
-    namespace: String,
+    pub(crate) namespace: String,
     client_name: Option<String>,
     /// All settings but the name, which is `client_name`.
     settings: Settings,
-    pub(crate) durability: Durability,
+    pub(crate) defaults: Defaults,
     connect_timeout: Duration,
     max_runtime_connections: usize,
     tls: Option<Tls>,
@@ -63,6 +66,7 @@ pub struct LockManagerBuilder {
     pub(crate) credentials: Option<CredentialsProvider>,
     pub(crate) credentials_refresh_interval: Option<Duration>,
     pub(crate) sentinel_credentials: Option<Credentials>,
+    pub(crate) origins: Origins,
     pub(crate) parts: Parts,
 }
 
@@ -72,7 +76,7 @@ impl Default for LockManagerBuilder {
             namespace: "distlock".into(),
             client_name: None,
             settings: Settings::named(String::new()),
-            durability: Durability::NONE,
+            defaults: Defaults::default(),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             max_runtime_connections: DEFAULT_MAX_RUNTIME_CONNECTIONS,
             tls: None,
@@ -80,6 +84,7 @@ impl Default for LockManagerBuilder {
             credentials: None,
             credentials_refresh_interval: None,
             sentinel_credentials: None,
+            origins: Origins::default(),
             parts: Parts::default(),
         }
     }
@@ -92,7 +97,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
-            .field("durability", &self.durability)
+            .field("defaults", &self.defaults)
             .field("connect_timeout", &self.connect_timeout)
             .field("max_runtime_connections", &self.max_runtime_connections)
             .field("tls", &self.tls)
@@ -499,6 +504,48 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Sets the [lease](crate::Lock::lease) of the locks of this manager that set none: 50 ms to
+    /// 24 h, default 30 s. It goes before the environment variable `DISTLOCK_LEASE` of
+    /// [`connect_from_env`](LockManagerBuilder::connect_from_env).
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().lease(Duration::from_secs(5)).in_memory()?;
+    /// let guard = locks.lock("report").acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    ///
+    /// let refused = LockManager::builder().lease(Duration::from_millis(10)).in_memory();
+    /// assert!(refused.is_err(), "as with `Lock::lease`");
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.defaults.lease = Some(lease);
+        self
+    }
+
+    /// Sets the [wait](crate::Lock::wait) of the locks of this manager that set none: at most 24 h,
+    /// default 10 s. It goes before the environment variable `DISTLOCK_WAIT` of
+    /// [`connect_from_env`](LockManagerBuilder::connect_from_env). Calls that try once do not wait.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().wait(Duration::from_millis(20)).in_memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let error = locks.lock("report").acquire().await.unwrap_err();
+    /// assert!(matches!(error, Error::Busy { waited, .. } if waited < Duration::from_secs(10)));
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.defaults.wait = Some(wait);
+        self
+    }
+
     /// Sets how many replicas must acknowledge a lock, and each of its renewals, before it counts
     /// as held; default 0. This is the default for all locks of this manager. For its guarantees
     /// and their limits, see [`Lock::min_replicas`](crate::Lock::min_replicas).
@@ -511,7 +558,7 @@ impl LockManagerBuilder {
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn min_replicas(mut self, n: u32) -> Self {
-        self.durability.replicas = n;
+        self.defaults.durability.replicas = n;
         self
     }
 
@@ -528,7 +575,7 @@ impl LockManagerBuilder {
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn fsync(mut self, on: bool) -> Self {
-        self.durability.fsync = on;
+        self.defaults.durability.fsync = on;
         self
     }
 

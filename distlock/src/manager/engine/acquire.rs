@@ -133,7 +133,7 @@ struct AcquireAttempt {
 
 impl Drop for AcquireAttempt {
     fn drop(&mut self) {
-        if self.became_hold {
+        if self.became_hold || self.core.is_inherited() {
             return;
         }
         let has_ended = self.io_thread_done.take().is_none_or(|mut io_thread_done| {

@@ -24,10 +24,13 @@ use crate::protocol::store_error::StoreError;
 use crate::store::command::StoreCommand;
 use crate::store::{LockStore, run};
 use crate::util::clock::{BootInstant, Clock};
+use crate::util::process::ProcessId;
 use crate::util::random::Random;
 
 /// The state shared by all handles and background tasks of a manager.
 pub(crate) struct Core {
+    /// The process that has its threads and connections.
+    pub(crate) process: ProcessId,
     pub(crate) store: Box<dyn LockStore>,
     /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
@@ -68,6 +71,20 @@ pub(crate) enum Phase {
 impl Core {
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Returns true in a process that `fork` made. It must then not use the store, nor wait for a
+    /// thread.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.is_inherited()
+    }
+
+    /// Fails in a process that `fork` made. Called before anything that may wait.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.is_inherited() {
+            return Err(fork_error());
+        }
+        Ok(())
     }
 
     /// Changes an acquisition at the current time, see [`Registry::update`].
@@ -157,6 +174,13 @@ fn command_outcome(error: &StoreError) -> CommandOutcome {
         Outage::Denied | Outage::Misconfigured | Outage::Tls => CommandOutcome::Denied,
         _ => CommandOutcome::Rejected,
     }
+}
+
+pub(crate) fn fork_error() -> Error {
+    Error::config(
+        "the lock manager belongs to the parent process: a process that `fork` made has none of its threads, \
+         connections and locks; connect after `fork`",
+    )
 }
 
 pub(crate) fn shut_down_error() -> Error {

@@ -9,7 +9,7 @@ use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
-use crate::manager::engine::core::Core;
+use crate::manager::engine::core::{Core, fork_error};
 use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::{Acquisition, HoldInfo};
 use crate::protocol::kind::Kind;
@@ -95,7 +95,7 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.info.safe_deadline.check_valid(self.core.clock.now())
+        !self.core.is_inherited() && self.info.safe_deadline.check_valid(self.core.clock.now())
     }
 
     /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
@@ -297,6 +297,9 @@ impl HeldLock {
     pub(crate) fn error(&self) -> Option<Error> {
         if self.is_held() {
             return None;
+        }
+        if self.core.is_inherited() {
+            return Some(fork_error());
         }
         let (end, is_current) = self.core.update(&self.entry, |acquisition, now| {
             acquisition.handle_time(now);

@@ -346,7 +346,7 @@ impl HolderRelease {
 
 impl Drop for HolderRelease {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.is_done && !self.core.is_inherited() {
             take_over(&self.core, self.entry.owner);
         }
     }

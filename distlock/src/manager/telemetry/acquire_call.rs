@@ -131,7 +131,9 @@ impl<'a> AcquireCall<'a> {
 
 impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
-        if let Some(outcome) = self.failure {
+        if let Some(outcome) = self.failure
+            && !self.core.is_inherited()
+        {
             let waited = || self.core.clock.now().since(self.request.started);
             self.core
                 .publish(&self.request, |lock, key| Event::AcquireFailed {

@@ -45,14 +45,16 @@ impl MemoryServer {
     /// Returns the server of that name in this process. It lives as long as a store uses it. After
     /// the last one, the same name gives a new, empty server.
     pub(crate) fn named(name: &str) -> Self {
+        // After `fork`, the parent's servers are only copies, with holders that do not run here.
         static NAMED: Lazy<Mutex<HashMap<String, Weak<Shared>>>> = Lazy::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = named.get(name).and_then(Weak::upgrade) {
+        let key = format!("{name} {}", std::process::id());
+        if let Some(shared) = named.get(&key).and_then(Weak::upgrade) {
             return MemoryServer(shared);
         }
         named.retain(|_, shared| shared.strong_count() > 0);
         let server = Self::with_name(name, Arc::new(BootClock));
-        named.insert(name.to_owned(), Arc::downgrade(&server.0));
+        named.insert(key, Arc::downgrade(&server.0));
         server
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod replication_role;
 pub(crate) mod reply_scanner;
 pub(crate) mod request_numbers;
 pub(crate) mod sentinel;
+pub(crate) mod silence;
 pub(crate) mod socket;
 pub(crate) mod socket_transport;
 #[cfg(feature = "tls")]

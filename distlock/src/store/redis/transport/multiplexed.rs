@@ -1,6 +1,8 @@
 //! Connections of the `redis` crate over sockets of our own.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::{fmt, io};
 
 use redis::aio::MultiplexedConnection;
@@ -20,6 +22,7 @@ use crate::store::redis::transport::socket::{Activity, Fault, Stream};
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::store::redis::wire::errors;
 use crate::util::mutex::lock;
+use crate::util::process::ProcessId;
 
 /// Upper limit of requests that wait for the socket.
 const PIPELINE_BUFFER_SIZE: usize = 4_096;
@@ -80,10 +83,10 @@ impl Multiplexed {
             }
             None => HandshakeError::Rejected(handshake_error(settings.db(), &error)),
         })?;
-        let report_end_on_drop = ReportEndOnDrop(gate.clone());
-        let driver = tokio::spawn(async move {
-            let _report_end_on_drop = report_end_on_drop;
-            driver.await;
+        let driver = tokio::spawn(DriverTask {
+            driver: Some(Box::pin(driver)),
+            gate: gate.clone(),
+            process: ProcessId::current(),
         });
         gate.open();
         Ok(Multiplexed {
@@ -298,13 +301,38 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// Reports the end of a connection on drop. This includes the drop of its runtime, which the
-/// `redis` crate does not notice.
-struct ReportEndOnDrop(Arc<EventGate>);
+/// The task behind a [`Driver`]. It reports the end of the connection on drop. This includes the
+/// drop of its runtime, which the `redis` crate does not notice.
+struct DriverTask<F> {
+    /// Present until the drop.
+    driver: Option<Pin<Box<F>>>,
+    gate: Arc<EventGate>,
+    process: ProcessId,
+}
 
-impl Drop for ReportEndOnDrop {
+impl<F: Future> Future for DriverTask<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let process = self.process;
+        match &mut self.driver {
+            // After `fork`, it would take the parent's replies, and send what is queued here.
+            Some(driver) if !process.is_inherited() => driver.as_mut().poll(context).map(drop),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl<F> Drop for DriverTask<F> {
     fn drop(&mut self) {
-        self.0.report_end();
+        let driver = self.driver.take();
+        if self.process.is_inherited() {
+            // Its drop would remove the parent's socket from the poll set that both share.
+            std::mem::forget(driver);
+            return;
+        }
+        drop(driver);
+        self.gate.report_end();
     }
 }
 

@@ -79,22 +79,38 @@ pub(crate) async fn speaks_plain_text(
     reply.is_some_and(|reply| matches!(reply, [b'+' | b'-', _]))
 }
 
+/// Returns what the server behind a new connection does instead of replying to PING as Redis does.
+pub(crate) async fn silence(
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+) -> Option<&'static str> {
+    let connected = tokio::time::timeout(PROBE_TIMEOUT, connecting).await;
+    // Proxies know only commands in RESP.
+    let reply = reply_to(connected.ok()?.ok()?, b"*1\r\n$4\r\nPING\r\n");
+    match tokio::time::timeout(PROBE_TIMEOUT, reply).await {
+        Ok(Ok((_, [b'-', _] | [b'+', b'P']))) => None,
+        Ok(Ok((1.., _))) => Some("accepts connections, and does not reply as Redis does"),
+        Ok(_) => Some("accepts connections, and closes them without a reply"),
+        Err(_) => Some("accepts connections, and does not reply"),
+    }
+}
+
 /// Returns the first two bytes of the reply to `bytes`.
 async fn probe(
     connecting: impl Future<Output = io::Result<TcpStream>>,
     bytes: &[u8],
 ) -> Option<[u8; 2]> {
-    let probed = async {
-        let stream = connecting.await?;
-        stream.writable().await?;
-        // The send buffer of a new socket has room for a few bytes.
-        stream.try_write(bytes)?;
-        let mut reply = [0; 2];
-        let length = stream.peek(&mut reply).await?;
-        Ok::<_, io::Error>((length == reply.len()).then_some(reply))
-    };
-    tokio::time::timeout(PROBE_TIMEOUT, probed)
-        .await
-        .ok()?
-        .ok()?
+    let probed = async { reply_to(connecting.await?, bytes).await };
+    let replied = tokio::time::timeout(PROBE_TIMEOUT, probed).await;
+    let (length, reply) = replied.ok()?.ok()?;
+    (length == reply.len()).then_some(reply)
+}
+
+/// Returns how many bytes of the reply have arrived, up to two, and these.
+async fn reply_to(stream: TcpStream, bytes: &[u8]) -> io::Result<(usize, [u8; 2])> {
+    stream.writable().await?;
+    // The send buffer of a new socket has room for a few bytes.
+    stream.try_write(bytes)?;
+    let mut reply = [0; 2];
+    let length = stream.peek(&mut reply).await?;
+    Ok((length, reply))
 }

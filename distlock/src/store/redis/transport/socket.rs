@@ -165,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 
 /// Connects to the first of a name's addresses that accepts. All are tried at once, so that an
 /// address that never accepts does not hide the others.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
     let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");

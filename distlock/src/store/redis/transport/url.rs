@@ -59,7 +59,22 @@ impl Url {
     /// Parses a URL. The error repeats no part of it, because that may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
-        let (kind, is_encrypted) = parse_scheme(scheme)?;
+        // The parser of the `redis` crate would ignore line breaks.
+        if url.contains(char::is_control) {
+            return Err(
+                "the lock store's URL has a line break or another control character".into(),
+            );
+        }
+        let parsed = parse_scheme(scheme);
+        let (kind, is_encrypted) = parsed.map_err(|reason| match rest.starts_with("//") {
+            true => reason,
+            false => "the lock store's URL has no scheme (`redis://` before host and port)".into(),
+        })?;
+        if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
+            return Err(
+                "the lock store's URL has white space (percent-encode it in a password)".into(),
+            );
+        }
         if is_encrypted && !cfg!(feature = "tls") {
             return Err(
                 "the lock store's URL requires TLS, which this build lacks: enable the feature `tls-native-roots` or \
