@@ -43,7 +43,6 @@ if my_token then
 end
 local value = kind and state() or ''
 if kind and kind ~= my_kind then return with_holders({ 7, now, value }) end
-if outcome == 'more' then value = '' end
 if flag then return with_holders({ 3, now, value }) end -- revoked, or kept by min_hold
 if outcome == 'free' and used + weight <= limit then
   kind, capacity = my_kind, limit
@@ -56,6 +55,6 @@ if wait == '0' then return with_holders({ 3, now, value }) end
 
 local function join()
 --@include join
-  return { 2, now, value }
+  return { 2, now, outcome ~= 'more' and value or '' }
 end
 return with_holders(join())

@@ -125,7 +125,8 @@ fn exit_codes_are_documented() {
 }
 
 /// Permissions that a command may miss after it has connected, and one that it misses before.
-const NEEDED: &str = "get set exists pexpire pttl zrange zcard hset hget hgetall hmget scan evalsha";
+const NEEDED: &str =
+    "get set exists pexpire pttl zrange zcard hset hget hgetall hmget scan evalsha";
 
 /// As the table of exit codes says: a retry would not help.
 #[tokio::test]
