@@ -8,7 +8,7 @@ local fields, head = redis.call('HGETALL', KEYS[1]), redis.call('ZRANGE', KEYS[2
 local fence = redis.call('GET', KEYS[4])
 local reply = { time[1] * 1000000 + time[2], fields[1] and (redis.call('HGET', KEYS[1], 'state') or '?') or '', fields,
   redis.call('ZCARD', KEYS[2]), fence == '' and '?' or fence or '',
-  head and redis.call('HGET', KEYS[3], head) or '' }
+  redis.call('HGET', KEYS[3], head or '-') or '' } -- a value of another type fails here, also without waiters
 local first_waiters = ARGV[1] == '0' and {} or redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES')
 for i = 1, #first_waiters, 2 do
   reply[#reply + 1] = first_waiters[i]
