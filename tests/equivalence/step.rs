@@ -116,6 +116,8 @@ impl Step {
                             permits: 5,
                             weight: 1,
                         },
+                        // Only an acquire of a reader notes that tokens are shared from then on.
+                        Kind::Read if usual_kinds[*key] != LockKind::ReadWrite => Kind::Write,
                         kind => kind,
                     },
                     owners: first..first + *count,
