@@ -52,7 +52,7 @@ async fn commands_run_next_to_other_holders_or_are_refused() {
         (
             "run --wait 0 --read permits -- true",
             119,
-            "semaphore with 2 permits",
+            "semaphore with 3 permits",
         ),
         ("run --permits 0 k -- true", 2, "1..=1000"),
         ("run --permits 3 --weight 4 k -- true", 119, "weight is 4"),

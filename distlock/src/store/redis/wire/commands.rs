@@ -462,7 +462,8 @@ impl ScriptCall for Inspect<'_> {
         } else {
             context.decode_holder(&value, ends_at).map(Some)
         };
-        let is_conflict = exists && known.is_none() || fence.is_none();
+        // A foreign fence blocks the next acquire, and does not hide a holder.
+        let is_conflict = known.is_none() && (exists || fence.is_none());
         let key_conflict = is_conflict.then(|| context.describe_conflict(self.key, CONFLICT));
         if is_conflict && !votes {
             let inspection = Inspection {

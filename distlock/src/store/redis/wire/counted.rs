@@ -181,7 +181,7 @@ impl ScriptCall for InspectCounted<'_> {
         let holders = decode_holders(context, at, &mut fields)?;
         let (queue_length, fence, head) = (reply.int()?, reply.text()?, reply.text()?);
         let fence = decode_fence(&fence);
-        let is_conflict = held_kind.is_none() && !state.is_empty() || fence.is_none();
+        let is_conflict = held_kind.is_none() && (!state.is_empty() || fence.is_none());
         let inspection = Inspection {
             record: None,
             record_conflict: None,
