@@ -1,7 +1,7 @@
 -- inspect: returns the state of a lock. Reads only.
 -- KEYS  lock queue entry fence record
 -- ARGV  how many waiters to list
--- Reply {now, value or '', remaining ttl, number of waiters without a marked head, the fence or '', 1 if there is a value, otherwise 0,
+-- Reply {now, value or '', remaining ttl, number of waiters without a marked head, fence or '', 1 if there is a value, otherwise 0,
 --        success record of once_per, '' or '?' (another type), for each listed waiter its owner, its place (µs) and its entry}
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])

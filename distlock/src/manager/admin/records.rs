@@ -31,9 +31,9 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::ShutDown`]. [`Error::KeyConflict`] if
-    /// distlock did not write the value at the record's key, or if it is dated ten years ahead; it
-    /// is left unchanged. [`Error::Config`] over a quorum, which has no records, and for an empty
+    /// [`Error::InvalidKey`], [`Error::Unavailable`], [`Error::ShutDown`]. [`Error::KeyConflict`]
+    /// if distlock did not write the value at the record's key, or if it is dated ten years ahead;
+    /// it is left unchanged. [`Error::Config`] over a quorum, which has no records, and for an empty
     /// value or one of more than 128 bytes.
     ///
     /// # Cancel safety
