@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -111,6 +111,7 @@ pub(crate) enum Command {
     /// Shows one lock: its holders, its waiters in order, and its last success
     Inspect {
         /// The key of the lock
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         key: String,
     },
     /// Revokes a lock from its holder, and waits until it is free
@@ -165,7 +166,8 @@ pub(crate) struct Run {
     /// with `--on-lost term`; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Option<Duration>,
-    /// Runs up to this many commands with the key at a time; every run must pass the same number
+    /// Runs up to this many commands with the key at a time; while runs pass different
+    /// numbers, the largest is the limit
     #[arg(long, value_parser = permits(), conflicts_with_all = ["read", "write"], value_name = "N")]
     pub(crate) permits: Option<u32>,
     /// How many of the permits the command holds
@@ -188,7 +190,12 @@ pub(crate) struct Run {
     pub(crate) once_per: Option<Duration>,
     /// Records at most one success for this value, such as a date: if the command has succeeded
     /// for the value, it does not run, and the exit code is 0
-    #[arg(long, conflicts_with_all = ["permits", "read", "write"], value_name = "VALUE")]
+    #[arg(
+        long,
+        value_parser = NonEmptyStringValueParser::new(),
+        conflicts_with_all = ["permits", "read", "write"],
+        value_name = "VALUE"
+    )]
     pub(crate) once_for: Option<String>,
     /// How long a success of `--once-for` is remembered [default: 7d]
     #[arg(long, requires = "once_for", value_parser = duration, value_name = "TIME")]
@@ -215,10 +222,11 @@ pub(crate) enum OnLost {
 #[command(after_help = TABLE)]
 pub(crate) struct Unlock {
     /// The key of the lock
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) key: String,
     /// Revokes only the holds of this client, as `inspect` shows it; of readers that hold the lock
     /// together, all are revoked
-    #[arg(long, value_name = "CLIENT")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "CLIENT")]
     pub(crate) holder: Option<String>,
     /// How long to wait until it is free
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
@@ -237,9 +245,10 @@ pub(crate) struct Unlock {
 #[command(after_help = TABLE)]
 pub(crate) struct Forget {
     /// The key of the lock
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) key: String,
     /// The value of `--once-for`, without which the record is that of `--once-per`
-    #[arg(long, value_name = "VALUE")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "VALUE")]
     pub(crate) once_for: Option<String>,
 }
 

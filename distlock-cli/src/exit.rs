@@ -115,6 +115,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Busy { .. } | Error::QueueFull { .. } => BUSY,
+            // It does not pass by itself, such as a permission that is missing.
+            Error::Unavailable { outage, .. } if !outage.is_transient() => MISCONFIGURED,
             Error::Unavailable { .. } | Error::ShutDown { .. } => UNAVAILABLE,
             Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => LOST,
             Error::InvalidKey { .. } | Error::InvalidValue { .. } => USAGE,

@@ -61,6 +61,7 @@ fn as_json(state: &LockState) -> Value {
     object["waiters"] = waiters.collect();
     object["servers"] = servers.collect();
     object["last_success"] = state.last_success.as_ref().map(success).into();
+    object["record_conflict"] = state.record_conflict.as_deref().into();
     object
 }
 
@@ -73,6 +74,11 @@ fn success(success: &SuccessRecord) -> Value {
         "finished": rfc3339(success.finished),
         "next": rfc3339(success.next),
     })
+}
+
+/// Returns the consequence of a value that distlock did not write, and the remedy.
+fn foreign(conflict: &str) -> String {
+    format!("{conflict}: runs with --once-per fail; delete that key if nothing else needs it")
 }
 
 /// Returns how long a run took. The server's clock may have stepped back meanwhile.
@@ -127,6 +133,9 @@ fn as_text(state: &LockState) -> String {
             &format!("{started} (took {took}) by {client}"),
         );
         add_line("next run", &format!("from {} on", rfc3339(success.next)));
+    }
+    if let Some(conflict) = &state.record_conflict {
+        add_line("record", &foreign(conflict));
     }
     add_line("waiting", &state.queue_length.to_string());
     let waiting = state.waiters.iter().enumerate();

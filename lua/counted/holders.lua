@@ -1,8 +1,8 @@
 -- Fragment: a lock of which several holders each hold a weight. The hash at `lock` has a field for each holder, its record
 -- 'flag expires ttl token weight since name' (flag g: granted, not confirmed; h: held; k: kept by min_hold; r: revoked), and
--- `state`, '3 kind capacity used phase next at': the sum of the weights, the token of the read phase or 0, a lower bound of all
--- `expires`, and an upper bound of the times at which a record was written. Expects the local `lock` (its key), and what
--- `queue.lua` and `fence.lua` expect.
+-- `state`, '3 kind capacity used phase next at': the capacity of the last call that was granted, the sum of the weights, the token
+-- of the read phase or 0, a lower bound of all `expires`, and an upper bound of the times at which a record was written. Each call
+-- is granted by its own capacity. Expects the local `lock` (its key), and what `queue.lua` and `fence.lua` expect.
 --
 local RECORD, NEVER = '^(%l) (%d+) (%d+) ((%d+) (%d+) .*)$', '9999999999999999'
 local kind, capacity, used, phase, next_expiry, at = nil, nil, 0, '0', NEVER, now_text
@@ -117,7 +117,7 @@ local function grant_next(caller)
       string.match(redis.call('HGET', entries, owner) or '', '^(%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
     weight, its_capacity, work_left = tonumber(weight), tonumber(its_capacity), work_left - REMOVAL_COST
     if not deadline or tonumber(deadline) < now or not is_responding(client_id)
-      or weight > its_capacity or kind and (its_kind ~= kind or its_capacity ~= capacity) then
+      or weight > its_capacity or kind and its_kind ~= kind then
       remove(owner)
     elseif used + weight > its_capacity then
       return 'full'

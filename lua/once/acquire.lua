@@ -1,15 +1,16 @@
 -- acquire of a call that runs at most once per period or value. It is rejected while a success record says so.
 -- KEYS  those of acquire.lua, then the record
 -- ARGV  those of acquire.lua, with 'gap ms, record ttl ms' before the request number
--- Reply that of acquire.lua, or {7, now, record} already ran: nothing was taken or queued
+-- Reply that of acquire.lua, or {7, now, record} already ran, or distlock did not write the record: nothing was taken or queued
 do
+  --@include once/record
   local gap, record_ttl = string.match(table.remove(ARGV, 7), '^(%d+) (%d+)$') -- what remains is for acquire.lua
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local record = redis.call('GET', KEYS[5])
   if record then
-    local since, rest = string.match(record, '^1 (%d+)( %d+ %d+ %d+ .*)$')
-    if not since then return { 5, now, ARGV[7] } end
+    local since, rest = parse_record(record, now)
+    if not since then return { 7, now, record, ARGV[7] } end
     -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
     local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
     local start = holder == ARGV[1] and math.min(acquired, now) or now

@@ -3,12 +3,13 @@
 -- ARGV  those of confirm.lua, then gap ms
 -- Reply that of confirm.lua, or {2, now, record} already ran: nothing was confirmed
 do
+  --@include once/record
   local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
   local record = redis.call('GET', KEYS[4])
-  local since = record and string.match(record, '^1 (%d+) ')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local since = record and parse_record(record, now)
   if acquired and since then
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
     -- Judged by the acquisition, with which a success will be recorded. The grant may be a second old.
     if since + ARGV[3] * 1000 > math.min(acquired, now) then return { 2, now, record } end
   end

@@ -218,7 +218,7 @@ impl Keys {
             .filter(|(owner, _)| !owner.starts_with('?'))
             .collect();
         let fields: HashMap<_, _> = pairs(&reply[9]).collect();
-        let (shares, phase) = shares(fields, now);
+        let (shares, kind, phase) = shares(fields, now);
         let entry = |(owner, order): (&str, &str)| {
             let text = entries[owner];
             let is_counted =
@@ -285,6 +285,7 @@ impl Keys {
                 _ => None,
             },
             shares,
+            kind,
             phase,
             // Both keys form the queue.
             queue_left: left(4).min(if queue.is_empty() { left(4) } else { left(6) }),
@@ -299,11 +300,14 @@ impl Keys {
     }
 }
 
+/// The holds of a counted lock, their kind and their phase.
+type Shares = (Vec<ShareSnapshot>, Option<LockKind>, Option<FencingToken>);
+
 /// Reads the fields of a counted lock, and checks its sum and its bounds.
-fn shares(mut fields: HashMap<&str, &str>, now: u64) -> (Vec<ShareSnapshot>, Option<FencingToken>) {
+fn shares(mut fields: HashMap<&str, &str>, now: u64) -> Shares {
     let Some(state) = fields.remove("state") else {
         assert!(fields.is_empty(), "holders without a state: {fields:?}");
-        return (Vec::new(), None);
+        return (Vec::new(), None, None);
     };
     let ["3", kind, capacity, used, phase, next_expiry, at] = words(state, 7)[..] else {
         panic!("the state: {state}");
@@ -325,7 +329,6 @@ fn shares(mut fields: HashMap<&str, &str>, now: u64) -> (Vec<ShareSnapshot>, Opt
         );
         shares.push(ShareSnapshot {
             owner: owner.to_owned(),
-            kind: kind_of(kind, capacity),
             weight: number(weight).try_into().unwrap(),
             // A grant that is not confirmed is a hold.
             flag: flag.replace('g', "h").parse().unwrap(),
@@ -339,7 +342,11 @@ fn shares(mut fields: HashMap<&str, &str>, now: u64) -> (Vec<ShareSnapshot>, Opt
     assert!(sum <= number(capacity), "too much is held: {state}");
     shares.sort_by(|a, b| a.owner.cmp(&b.owner));
     let phase = Some(number(phase)).filter(|phase| *phase > 0);
-    (shares, phase.map(FencingToken::new))
+    (
+        shares,
+        Some(kind_of(kind, capacity)),
+        phase.map(FencingToken::new),
+    )
 }
 
 fn kind_of(kind: &str, capacity: &str) -> LockKind {

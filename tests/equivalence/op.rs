@@ -244,18 +244,19 @@ fn kind() -> impl Strategy<Value = LockKind> {
 pub(super) fn request(kind: LockKind, choice: u32, is_other_kind: bool) -> Kind {
     match (kind, is_other_kind) {
         (LockKind::Mutex, false) => Kind::Mutex,
-        (LockKind::ReadWrite, false) if choice < 3 => Kind::Read,
+        (LockKind::ReadWrite, false) if choice % 4 < 3 => Kind::Read,
         (LockKind::ReadWrite, false) => Kind::Write,
         (LockKind::ReadWrite, true) => Kind::Mutex,
-        (LockKind::Semaphore { permits }, false) => Kind::Permits {
-            permits,
-            weight: 1 + choice % permits,
-        },
-        (LockKind::Mutex, true) => Kind::Read,
-        (LockKind::Semaphore { .. }, true) => Kind::Permits {
-            permits: 5,
-            weight: 1,
-        },
+        (LockKind::Semaphore { permits }, false) => {
+            let permits = match choice {
+                6 => 5,
+                7 => 1,
+                _ => permits,
+            };
+            let weight = 1 + choice % permits;
+            Kind::Permits { permits, weight }
+        }
+        (LockKind::Mutex | LockKind::Semaphore { .. }, true) => Kind::Read,
     }
 }
 
@@ -351,7 +352,7 @@ fn op(once_share: f64, step_back: u32) -> impl Strategy<Value = Op> {
     let act = |pick, key, act| Op::Act { pick, key, act };
     prop_oneof![
         24 => (
-            pick(1, 1, 8), key(), 0..4_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
+            pick(1, 1, 8), key(), 0..8_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
             maybe_once(),
         )
             .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once)| {

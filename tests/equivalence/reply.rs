@@ -36,7 +36,7 @@ pub(super) enum Reply {
         /// `None` for a release that records no success.
         is_recorded: Option<bool>,
     },
-    DeleteRecord(bool),
+    DeleteRecord(Result<bool, String>),
     CheckQueue(Vec<CheckQueueReply>),
     Inspect(Inspection),
     Revoke(RevokeReply),
@@ -46,7 +46,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 42] = [
+pub(super) const KINDS: [&str; 43] = [
     "held",
     "queued",
     "busy",
@@ -71,6 +71,7 @@ pub(super) const KINDS: [&str; 42] = [
     "purging",
     "room made",
     "wrong kind",
+    "other number of permits",
     "several granted",
     "several holders",
     "downgraded",
@@ -149,8 +150,8 @@ impl Reply {
                 );
                 kinds
             }
-            Reply::DeleteRecord(true) => vec!["record deleted"],
-            Reply::DeleteRecord(false) => Vec::new(),
+            Reply::DeleteRecord(Ok(true)) => vec!["record deleted"],
+            Reply::DeleteRecord(_) => Vec::new(),
             Reply::CheckQueue(replies) => (replies.iter())
                 .map(|reply| match reply {
                     CheckQueueReply::Checked { missing, .. } if missing.len() as u64 == OWNERS => {
@@ -480,6 +481,9 @@ impl Observed {
                 self.token(key, &mut token);
                 let by = revocation.by;
                 format!("{client} is revoked by {by}: key {key}, token {token}")
+            }
+            StoreEvent::OtherPermits { owner, last } => {
+                format!("{client}:{owner} differs from the last {last} permits")
             }
             other => panic!("the server is well, and yet: {other:?}"),
         }

@@ -111,13 +111,19 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K16: newcomers",
-        "if kind and (kind ~= my_kind or capacity ~= limit) then",
+        "if kind and kind ~= my_kind then",
         "if false then",
     ),
+    ("K16: waiters", "or kind and its_kind ~= kind then", "then"),
     (
-        "K16: waiters",
-        "or kind and (its_kind ~= kind or its_capacity ~= capacity) then",
-        "then",
+        "K17: newcomers",
+        "if outcome == 'free' and used + weight <= limit then",
+        "if outcome == 'free' and used + weight <= (capacity or limit) then",
+    ),
+    (
+        "K17: waiters",
+        "elseif used + weight > its_capacity then",
+        "elseif used + weight > (capacity or its_capacity) then",
     ),
     ("P1: late-record", "token == succeeded and", "token and"),
     (

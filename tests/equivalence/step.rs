@@ -109,11 +109,15 @@ impl Step {
                     client: memory.client(*client),
                     key: *key,
                     kind: match kinds[*key] {
-                        // A waiter of another limit is removed (K16).
-                        Kind::Permits { .. } if number % 4 == 3 => Kind::Permits {
+                        // A waiter of another kind is removed (K16), and one with another number
+                        // of permits is granted by that (K17).
+                        Kind::Permits { .. } if number % 4 == 3 => Kind::Write,
+                        Kind::Permits { .. } if number % 4 == 1 => Kind::Permits {
                             permits: 5,
                             weight: 1,
                         },
+                        // Only an acquire of a reader notes that tokens are shared from then on.
+                        Kind::Read if usual_kinds[*key] != LockKind::ReadWrite => Kind::Write,
                         kind => kind,
                     },
                     owners: first..first + *count,

@@ -57,6 +57,8 @@ pub(crate) struct Snapshot {
     pub(crate) hold: Option<HoldSnapshot>,
     /// The holds of a counted lock, by owner.
     pub(crate) shares: Vec<ShareSnapshot>,
+    /// Their kind, with the number of permits of the last grant.
+    pub(crate) kind: Option<LockKind>,
     pub(crate) phase: Option<FencingToken>,
     pub(crate) queue: Vec<EntrySnapshot>,
     pub(crate) queue_left: Duration,
@@ -86,7 +88,6 @@ pub(crate) struct HoldSnapshot {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShareSnapshot {
     pub(crate) owner: String,
-    pub(crate) kind: LockKind,
     pub(crate) weight: u32,
     /// `h` for held, `k` for kept by `min_hold`, `r` for revoked.
     pub(crate) flag: char,
@@ -159,7 +160,6 @@ impl MemoryServer {
             shares: {
                 let shares = lock.shares.iter().map(|share| ShareSnapshot {
                     owner: text(&share.hold.owner_id),
-                    kind: share.kind.lock_kind(),
                     weight: share.kind.weight(),
                     flag: match share.hold.state {
                         HoldState::Held => 'h',
@@ -175,6 +175,7 @@ impl MemoryServer {
                 shares.sort_by(|a, b| a.owner.cmp(&b.owner));
                 shares
             },
+            kind: lock.shares.kind(),
             phase: lock.shares.phase,
             queue: (lock.queue.entries.iter())
                 .map(|(order, entry)| EntrySnapshot {

@@ -135,6 +135,15 @@ const EPOCH: &[&str] = &[
     "quorum/repair",
 ];
 
+/// The scripts that include `counted/holders.lua`.
+const HOLDERS: &[&str] = &[
+    "counted/acquire",
+    "counted/check_queue",
+    "counted/downgrade",
+    "counted/release",
+    "counted/revoke",
+];
+
 const EDITS: &[Edit] = &[
     Edit {
         saboteur: "del-without-token",
@@ -250,6 +259,18 @@ end
         scripts: EPOCH,
         passage: "  from = math.max(now, tonumber(latest_time)) + tonumber(quarantine) * 1000\n",
         replacement: "  from = now\n",
+    },
+    Edit {
+        saboteur: "number-of-the-last-call",
+        scripts: &["counted/acquire"],
+        passage: "used + weight <= limit then\n",
+        replacement: "used + weight <= (capacity or limit) then\n",
+    },
+    Edit {
+        saboteur: "number-of-the-last-call",
+        scripts: HOLDERS,
+        passage: "used + weight > its_capacity then\n",
+        replacement: "used + weight > (capacity or its_capacity) then\n",
     },
     Edit {
         saboteur: "takes-held-keys",

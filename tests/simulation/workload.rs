@@ -80,10 +80,12 @@ impl User {
             LockKind::Mutex => Kind::Mutex,
             LockKind::ReadWrite if random.chance(400) => Kind::Write,
             LockKind::ReadWrite => Kind::Read,
-            LockKind::Semaphore { permits } => Kind::Permits {
-                permits,
-                weight: u32::try_from(random.between(1, u64::from(permits))).unwrap(),
-            },
+            LockKind::Semaphore { permits } => {
+                // A deployment changes the number.
+                let permits = *random.pick(&[permits, permits, permits, permits + 1]);
+                let weight = u32::try_from(random.between(1, u64::from(permits))).unwrap();
+                Kind::Permits { permits, weight }
+            }
         };
         let lease = Duration::from_millis(*random.pick(&self.world.leases));
         let wait = Duration::from_millis(wait);

@@ -6,7 +6,7 @@ use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::support::{SOON, distlock, json, output, page, refused, text};
+use crate::support::{SOON, distlock, json, output, page, refused, text, user_without};
 
 /// Returns all diagnostics, and the exit code.
 #[track_caller]
@@ -115,14 +115,6 @@ fn a_replica_may_be_promoted_without_a_lock() {
         ("warning", 0),
         "{found:?}"
     );
-}
-
-/// Returns the URL of a user with all permissions except these.
-fn user_without(server: &RedisServer, permissions: &str) -> String {
-    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {permissions}");
-    let words: Vec<_> = line.split(' ').collect();
-    assert!(!server.client().cmd(&words).is_error());
-    format!("redis://shop:secret@127.0.0.1:{}", server.port())
 }
 
 #[test]

@@ -19,6 +19,7 @@ async fn commands_run_next_to_other_holders_or_are_refused() {
     let script = "echo token:$DISTLOCK_FENCING_TOKEN";
     for (line, token) in [
         ("run --wait 0 --permits 2 permits", false),
+        ("run --wait 0 --permits 3 --weight 2 permits", false),
         ("run --wait 0 --read rw", true),
         ("run --wait 0 --write another", true),
         ("run --wait 0 --permits 3 --weight 3 third", false),
@@ -49,9 +50,9 @@ async fn commands_run_next_to_other_holders_or_are_refused() {
             "cannot be used as a mutex",
         ),
         (
-            "run --wait 0 --permits 3 permits -- true",
+            "run --wait 0 --read permits -- true",
             119,
-            "semaphore with 2 permits",
+            "semaphore with 3 permits",
         ),
         ("run --permits 0 k -- true", 2, "1..=1000"),
         ("run --permits 3 --weight 4 k -- true", 2, "weight is 4"),

@@ -188,6 +188,35 @@ fn a_waiting_machine_skips_the_command_that_has_succeeded_meanwhile() {
     assert_eq!(second.wait(SOON).code(), Some(0));
 }
 
+/// `inspect` shows it, also for a free lock, and `forget` leaves it alone.
+#[test]
+fn a_value_that_distlock_did_not_write_is_shown_and_not_forgotten() {
+    let server = RedisServer::start();
+    for value in ["foreign", "1 94670856000000000000 3600000 5 5 web-1:4711"] {
+        server.client().cmd(&["SET", KEY, value]);
+        let shown = page(&mut distlock(&server.url(), "inspect job"));
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["state free", "record its success record", "did not write"] {
+            assert!(words.contains(part), "{part} is not in {shown}");
+        }
+        let seen = object(&mut distlock(&server.url(), "--json inspect job"));
+        let conflict = seen["record_conflict"].as_str().expect("a text");
+        assert!(conflict.contains(KEY), "{conflict}");
+        assert_eq!(seen["last_success"], Value::Null);
+        for line in ["forget job", "run --once-per 1h job -- echo ran"] {
+            refused(
+                &mut distlock(&server.url(), line),
+                119,
+                &[KEY, "did not write"],
+            );
+        }
+        assert_eq!(server.client().get(KEY).as_deref(), Some(value));
+    }
+    server.client().cmd(&["DEL", KEY]);
+    let seen = object(&mut distlock(&server.url(), "--json inspect job"));
+    assert_eq!(seen["record_conflict"], Value::Null);
+}
+
 /// A value that distlock did not write is left alone, so the success has no record.
 #[test]
 fn a_success_that_is_not_recorded_is_reported() {

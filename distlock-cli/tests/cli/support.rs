@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use distlock::LockManager;
-use distlock_tests::eventually_async;
+use distlock_tests::{RedisServer, eventually_async};
 use serde_json::Value;
 
 /// Long enough for a loaded machine.
@@ -108,6 +108,14 @@ pub(crate) async fn manager(url: &str) -> LockManager {
 pub(crate) async fn named(url: &str, name: &str) -> LockManager {
     let builder = LockManager::builder().client_name(name);
     builder.connect(url).await.expect("a manager")
+}
+
+/// Returns the URL of a user with all permissions except these.
+pub(crate) fn user_without(server: &RedisServer, permissions: &str) -> String {
+    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {permissions}");
+    let words: Vec<_> = line.split(' ').collect();
+    assert!(!server.client().cmd(&words).is_error());
+    format!("redis://shop:secret@127.0.0.1:{}", server.port())
 }
 
 /// Waits until `count` calls wait for a lock.

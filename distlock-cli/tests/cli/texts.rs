@@ -4,7 +4,9 @@ use std::path::Path;
 
 use distlock_tests::RedisServer;
 
-use crate::support::{bare, code, json, output, page, shell, text};
+use crate::support::{
+    bare, code, distlock, json, manager, output, page, refused, shell, text, user_without,
+};
 
 #[test]
 fn a_wrong_command_line_is_json_as_well() {
@@ -61,6 +63,29 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     }
 }
 
+/// Two blanks make an empty word.
+#[test]
+fn empty_values_are_a_wrong_command_line() {
+    for line in [
+        "unlock --holder  k",
+        "unlock ",
+        "inspect ",
+        "forget ",
+        "forget --once-for  k",
+        "run --once-for  k -- true",
+        "run  -- true",
+    ] {
+        // Before anything is sent: there is no store.
+        let (ended, stderr) = code(&mut bare(&format!("--json {line}")));
+        let error = json(&stderr)["error"].clone();
+        assert_eq!(
+            (ended, &error["kind"]),
+            (2, &"usage".into()),
+            "{line}: {stderr}"
+        );
+    }
+}
+
 /// The table of `--help`, the package's README and the manual agree.
 #[test]
 fn exit_codes_are_documented() {
@@ -97,6 +122,59 @@ fn exit_codes_are_documented() {
             );
         }
     }
+}
+
+/// Permissions that a command may miss after it has connected, and one that it misses before.
+const NEEDED: &str =
+    "get set exists pexpire pttl zrange zcard hset hget hgetall hmget scan evalsha";
+
+/// As the table of exit codes says: a retry would not help.
+#[tokio::test]
+async fn no_missing_permission_is_an_outage() {
+    let server = RedisServer::start();
+    let locks = manager(&server.url()).await;
+    let _held = locks.lock("held").acquire().await.expect("a free lock");
+    let _shared = locks.semaphore("shared", 2).acquire().await;
+    let mut missed = Vec::new();
+    for line in [
+        "list",
+        "inspect held",
+        "inspect shared",
+        "unlock --wait 0 held",
+        "unlock --wait 0 shared",
+        "forget free",
+        "run --wait 0 --once-per 1h free -- false",
+        "run --wait 0 --permits 2 free -- false",
+    ] {
+        for permission in NEEDED.split_whitespace() {
+            let url = user_without(&server, &format!("-{permission}"));
+            let (ended, stderr) = code(&mut distlock(&url, line));
+            let is_expected = matches!(ended, 0 | 1 | 116 | 119);
+            assert!(
+                is_expected,
+                "{ended}: {line} without {permission}: {stderr}"
+            );
+            if ended == 119 {
+                missed.push((line, permission));
+            }
+        }
+    }
+    for expected in [
+        ("list", "scan"),
+        ("inspect held", "evalsha"),
+        ("inspect shared", "hgetall"),
+        ("unlock --wait 0 shared", "hgetall"),
+        ("forget free", "get"),
+        ("run --wait 0 --permits 2 free -- false", "hset"),
+    ] {
+        assert!(missed.contains(&expected), "{expected:?}: {missed:?}");
+    }
+    let url = user_without(&server, "-scan");
+    refused(
+        &mut distlock(&url, "watch --plain"),
+        119,
+        &["not permitted"],
+    );
 }
 
 #[test]

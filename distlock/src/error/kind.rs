@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The kind of a lock. Two semaphores with different numbers of permits are of different kinds.
+/// The kind of a lock.
 ///
 /// ```
 /// use distlock::LockKind;
@@ -20,9 +20,16 @@ pub enum LockKind {
     ReadWrite,
     /// A [`Semaphore`](crate::Semaphore).
     Semaphore {
-        /// The number of permits.
+        /// The number of permits; in the state of a lock, that of the last call that was granted.
         permits: u32,
     },
+}
+
+impl LockKind {
+    /// Returns true if both are the same kind. Semaphores may have different numbers of permits.
+    pub(crate) fn is_same(self, other: LockKind) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
 }
 
 impl fmt::Display for LockKind {

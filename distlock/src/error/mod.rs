@@ -201,8 +201,8 @@ pub enum Error {
         detail: String,
     },
 
-    /// The key is in use as another kind of lock, or as a semaphore with another number of permits.
-    /// Nothing was changed. A key with neither a holder nor a waiter can be used as any kind.
+    /// The key is in use as another kind of lock. Nothing was changed. A key with neither a holder
+    /// nor a waiter can be used as any kind.
     #[error(
         "lock `{}` is a {existing} at the moment, and cannot be used as a {requested}: {}use another key, or wait \
          until it is free",

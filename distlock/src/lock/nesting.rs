@@ -29,7 +29,7 @@ pub(crate) fn find_hold(
         (Kind::Mutex, Kind::Mutex)
         | (Kind::Read, Kind::Read)
         | (Kind::Write, Kind::Read | Kind::Write) => Ok(Some(frame)),
-        (Kind::Permits { permits: of, .. }, Kind::Permits { permits, weight }) if of == permits => {
+        (Kind::Permits { .. }, Kind::Permits { permits, weight }) => {
             let frames = scope::frames_of(store, key).filter(|frame| frame.held.is_held());
             // A hold may have several frames.
             let holds: BTreeMap<_, _> = frames
@@ -38,8 +38,8 @@ pub(crate) fn find_hold(
             let in_use: u32 = holds.values().sum();
             if in_use + weight > permits {
                 return Err(Error::config(format!(
-                    "lock `{key}`: this call tree already holds {in_use} of {permits} permits, so it would wait for \
-                     itself for {weight} more; acquire all of them in one call, or release the others first"
+                    "lock `{key}`: this call tree already holds {in_use} permits, so it would wait for itself for \
+                     {weight} more of {permits}; acquire all of them in one call, or release the others first"
                 )));
             }
             Ok(None)

@@ -34,8 +34,11 @@ use crate::protocol::kind::Kind;
 ///
 /// # The number of permits
 ///
-/// All calls for a key must pass the same number. While the key is held or waited for as another
-/// kind of lock, or with another number of permits, a call fails with [`Error::WrongKind`].
+/// A call is granted while the permits that are held and its own fit into the number that it
+/// passes. So while calls for a key pass different numbers, as in a deployment that changes the
+/// number, up to the largest may be held. The queue keeps its order: a first waiter that does not
+/// fit blocks the others. While the key is in use as another kind of lock, a call fails with
+/// [`Error::WrongKind`].
 ///
 /// # Nesting
 ///
@@ -88,7 +91,7 @@ impl Semaphore {
     ///
     /// The errors of [`Lock::acquire`]. [`Error::Config`] if the number of permits is out of range,
     /// if the call tree already holds all of them, or over a quorum. [`Error::WrongKind`] if the
-    /// key is in use as another kind of lock, or with another number of permits.
+    /// key is in use as another kind of lock.
     ///
     /// # Cancel safety
     ///

@@ -272,6 +272,8 @@ pub(crate) struct Inspection {
     pub(crate) last_token: Option<FencingToken>,
     /// The success record of `once_per`.
     pub(crate) record: Option<Record>,
+    /// The description of a value that distlock did not write in the place of that record.
+    pub(crate) record_conflict: Option<String>,
     /// The description of a value that distlock did not write at one of the lock's keys.
     pub(crate) key_conflict: Option<String>,
     /// The state on each individual server of a quorum.

@@ -105,6 +105,8 @@ rules! {
     locks_once = "equal-keys-count-twice",
     /// Several keys: the script that takes all locks takes none if one of them is not free.
     all_or_nothing = "takes-held-keys",
+    /// K17: permits are granted by the number of their own call.
+    own_number = "number-of-the-last-call",
     /// P3: a call that is handed the lock reads the success record before its body.
     confirm_once = "once-on-push",
     /// P7: a period is shorter by a slack, so that a timer that fires early is not skipped.

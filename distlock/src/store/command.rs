@@ -115,8 +115,8 @@ pub(crate) enum CommandReply {
     Inspected(Box<Inspection>),
     Listed(Vec<LockKey>),
     Revoked(RevokeReply),
-    /// True if there was a record.
-    RecordDeleted(bool),
+    /// True if there was a record, or the description of a value that distlock did not write.
+    RecordDeleted(Result<bool, String>),
 }
 
 /// A command with a reply of a type that the compiler knows.
@@ -160,5 +160,5 @@ store_commands! {
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
     List<'_>: List -> Listed(Vec<LockKey>);
     Revoke<'_>: Revoke -> Revoked(RevokeReply);
-    DeleteRecord<'_>: DeleteRecord -> RecordDeleted(bool);
+    DeleteRecord<'_>: DeleteRecord -> RecordDeleted(Result<bool, String>);
 }

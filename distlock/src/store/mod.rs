@@ -13,10 +13,11 @@ use crate::config::limits::Limits;
 use crate::config::options::DEFAULT_FENCE_TTL;
 #[cfg(feature = "testing")]
 use crate::config::options::Options;
-use crate::error::Outage;
+use crate::error::{LockKind, Outage};
 #[cfg(feature = "testing")]
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, Grant, OwnerNumber, Proof, ReleaseReply, RevocationNotice,
 };
@@ -157,10 +158,26 @@ pub(crate) enum StoreEvent {
     Moved,
     /// Renewals use a new connection.
     RenewalsReconnected,
+    /// An acquire of this owner differs in its number of permits from the last call that was
+    /// granted, which had `last`.
+    OtherPermits { owner: OwnerNumber, last: u32 },
     /// An event for the observers.
     Observer(Event),
     /// A note for the log only.
     Log(Note),
+}
+
+impl StoreEvent {
+    /// Returns the event of an acquire of permits, if the last call that was granted had `last`.
+    pub(crate) fn other_permits(acquire: &Acquire<'_>, last: Option<LockKind>) -> Option<Self> {
+        let (Kind::Permits { permits, .. }, Some(LockKind::Semaphore { permits: last })) =
+            (acquire.kind, last)
+        else {
+            return None;
+        };
+        let owner = acquire.owner;
+        (last != permits).then_some(StoreEvent::OtherPermits { owner, last })
+    }
 }
 
 /// A note of a store, which only the log shows.

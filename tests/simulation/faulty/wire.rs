@@ -482,10 +482,10 @@ fn value(hold: Option<&HoldSnapshot>) -> Value {
 
 /// Encodes the state of a counted lock, or nothing for a free one.
 fn state(lock: &Snapshot, wall: u64) -> Value {
-    let Some(first) = lock.shares.first() else {
+    let Some(kind) = lock.kind else {
         return text("");
     };
-    let kind = match first.kind {
+    let kind = match kind {
         LockKind::Semaphore { permits } => format!("permits {permits}"),
         _ => "rw 1000".into(),
     };

@@ -55,7 +55,14 @@ impl Oracle {
                 holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
             };
             let (valid, mine) = (sum(&sound), kind.weight());
-            if valid + mine > kind.capacity() {
+            // While numbers of permits differ, that of the last grant counts.
+            let newest = (sound.iter().chain(&broken)).map(|(_, hold)| hold);
+            let newest = newest.chain([hold]).max_by_key(|hold| hold.fencing_token());
+            let capacity = newest.map_or(0, |newest| newest.kind().capacity());
+            if capacity != kind.capacity() {
+                state.trace.count("counted: other numbers");
+            }
+            if valid + mine > capacity {
                 let theirs: Vec<_> = (sound.iter())
                     .map(|(other, theirs)| format!("c{other} #{}", theirs.entry.owner))
                     .collect();
@@ -63,7 +70,7 @@ impl Oracle {
                 let all =
                     format_args!("c{client} #{owner} and {theirs} hold {key}, {valid} + {mine}");
                 state.trace.violated(now, all);
-            } else if valid + sum(&broken) + mine > kind.capacity() {
+            } else if valid + sum(&broken) + mine > capacity {
                 state.trace.count("excused: overlaps");
             }
         }

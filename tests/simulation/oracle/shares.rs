@@ -21,7 +21,7 @@ impl State {
         let new: Vec<_> = (after.shares.iter())
             .filter(|share| !before.shares.iter().any(|old| is_same(old, share)))
             .collect();
-        let failure = check_sum(applied, after)
+        let failure = check_sum(applied, before, after)
             .or_else(|| check_old(applied, key, before, after))
             .or_else(|| check_new(applied, before, after, &new));
         if let Some(failure) = failure {
@@ -38,7 +38,7 @@ impl State {
         let mut in_order = new;
         in_order.sort_unstable_by_key(|share| share.token);
         for share in in_order {
-            let is_reader = share.kind == LockKind::ReadWrite && share.weight == 1;
+            let is_reader = after.kind == Some(LockKind::ReadWrite) && share.weight == 1;
             let joins = is_reader && phase == Some(share.token);
             self.check_tokens(now, key, share.token, joins);
             if joins {
@@ -83,31 +83,27 @@ impl State {
 }
 
 fn is_same(a: &ShareSnapshot, b: &ShareSnapshot) -> bool {
-    let identity = |share: &ShareSnapshot| (share.token, share.weight, share.kind);
+    let identity = |share: &ShareSnapshot| (share.token, share.weight);
     a.owner == b.owner && identity(a) == identity(b)
 }
 
 /// Checks that the holders fit together, that readers share their token, and that the operation
 /// left no head of the queue that fits.
-fn check_sum(applied: &Applied<'_>, after: &Snapshot) -> Option<String> {
+fn check_sum(applied: &Applied<'_>, before: &Snapshot, after: &Snapshot) -> Option<String> {
     let used: u32 = after.shares.iter().map(|share| share.weight).sum();
     let first = after.shares.first();
     let head = after.queue.first();
-    let kind = first
-        .map(|share| share.kind)
-        .or(head.map(|entry| entry.kind))?;
-    if (after.shares.iter()).any(|share| share.kind != kind)
-        || first.is_some() && after.hold.is_some()
-    {
+    let kind = after.kind.or(head.map(|entry| entry.kind))?;
+    let is_other = before.kind.is_some_and(|before| !before.is_same(kind));
+    let is_left = |old: &ShareSnapshot| after.shares.iter().any(|share| is_same(share, old));
+    if is_other && before.shares.iter().any(is_left) || first.is_some() && after.hold.is_some() {
         return Some("left holds of two kinds".into());
     }
-    let capacity = match kind {
-        LockKind::Semaphore { permits } => permits,
-        LockKind::ReadWrite => Kind::Write.capacity(),
-        LockKind::Mutex => return None,
-    };
-    if used > capacity {
-        return Some(format!("left {used} of {capacity} held"));
+    if kind == LockKind::Mutex {
+        return None;
+    }
+    if used > capacity(kind) {
+        return Some(format!("left {used} of {} held", capacity(kind)));
     }
     let mut tokens = after.shares.iter().map(|share| share.token);
     if kind == LockKind::ReadWrite && tokens.any(|token| first.is_some_and(|f| f.token != token)) {
@@ -117,8 +113,16 @@ fn check_sum(applied: &Applied<'_>, after: &Snapshot) -> Option<String> {
         (_, Answer::Refused(_) | Answer::Acquired(AcquireReply::Late)) => false,
         (op, _) => !matches!(op, Op::Renew(_) | Op::Confirm { .. }),
     };
-    head.filter(|head| serves && used + head.weight <= capacity)
+    head.filter(|head| serves && used + head.weight <= capacity(head.kind))
         .map(|head| format!("did not serve {}", head.owner))
+}
+
+fn capacity(kind: LockKind) -> u32 {
+    match kind {
+        LockKind::Semaphore { permits } => permits,
+        LockKind::ReadWrite => Kind::Write.capacity(),
+        LockKind::Mutex => 1,
+    }
 }
 
 /// Checks that only its owner changed a hold.
@@ -175,17 +179,22 @@ fn check_new(
         if before.shares.iter().any(|old| old.owner == share.owner) {
             continue;
         }
-        let requested = match applied.op {
-            Op::Renew(_) | Op::Confirm { .. } => None,
-            Op::Acquire { kind, owner, .. } if share.owner == owner_text(applied.id, *owner) => {
-                Some((kind.lock_kind(), kind.weight()))
-            }
-            _ => (before.queue.iter())
-                .find(|entry| entry.owner == share.owner)
-                .map(|entry| (entry.kind, entry.weight)),
+        let requested = requested(applied, before, share);
+        let is_it = |(kind, weight): &(LockKind, u32)| {
+            after.kind.is_some_and(|after| after.is_same(*kind)) && *weight == share.weight
         };
-        if requested != Some((share.kind, share.weight)) {
+        if requested.filter(is_it).is_none() {
             return Some(format!("gave {} what it did not request", share.owner));
+        }
+        // Only holds with lower tokens were there before. A later one may have a larger number.
+        let is_earlier = |other: &&ShareSnapshot| other.token <= share.token;
+        let earlier = after.shares.iter().filter(is_earlier);
+        let used: u32 = earlier.map(|earlier| earlier.weight).sum();
+        if let Some((kind, _)) = requested.filter(|(kind, _)| used > capacity(*kind)) {
+            let (owner, number) = (&share.owner, capacity(kind));
+            return Some(format!(
+                "gave {owner} a part of {number}, and {used} are held"
+            ));
         }
         let passed = (before.queue.iter())
             .take_while(|entry| entry.owner != share.owner)
@@ -195,4 +204,21 @@ fn check_new(
         }
     }
     None
+}
+
+/// Returns what the owner of a new hold has requested.
+fn requested(
+    applied: &Applied<'_>,
+    before: &Snapshot,
+    share: &ShareSnapshot,
+) -> Option<(LockKind, u32)> {
+    match applied.op {
+        Op::Renew(_) | Op::Confirm { .. } => None,
+        Op::Acquire { kind, owner, .. } if share.owner == owner_text(applied.id, *owner) => {
+            Some((kind.lock_kind(), kind.weight()))
+        }
+        _ => (before.queue.iter())
+            .find(|entry| entry.owner == share.owner)
+            .map(|entry| (entry.kind, entry.weight)),
+    }
 }

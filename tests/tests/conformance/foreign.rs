@@ -113,11 +113,12 @@ for_redis! {
     async fn a_wrong_type_at_the_other_keys(fixture) {
         let manager = fixture.manager().await;
         let mut raw = fixture.raw();
-        let values: [(&str, &[&str]); 6] = [
+        let values: [(&str, &[&str]); 7] = [
             ("queue", &["SET", "foreign"]),
             ("queue", &["RPUSH", "a"]),
             ("fence", &["RPUSH", "a"]),
             ("fence", &["SET", "not a number"]),
+            ("fence", &["SET", ""]),
             // As long as a token, and below the server's time as texts.
             ("fence", &["SET", "1 foreign value!"]),
             ("fence", &["SET", "----------------"]),
@@ -127,6 +128,8 @@ for_redis! {
             let before = spoil(&mut raw, &name, value);
             assert_foreign(&manager, true).await;
             assert_foreign(&manager, false).await;
+            let error = manager.inspect("k").await.unwrap_err();
+            assert!(matches!(error, Error::KeyConflict { .. }), "{value:?}: {error:?}");
             assert_eq!(before, dump(&mut raw, &name));
             assert!(!raw.exists(&fixture.name("lock", "k")), "it was taken all the same");
             raw.cmd(&["DEL", &name]);

@@ -179,7 +179,7 @@ for_each_counting_store! {
             let second = semaphore.acquire().await.unwrap();
             second.scope(async {
                 let error = semaphore.acquire_many(2).await.unwrap_err();
-                assert!(error.to_string().contains("holds 2 of 3 permits"), "{error}");
+                assert!(error.to_string().contains("holds 2 permits"), "{error}");
                 semaphore.acquire().await.unwrap().release().await.unwrap();
             })
             .await;
@@ -196,6 +196,40 @@ for_each_counting_store! {
             tried(&semaphore, 3).await
         });
         assert!(nested.await.is_none(), "the store keeps them until the release");
+    }
+
+    /// As in a deployment that changes the number. The queue keeps its order.
+    async fn a_call_is_granted_by_its_own_number(store) {
+        let (old, new) = (store.manager().await, store.manager().await);
+        let old = old.semaphore("k", 2).lease(HELD);
+        let new = new.semaphore("k", 5).lease(HELD);
+        let permits = async || match store.inspect("k").await.kind {
+            Some(LockKind::Semaphore { permits }) => permits,
+            other => panic!("{other:?}"),
+        };
+        let both = old.acquire_many(2).await.unwrap();
+        let two = tried(&new, 2).await.expect("its number is 5");
+        assert_eq!(permits().await, 5, "that of the last call that was granted");
+        assert!(tried(&old, 1).await.is_none(), "4 are held, and its number is 2");
+        assert!(tried(&new, 2).await.is_none(), "4 of 5 are held");
+        let head = queued(store, &old, 1, 1).await;
+        let behind = queued(store, &new, 3, 2).await;
+        both.release().await.unwrap();
+        // Now the second waiter would fit. The waiters check the queue meanwhile.
+        tokio::time::sleep(ms(700)).await;
+        assert!(!head.is_finished() && !behind.is_finished(), "2 are held");
+        assert!(tried(&new, 1).await.is_none(), "a try passed the queue");
+        two.release().await.unwrap();
+        let (one, three) = (served(head).await, served(behind).await);
+        assert_eq!(permits().await, 5);
+        three.release().await.unwrap();
+        let other = tried(&old, 1).await.unwrap();
+        assert_eq!(permits().await, 2);
+        assert!(tried(&old, 1).await.is_none());
+        for permit in [one, other] {
+            permit.release().await.unwrap();
+        }
+        store.until_free("k", SOON).await;
     }
 
     async fn an_inspection_shows_the_permits_of_each_holder(store) {

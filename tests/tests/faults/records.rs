@@ -103,28 +103,80 @@ async fn each_success_is_reported_as_recorded_or_not() {
         RecordOutcome::Recorded,
         "a release works then, too"
     );
-    let foreign = |_: &RedisServer, raw: &mut Resp| ok(raw, &["SET", RECORD, "foreign"]);
-    let outcome = recorded_under(foreign).await;
-    assert_eq!(outcome, RecordOutcome::Refused);
+    for value in foreign_records() {
+        let foreign = |_: &RedisServer, raw: &mut Resp| ok(raw, &["SET", RECORD, &value]);
+        let outcome = recorded_under(foreign).await;
+        assert_eq!(outcome, RecordOutcome::Refused, "{value}");
+    }
     let outcome = recorded_under(|server, _| server.kill()).await;
     assert_eq!(outcome, RecordOutcome::Unknown);
 }
 
-/// A value that distlock did not write is not overwritten, and stops the job with its name.
+/// Returns a record of a run that acquired the lock at this time.
+fn record_of(since: SystemTime) -> String {
+    let micros = since.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let micros = micros.as_micros();
+    format!("1 {micros} 3600000 {micros} {micros} web-1:4711")
+}
+
+/// Returns values that distlock did not write, the last ones with the year 3,000,000.
+fn foreign_records() -> Vec<String> {
+    let texts = [
+        "foreign",
+        "",
+        "1 5 hello",
+        "1 05 1 5 5 web",
+        "1 5 1 5 05 web",
+    ];
+    let mut values: Vec<_> = texts.into_iter().map(str::to_owned).collect();
+    values.push(record_of(SystemTime::now() + 11 * YEAR));
+    let far = "94670856000000000000";
+    for [since, gap, finished] in [[far, "1", "5"], ["5", far, "5"], ["5", "1", far]] {
+        values.push(format!("1 {since} {gap} 5 {finished} web"));
+    }
+    values
+}
+
+/// A value that distlock did not write is neither overwritten nor deleted, stops the job with its
+/// name, and does not hide the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_value_at_the_record_is_a_conflict() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let lock = hourly(&connect(&server.url()).await);
-    for words in [["SET", RECORD, "foreign"], ["SADD", RECORD, "foreign"]] {
+    let manager = connect(&server.url()).await;
+    let lock = hourly(&manager);
+    let strings = foreign_records().into_iter().map(|value| ("SET", value));
+    for (command, value) in strings.chain([("SADD", "foreign".to_owned())]) {
         raw.cmd(&["DEL", RECORD]);
-        raw.cmd(&words);
+        raw.cmd(&[command, RECORD, &value]);
+        let before = raw.cmd(&["DUMP", RECORD]);
         let result = lock.run(async |_| -> Result<(), Error> { panic!("it ran") });
         let error = result.await.unwrap_err();
-        assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
-        assert!(error.to_string().contains(RECORD), "{error}");
-        assert_eq!(raw.cmd(&["EXISTS", RECORD]).int(), 1);
+        let deleted = manager.delete_record("k", None).await.unwrap_err();
+        for error in [error, deleted] {
+            assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
+            assert!(error.to_string().contains(RECORD), "{error}");
+        }
+        let _held = manager.lock("k").acquire().await.unwrap();
+        let seen = manager.inspect("k").await.unwrap();
+        assert_eq!(
+            (seen.holders.len(), seen.last_success),
+            (1, None),
+            "{value}"
+        );
+        let conflict = seen.record_conflict.expect(&value);
+        assert!(conflict.contains(RECORD), "{conflict}");
+        assert_eq!(raw.cmd(&["DUMP", RECORD]), before, "{value}");
     }
+    // The clock was ahead.
+    ok(
+        &mut raw,
+        &["SET", RECORD, &record_of(SystemTime::now() + 9 * YEAR)],
+    );
+    assert!(last_success(&lock).await.is_some());
+    assert_eq!(manager.inspect("k").await.unwrap().record_conflict, None);
+    assert!(manager.delete_record("k", None).await.unwrap());
+    assert_eq!(last_success(&lock).await, None);
 }
 
 /// The reply to the release is lost, and its repeat finds the record. The record lasts for two

@@ -219,6 +219,32 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_number_of_permits_is_logged_once_for_each_key_and_client() {
+    captured();
+    for (store, keys) in (Store::both("permits").into_iter()).zip([["m1", "m2"], ["r1", "r2"]]) {
+        let (old, new) = (store.manager().await, store.manager().await);
+        for key in keys {
+            let label = format!("lines:{key}");
+            let old = old.semaphore(key, 3).label(label.clone());
+            let new = new.semaphore(key, 5).label(label.clone());
+            let _two = old.acquire_many(2).await.unwrap();
+            assert_eq!(lines(&label, Level::INFO, 0).await.len(), 0);
+            for _ in 0..2 {
+                new.acquire().await.unwrap().release().await.unwrap();
+            }
+            let logged = lines(&label, Level::INFO, 1).await;
+            let expected = |line: &Line| line.is("permits", "5") && line.is("last_permits", "3");
+            assert!(expected(&logged[0]), "{logged:?}");
+            // The other client finds the other number, also in a call that fails.
+            assert!(old.try_acquire_many(2).await.unwrap().is_none());
+            let logged = lines(&label, Level::INFO, 2).await;
+            assert_eq!(logged.len(), 2, "{logged:?}");
+            assert!(logged[1].is("last_permits", "5"), "{logged:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn contention_on_one_key_is_one_line_a_minute() {
     captured();

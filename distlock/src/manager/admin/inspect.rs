@@ -62,6 +62,9 @@ pub struct LockState {
     pub last_fencing_token: Option<FencingToken>,
     /// The last success of a call with [`once_per`](crate::Lock::once_per), while it is recorded.
     pub last_success: Option<SuccessRecord>,
+    /// Describes the value in the place of that record if distlock did not write it, or if it is
+    /// dated ten years ahead. Calls with `once_per` then fail with [`Error::KeyConflict`].
+    pub record_conflict: Option<String>,
     /// The lock's state on each server of a quorum, in the order of the URL; empty without a
     /// quorum.
     pub servers: Vec<ServerState>,
@@ -305,6 +308,7 @@ pub(crate) async fn inspect(
         waiters: inspection.waiters.into_iter().map(Waiter::of).collect(),
         last_fencing_token: inspection.last_token,
         last_success: inspection.record.map(SuccessRecord::of),
+        record_conflict: inspection.record_conflict,
         servers: inspection
             .servers
             .into_iter()

@@ -32,8 +32,10 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::InvalidKey`], [`Error::Unavailable`] if the store does not reply within a second,
-    /// [`Error::ShutDown`]. [`Error::Config`] over a quorum, which has no records.
-    /// [`Error::InvalidValue`] for an empty value, or one of more than 128 bytes.
+    /// [`Error::ShutDown`]. [`Error::KeyConflict`] if distlock did not write the value at the
+    /// record's key, or if it is dated ten years ahead; it is left unchanged. [`Error::Config`]
+    /// over a quorum, which has no records. [`Error::InvalidValue`] for an empty value, or one of
+    /// more than 128 bytes.
     ///
     /// # Cancel safety
     ///
@@ -57,7 +59,12 @@ impl LockManager {
                 selector: &selector,
             };
             let deleted = core.run_command(delete, INSPECT_TIMEOUT).await;
-            deleted.map_err(|error| error.into_error(Some(key.to_string()), Duration::ZERO))
+            let key = key.to_string();
+            match deleted {
+                Ok(Ok(deleted)) => Ok(deleted),
+                Ok(Err(detail)) => Err(Error::KeyConflict { key, detail }),
+                Err(error) => Err(error.into_error(Some(key), Duration::ZERO)),
+            }
         })
         .await
     }

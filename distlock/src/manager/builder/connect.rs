@@ -25,8 +25,8 @@ use crate::manager::engine::release;
 use crate::manager::engine::renew;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
+use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::skips::Skips;
 use crate::observer::telemetry::Telemetry;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
@@ -470,7 +470,8 @@ impl Assembly {
             registry: Registry::default(),
             releases: Backlog::default(),
             renewal_monitor: RenewalMonitor::default(),
-            skips: Skips::default(),
+            skips: LoggedNames::default(),
+            other_permits: LoggedNames::default(),
             in_flight: TaskTracker::new(),
             in_store: self.in_store,
             phase: tokio::sync::watch::Sender::new(Phase::Running),

@@ -14,7 +14,7 @@ use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
-use crate::manager::telemetry::skips::Skips;
+use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
@@ -49,7 +49,10 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) releases: Backlog,
     pub(crate) renewal_monitor: RenewalMonitor,
-    pub(crate) skips: Skips,
+    /// The locks whose first skip was logged.
+    pub(crate) skips: LoggedNames,
+    /// The keys with a logged call for another number of permits.
+    pub(crate) other_permits: LoggedNames,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
     /// All that the store may have under this client's id: calls, holds, releases, kept keys.

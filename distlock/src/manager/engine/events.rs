@@ -71,6 +71,11 @@ impl EventReceiver {
             (StoreEvent::Granted(grant), Some(core)) => on_granted(&core, grant),
             (StoreEvent::Revoked(revocation), Some(core)) => on_revoked(&core, &revocation),
             (StoreEvent::Stalled(owners), Some(core)) => on_stalled(&core, owners),
+            (StoreEvent::OtherPermits { owner, last }, Some(core)) => {
+                if let Some(entry) = core.registry.find(owner) {
+                    logging::other_permits(&core, &entry.request, last);
+                }
+            }
             (StoreEvent::Reconnected, Some(core)) => {
                 core.clone().executor.spawn(on_reconnected(core));
             }

@@ -12,6 +12,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::hold_events;
 use crate::observer::event::{AcquirePath, Event, LossKind, UNLABELED};
+use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::Note;
@@ -92,6 +93,31 @@ pub(crate) fn long_wait(
         detail = error.map(|error| error.to_string()),
         "{text}{advice}"
     );
+}
+
+/// Logs the first call for a key with another number of permits than the last call that was
+/// granted, which had `last`.
+pub(crate) fn other_permits(core: &Arc<Core>, request: &Arc<Request>, last: u32) {
+    let Kind::Permits { permits, .. } = request.kind else {
+        return;
+    };
+    if !core.other_permits.record(request.key.as_str()) {
+        return;
+    }
+    let (log_core, request) = (core.clone(), request.clone());
+    core.spawn_logging(move || {
+        tracing::info!(
+            target: TARGET,
+            lock = &*request.name(),
+            key = log_core.show_keys.then(|| request.key.as_str()),
+            store = log_core.address().unwrap_or("in this process"),
+            permits,
+            last_permits = last,
+            "semaphore with two numbers of permits (`permits` of this call, `last_permits` of the last call that was \
+             granted): up to the largest number may be held; let all calls pass the same number, unless a deployment \
+             changes it"
+        );
+    });
 }
 
 pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {

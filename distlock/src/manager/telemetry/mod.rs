@@ -2,9 +2,9 @@
 
 pub(crate) mod acquire_call;
 pub(crate) mod hold_events;
+pub(crate) mod logged_names;
 pub(crate) mod logging;
 pub(crate) mod long_waits;
 pub(crate) mod loss_report;
 pub(crate) mod record_report;
-pub(crate) mod skips;
 pub(crate) mod span;

@@ -70,8 +70,8 @@ impl MemoryLock {
             return AcquireReply::Held(context.proof(token));
         }
         let holders = self.holders(context);
-        let held_kind = self.shares.kind();
-        if let Some(existing) = held_kind.filter(|existing| *existing != kind.lock_kind()) {
+        let is_other = |existing: &LockKind| !existing.is_same(kind.lock_kind());
+        if let Some(existing) = self.shares.kind().filter(is_other) {
             return AcquireReply::WrongKind { existing, holders };
         }
         if own.is_some() {
@@ -111,7 +111,7 @@ impl MemoryLock {
             let is_served = head.deadline >= context.now
                 && self.shares.is_responding(context, &head.owner_id.client)
                 && kind.weight() <= kind.capacity()
-                && held_kind.is_none_or(|held| held == kind.lock_kind());
+                && held_kind.is_none_or(|held| held.is_same(kind.lock_kind()));
             if is_served && !self.shares.has_room(kind) {
                 return NextGrant::Full;
             }
@@ -168,7 +168,7 @@ impl MemoryLock {
         let token = phase.unwrap_or_else(|| self.next_token(context));
         self.shares.phase = (kind == Kind::Read).then_some(token);
         let hold = Hold {
-            owner_id: owner_id.clone(),
+            owner_id,
             token,
             state: HoldState::Held,
             max_ttl: ttl,
@@ -176,7 +176,7 @@ impl MemoryLock {
             since: context.wall,
             name: Arc::clone(name),
         };
-        self.shares.by_owner.insert(owner_id, Share { kind, hold });
+        self.shares.add(Share { kind, hold });
         context.proof(token)
     }
 

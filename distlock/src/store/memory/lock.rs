@@ -88,7 +88,17 @@ impl MemoryLock {
             return AcquireReply::AlreadyRan(record);
         }
         if request.kind.is_counted() {
-            return self.acquire_counted(context, request);
+            let last_kind = self.shares.kind();
+            let reply = self.acquire_counted(context, request);
+            let last_kind = match reply {
+                AcquireReply::Held(_) => last_kind,
+                AcquireReply::Unfinished => None,
+                _ => self.shares.kind(),
+            };
+            if let Some(event) = StoreEvent::other_permits(request, last_kind) {
+                context.push(context.caller, event);
+            }
+            return reply;
         }
         let owner_id = context.owner_id(request.owner);
         if self.hold.is_none()

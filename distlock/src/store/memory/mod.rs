@@ -206,7 +206,8 @@ fn run(
             )
         }
         Command::DeleteRecord(DeleteRecord { key, selector }) => {
-            CommandReply::RecordDeleted(locks.with(key, now, |lock| lock.records.delete(selector)))
+            let deleted = locks.with(key, now, |lock| lock.records.delete(selector));
+            CommandReply::RecordDeleted(Ok(deleted))
         }
     }
 }

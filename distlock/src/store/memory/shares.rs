@@ -17,6 +17,8 @@ use crate::util::clock::BootInstant;
 pub(super) struct Shares {
     /// Sorted, so that equal states give equal replies.
     pub(super) by_owner: BTreeMap<OwnerId, Share>,
+    /// The kind of the last hold that was added, with its own number of permits.
+    last_kind: Option<LockKind>,
     /// The token of the current read phase, which its readers share (K9).
     pub(super) phase: Option<FencingToken>,
     /// When the last grant of each client ends that it has not confirmed (K13).
@@ -52,7 +54,9 @@ impl Shares {
 
     pub(super) fn retain(&mut self, keeps: impl Fn(&Hold) -> bool) {
         self.by_owner.retain(|_, share| keeps(&share.hold));
-        self.phase = self.phase.filter(|_| !self.by_owner.is_empty());
+        if self.by_owner.is_empty() {
+            (self.phase, self.last_kind) = (None, None);
+        }
     }
 
     /// Notes that the calling client responds.
@@ -69,11 +73,17 @@ impl Shares {
         views
     }
 
-    pub(super) fn kind(&self) -> Option<LockKind> {
-        Some(self.iter().next()?.kind.lock_kind())
+    pub(super) fn add(&mut self, share: Share) {
+        self.last_kind = Some(share.kind.lock_kind());
+        self.by_owner.insert(share.hold.owner_id.clone(), share);
     }
 
-    /// Returns true if a hold fits next to the others.
+    /// Returns the kind of the holds, with the number of permits of the last one.
+    pub(super) fn kind(&self) -> Option<LockKind> {
+        self.last_kind
+    }
+
+    /// Returns true if a hold fits next to the others, by its own number of permits (K17).
     pub(super) fn has_room(&self, kind: Kind) -> bool {
         let used: u32 = self.iter().map(|share| share.kind.weight()).sum();
         used + kind.weight() <= kind.capacity()

@@ -80,8 +80,10 @@ rules! {
     one_record,
     /// A release that finds no record changes no weight.
     record_not_number,
-    /// Holders of one kind and capacity exclude those of another.
+    /// Holders of one kind exclude those of another.
     one_kind,
+    /// Permits are granted by the number of their own call, not by that of the last grant.
+    own_number,
     /// A script recounts at the earliest expiry.
     recounts_when_due,
     /// A script recounts once the clock is behind the time of a record.
@@ -122,8 +124,7 @@ faults! {
     clock_steps,
 }
 
-/// A request for a weight on a capacity. No two kinds of locks have the same capacity here, so the
-/// capacity is the kind.
+/// A request for a weight on a capacity. Calls for permits may have different numbers of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Request {
     pub(crate) weight: u8,
@@ -141,6 +142,11 @@ impl Request {
     /// Returns a request for `weight` of `capacity` permits.
     pub(crate) const fn permits(weight: u8, capacity: u8) -> Self {
         Request { weight, capacity }
+    }
+
+    /// Returns true for requests of one kind of lock. Only permits have small capacities.
+    pub(crate) fn is_kind(self, other: Request) -> bool {
+        self.capacity == other.capacity || self.capacity.max(other.capacity) < MUTEX.capacity
     }
 }
 

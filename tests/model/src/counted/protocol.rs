@@ -43,8 +43,15 @@ impl Protocol for CountedLock {
         let mut valid = calls.clone().filter(is_valid);
         let holds_now = match claim {
             Claim::Exclusive => {
-                let used: u8 = (valid.clone().map(|call| self.valid_weight(state, call))).sum();
-                valid.all(|call| used <= self.requests[call].capacity)
+                // A later call may have a larger number, so each is compared with earlier ones.
+                valid.clone().all(|call| {
+                    let (request, token) = (self.requests[call], state.calls[call].token);
+                    let is_kind = |other: usize| self.requests[other].is_kind(request);
+                    let is_earlier = |other: &usize| state.calls[*other].token <= token;
+                    let earlier = valid.clone().filter(is_earlier);
+                    let used: u8 = earlier.map(|other| self.valid_weight(state, other)).sum();
+                    used <= request.capacity && valid.clone().all(is_kind)
+                })
             }
             Claim::Proven => valid.all(|call| {
                 let token = state.calls[call].token;

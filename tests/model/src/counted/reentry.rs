@@ -41,9 +41,9 @@ impl Trees {
             _ if !rules.reenters_by_kind => Phase::Inner,
             (READ, WRITE) if rules.rejects_upgrade => Phase::Idle,
             (READ, WRITE) => Phase::Waiting,
-            _ if outer.capacity != inner.capacity => Phase::Idle,
+            _ if !outer.is_kind(inner) => Phase::Idle,
             (MUTEX | READ | WRITE, _) => Phase::Inner,
-            _ if rules.adds_permits && outer.weight + inner.weight > outer.capacity => Phase::Idle,
+            _ if rules.adds_permits && outer.weight + inner.weight > inner.capacity => Phase::Idle,
             _ => Phase::Waiting,
         }
     }
@@ -52,7 +52,7 @@ impl Trees {
     fn has_room(trees: &State, request: Request) -> bool {
         let mut holds = (trees.iter().map(|tree| tree.held)).filter(|held| held.weight > 0);
         let used: u8 = holds.clone().map(|held| held.weight).sum();
-        let is_kind = |held: Request| held.capacity == request.capacity;
+        let is_kind = |held: Request| held.is_kind(request);
         used + request.weight <= request.capacity && holds.all(is_kind)
     }
 }

@@ -9,8 +9,9 @@ const NONE: Faults = Faults::NONE;
 /// One or two of two permits.
 const ONE: Request = Request::permits(1, 2);
 const TWO: Request = Request::permits(2, 2);
-/// The permit of a limit of one.
+/// The permit of a limit of one, and two permits of three.
 const ONLY: Request = Request::permits(1, 1);
+const OF_THREE: Request = Request::permits(2, 3);
 
 /// Declares the claims and the scenarios of the protocol. A scenario has the number of calls of
 /// each client, the requests, the faults, and whether holds are renewed.
@@ -42,7 +43,8 @@ protocol! {
     permits_crash: [1, 1, 1, 1], [ONE, TWO, ONE, ONE], NONE.crashes(1), false;
     permits_late: [1, 1, 1], [ONLY, ONLY, ONLY], NONE.delays(2), true;
     permits_stop: [1, 1, 1], [ONE, ONE, TWO], NONE.stops(1), false;
-    limits: [1, 1, 1], [ONLY, ONE, ONLY], NONE.delays(1).lost_pushes(1), false;
+    numbers: [1, 1, 1], [ONLY, ONE, ONLY], NONE.delays(1).lost_pushes(1), false;
+    numbers_of_dead: [1, 1, 1, 1], [TWO, ONLY, OF_THREE, ONE], NONE.crashes(1).give_ups(1), false;
     kinds: [1, 1, 1], [READ, ONE, WRITE], NONE.delays(1).lost_pushes(1), false;
     phases: [1, 1, 1, 1], [READ, WRITE, READ, READ], NONE.lost_pushes(1), false;
     crash: [1, 1, 1, 1], [READ, WRITE, READ, READ], NONE.crashes(1), false;
@@ -134,7 +136,8 @@ removals! {
     revoked_ends: revocation, Lifetime;
     one_record: permits, Counted;
     record_not_number: permits, Exclusive;
-    one_kind: limits, Exclusive;
+    one_kind: kinds, Exclusive;
+    own_number: numbers, Exclusive;
     recounts_when_due: clock, Counted;
     recounts_after_step: clock, Counted;
     recount_shortens: clock, Counted;

@@ -37,12 +37,14 @@ impl CountedLock {
     }
 
     fn is_other_kind(&self, state: &State, call: usize) -> bool {
-        state.capacity != 0 && state.capacity != self.requests[call].capacity
+        let held = Request::permits(0, state.capacity);
+        state.capacity != 0 && !held.is_kind(self.requests[call])
     }
 
     fn has_room(&self, state: &State, call: usize) -> bool {
         let Request { weight, capacity } = self.requests[call];
-        state.used + weight <= capacity
+        let is_own = self.rules.own_number || state.capacity == 0;
+        state.used + weight <= if is_own { capacity } else { state.capacity }
     }
 
     /// Recounts the holders, if a record may have expired.

@@ -78,7 +78,7 @@ pub(crate) struct Call {
 pub(crate) struct State {
     /// The server's records of the holders.
     pub(crate) records: [Option<Record>; CALLS],
-    /// The capacity of the present holders' kind, or 0.
+    /// The capacity of the last grant, or 0 without holders.
     pub(crate) capacity: u8,
     /// The sum of the weights, as the server stores it.
     pub(crate) used: u8,

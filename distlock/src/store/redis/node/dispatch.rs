@@ -113,9 +113,12 @@ impl Node {
             (Err(error), None) => return Err(error),
         };
         let sent_at = raw.sent_at;
-        let Dated { at, reply } = script.decode(&context, raw)?;
+        let Dated { at, reply, event } = script.decode(&context, raw)?;
         if let Some(at) = at {
             self.record_server_time(sent_at, at);
+        }
+        if let Some(event) = event {
+            (shared.events)(event);
         }
         self.handle_failures::<S>(session, &reply);
         Ok(reply)

@@ -80,6 +80,7 @@ impl Quorum {
         });
         Ok(Inspection {
             record: None,
+            record_conflict: None,
             kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
             holders: Vec::from_iter(holder),
             expires_in,

@@ -198,7 +198,10 @@ impl Quorum {
             event @ (StoreEvent::Observer(_) | StoreEvent::Log(_) | StoreEvent::Revoked(_)) => {
                 (self.context.events)(event);
             }
-            StoreEvent::Granted(_) | StoreEvent::Stalled(_) | StoreEvent::Moved => {}
+            StoreEvent::Granted(_)
+            | StoreEvent::Stalled(_)
+            | StoreEvent::Moved
+            | StoreEvent::OtherPermits { .. } => {}
         }
     }
 
@@ -266,7 +269,7 @@ impl LockStore for Arc<Quorum> {
                 }
                 Command::List(list) => CommandReply::Listed(quorum.list(&list, timeout).await?),
                 // A quorum has no success records.
-                Command::DeleteRecord(_) => CommandReply::RecordDeleted(false),
+                Command::DeleteRecord(_) => CommandReply::RecordDeleted(Ok(false)),
                 // Never deletes the lock, because a client that is connected to one node may be
                 // disconnected from all others.
                 Command::Revoke(revoke) => {

@@ -10,12 +10,12 @@ use crate::key::LockKey;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::store_error::StoreError;
-use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
+use crate::store::{Settings, StoreEvent};
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -61,22 +61,24 @@ pub(crate) trait ScriptCall: Sync {
 /// The result of reading a reply.
 pub(crate) type Decoded<T> = Result<Dated<T>, StoreError>;
 
-/// A reply with its time, if it contains one.
+/// A reply with its time, if it contains one, and an event that it reports besides.
 #[derive(Debug)]
 pub(crate) struct Dated<T> {
     /// Server time, µs.
     pub(crate) at: Option<u64>,
     pub(crate) reply: T,
+    pub(crate) event: Option<StoreEvent>,
 }
 
 impl<T> Dated<T> {
     pub(crate) fn at(at: u64, reply: T) -> Decoded<T> {
-        let at = Some(at);
-        Ok(Dated { at, reply })
+        let (at, event) = (Some(at), None);
+        Ok(Dated { at, reply, event })
     }
 
     pub(crate) fn undated(reply: T) -> Decoded<T> {
-        Ok(Dated { at: None, reply })
+        let (at, event) = (None, None);
+        Ok(Dated { at, reply, event })
     }
 }
 
@@ -150,5 +152,13 @@ impl<'a> ScriptContext<'a> {
                 format!("{detail} or at its success record `{record}`")
             }
         }
+    }
+
+    /// Describes a conflicting value at a success record.
+    pub(crate) fn describe_record_conflict(&self, key: &LockKey, selector: &str) -> String {
+        let record = self.names.record(key, selector);
+        format!(
+            "its success record `{record}` has a value that distlock did not write, or a time more than ten years ahead"
+        )
     }
 }

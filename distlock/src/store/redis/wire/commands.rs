@@ -18,7 +18,9 @@ use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
-use crate::store::redis::wire::decode::{decode_record, decode_waiters, ends_at, held, kept_until};
+use crate::store::redis::wire::decode::{
+    decode_fence, decode_record, decode_waiters, ends_at, held, kept_until,
+};
 use crate::store::redis::wire::encode::{DisplayArg, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
@@ -72,10 +74,11 @@ impl ScriptCall for Acquire<'_> {
             let (proof, at) = held(raw)?;
             return Dated::at(at, AcquireReply::Held(proof));
         }
+        let sent_at = raw.sent_at;
         let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if self.kind.is_counted() {
-            return Dated::at(at, counted::decode_acquire(context, status, at, reply)?);
+            return counted::decode_acquire(self, context, sent_at, (status, at), reply);
         }
         let conflict = || AcquireReply::KeyConflict(context.describe_conflict_of(self, CONFLICT));
         let occupied = match status {
@@ -87,9 +90,12 @@ impl ScriptCall for Acquire<'_> {
             7 => {
                 return Dated::at(
                     at,
-                    match decode_record(&reply.text()?) {
+                    match decode_record(&reply.text()?, at) {
                         Some(record) => AcquireReply::AlreadyRan(record),
-                        None => conflict(),
+                        None => AcquireReply::KeyConflict(context.describe_record_conflict(
+                            self.key,
+                            self.once.map_or("", |once| &once.selector),
+                        )),
                     },
                 );
             }
@@ -202,7 +208,7 @@ impl ScriptCall for Confirm<'_> {
                 let (sent_at, token) = (raw.sent_at, reply.token()?);
                 Confirmation::Held(Proof { sent_at, token })
             }
-            2 => match decode_record(&reply.text()?) {
+            2 => match decode_record(&reply.text()?, at) {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
             },
@@ -439,22 +445,25 @@ impl ScriptCall for Inspect<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(raw.value)?;
+        let votes = context.scripts.are_for_quorum();
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
         let queue_length = reply.int()?;
-        let last_token = reply.text()?;
+        let fence = decode_fence(&reply.text()?);
         let exists = reply.int()? == 1;
-        let record = decode_record(&reply.text()?);
+        let record_text = reply.text()?;
+        let record = decode_record(&record_text, at);
+        let is_foreign_record = record.is_none() && !record_text.is_empty() && !votes;
         let ends_at = ends_at(at, remaining);
-        let votes = context.scripts.are_for_quorum();
         let known = if votes {
             let vote = context.decode_vote(&value, ends_at);
             vote.map(|(by, is_held)| is_held.then_some(by))
         } else {
             context.decode_holder(&value, ends_at).map(Some)
         };
-        let is_conflict = exists && known.is_none();
+        // A foreign fence blocks the next acquire, and does not hide a holder.
+        let is_conflict = known.is_none() && (exists || fence.is_none());
         let key_conflict = is_conflict.then(|| context.describe_conflict(self.key, CONFLICT));
         if is_conflict && !votes {
             let inspection = Inspection {
@@ -475,8 +484,10 @@ impl ScriptCall for Inspect<'_> {
             expires_in,
             queue_length,
             waiters: decode_waiters(context.client, &mut reply, 3)?,
-            last_token: last_token.parse().ok().map(FencingToken::new),
+            last_token: fence.flatten(),
             record,
+            record_conflict: is_foreign_record
+                .then(|| context.describe_record_conflict(self.key, "")),
             key_conflict,
             servers: Vec::new(),
         };
@@ -492,7 +503,7 @@ impl ScriptCall for Inspect<'_> {
 }
 
 impl ScriptCall for DeleteRecord<'_> {
-    type Reply = bool;
+    type Reply = Result<bool, String>;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(Form::Once, ScriptId::DeleteRecord, script_ref);
@@ -500,9 +511,15 @@ impl ScriptCall for DeleteRecord<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<bool> {
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
         let mut reply = ReplyReader::from_list(raw.value)?;
-        Dated::undated(reply.int()? == 1)
+        Dated::undated(Ok(reply.int()? == 1))
+    }
+
+    fn conflict_reply(&self, context: &ScriptContext<'_>, _: &str) -> Option<Self::Reply> {
+        Some(Err(
+            context.describe_record_conflict(self.key, self.selector)
+        ))
     }
 }
 

@@ -9,18 +9,20 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, Inspection, OwnerNumber, Proof,
 };
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::command::{Downgrade, Inspect};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
-use crate::store::redis::wire::decode::decode_waiters;
+use crate::store::redis::wire::decode::{decode_fence, decode_waiters};
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
+use crate::util::clock::BootInstant;
 
 /// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
 const ENTRY_FIELDS: usize = 6;
@@ -54,24 +56,33 @@ fn state_kind(state: &str) -> Option<LockKind> {
 
 /// Reads the reply to an acquire, after its status and its time.
 pub(super) fn decode_acquire(
+    request: &Acquire<'_>,
     context: &ScriptContext<'_>,
-    status: u64,
-    at: u64,
+    sent_at: BootInstant,
+    (status, at): (u64, u64),
     mut reply: ReplyReader,
-) -> Result<AcquireReply, StoreError> {
+) -> Decoded<AcquireReply> {
     if status == 4 {
-        return Ok(AcquireReply::Late);
+        return Dated::at(at, AcquireReply::Late);
     }
     let kind = state_kind(&reply.text()?);
-    let holders = decode_holders(context, at, &mut reply)?;
-    Ok(match (status, kind) {
-        (2, None) => AcquireReply::Unfinished,
-        (2, Some(_)) => AcquireReply::Queued(holders),
-        (3, _) => AcquireReply::Busy(holders),
-        (6, _) => AcquireReply::Full(holders),
-        (7, Some(existing)) => AcquireReply::WrongKind { existing, holders },
-        _ => return Err(reply::unknown_status(status, "an acquire")),
-    })
+    let event = StoreEvent::other_permits(request, kind);
+    let reply = if status == 1 && event.is_some() {
+        let token = reply.token()?;
+        AcquireReply::Held(Proof { sent_at, token })
+    } else {
+        let holders = decode_holders(context, at, &mut reply)?;
+        match (status, kind) {
+            (2, None) => AcquireReply::Unfinished,
+            (2, Some(_)) => AcquireReply::Queued(holders),
+            (3, _) => AcquireReply::Busy(holders),
+            (6, _) => AcquireReply::Full(holders),
+            (7, Some(existing)) => AcquireReply::WrongKind { existing, holders },
+            _ => return Err(reply::unknown_status(status, "an acquire")),
+        }
+    };
+    let at = Some(at);
+    Ok(Dated { at, reply, event })
 }
 
 /// Reads the reply to a queue check of one lock, after its state.
@@ -165,12 +176,15 @@ impl ScriptCall for InspectCounted<'_> {
     fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(raw.value)?;
         let (at, state) = (reply.int()?, reply.text()?);
+        let held_kind = state_kind(&state);
         let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
         let holders = decode_holders(context, at, &mut fields)?;
-        let (queue_length, last_token, head) = (reply.int()?, reply.text()?, reply.text()?);
-        let held_kind = state_kind(&state);
+        let (queue_length, fence, head) = (reply.int()?, reply.text()?, reply.text()?);
+        let fence = decode_fence(&fence);
+        let is_conflict = held_kind.is_none() && (!state.is_empty() || fence.is_none());
         let inspection = Inspection {
             record: None,
+            record_conflict: None,
             kind: if holders.is_empty() {
                 parse_kind(head.split(' ').skip(3))
             } else {
@@ -180,9 +194,8 @@ impl ScriptCall for InspectCounted<'_> {
             holders,
             queue_length,
             waiters: decode_waiters(context.client, &mut reply, ENTRY_FIELDS)?,
-            last_token: last_token.parse().ok().map(FencingToken::new),
-            key_conflict: (held_kind.is_none() && !state.is_empty())
-                .then(|| context.describe_conflict(self.0.key, CONFLICT)),
+            last_token: fence.flatten(),
+            key_conflict: is_conflict.then(|| context.describe_conflict(self.0.key, CONFLICT)),
             servers: Vec::new(),
         };
         Dated::at(at, inspection)
@@ -243,6 +256,8 @@ pub(super) fn revoke_status(reply: &mut ReplyReader) -> Result<u64, StoreError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::LockKey;
+    use crate::protocol::timing::Timing;
     use crate::store::Settings;
     use crate::store::client_id::ClientId;
     use crate::store::redis::wire::names::Names;
@@ -267,6 +282,19 @@ mod tests {
             run_id: "",
             apply_by: 0,
         };
+        let request = Acquire {
+            key: &LockKey::new("k").unwrap(),
+            kind: Kind::Permits {
+                permits: 3,
+                weight: 1,
+            },
+            owner: 7,
+            timing: Timing::new(Duration::from_secs(9)),
+            durability: Durability::NONE,
+            wait: Duration::ZERO,
+            metadata: None,
+            once: None,
+        };
         let owner = format!("{}:7", client.as_str());
         let decode = |status, state| {
             let fields = [
@@ -280,8 +308,8 @@ mod tests {
                 "0:2",
                 "h 5000 not a record",
             ];
-            let reply = Value::Array(fields.map(text).into());
-            decode_acquire(&context, status, 1_000, ReplyReader::from_list(reply)?)
+            let reply = ReplyReader::from_list(Value::Array(fields.map(text).into()))?;
+            decode_acquire(&request, &context, BootInstant(1), (status, 1_000), reply)
         };
         let holders = vec![HolderView {
             local_owner: Some(7),
@@ -309,7 +337,15 @@ mod tests {
             (7, "2 permits 5", None),
             (5, STATE, None),
         ] {
-            assert_eq!(decode(status, state).ok(), expected, "{status} {state}");
+            let decoded = decode(status, state).ok();
+            let reported = decoded.as_ref().is_some_and(|dated| dated.event.is_some());
+            assert_eq!(
+                reported,
+                state == STATE && expected.is_some(),
+                "{status} {state}"
+            );
+            let reply = decoded.map(|dated| dated.reply);
+            assert_eq!(reply, expected, "{status} {state}");
         }
     }
 }

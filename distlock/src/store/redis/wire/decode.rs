@@ -191,11 +191,18 @@ pub(crate) fn decode_waiters(
     Ok(waiters)
 }
 
-/// Reads a success record. Returns `None` for an empty or conflicting value.
-pub(crate) fn decode_record(text: &str) -> Option<Record> {
+/// How far ahead of the server's time, in µs, the numbers of a record may be. A clock may have been
+/// ahead, but not by ten years.
+const MAX_RECORD_AHEAD: u64 = 315_576_000_000_000;
+
+/// Reads a success record at the server's time `at`, as `once/record.lua` does. Returns `None` for
+/// an empty or conflicting value.
+pub(crate) fn decode_record(text: &str, at: u64) -> Option<Record> {
     let mut fields = text.strip_prefix("1 ")?.splitn(5, ' ');
     let mut number = || parse_number(fields.next()?);
     let (since, gap, token, finished) = (number()?, number()?, number()?, number()?);
+    let latest = since.max(gap).max(token).max(finished);
+    (latest < at.saturating_add(MAX_RECORD_AHEAD)).then_some(())?;
     Some(Record {
         since,
         gap: Duration::from_millis(gap),
@@ -220,6 +227,15 @@ pub(crate) fn held(raw: TimedReply) -> Result<(Proof, u64), StoreError> {
         }
         _ => Err(reply::malformed("a string that is not a hold")),
     }
+}
+
+/// Reads the fence: the last token, perhaps with a `+`. Returns `None` for a conflicting value.
+pub(crate) fn decode_fence(text: &str) -> Option<Option<FencingToken>> {
+    if text.is_empty() {
+        return Some(None);
+    }
+    let token = parse_number(text.strip_suffix('+').unwrap_or(text))?;
+    Some(Some(FencingToken::new(token)))
 }
 
 /// Returns true if the acknowledgments satisfy `durability`.

@@ -86,7 +86,7 @@ macro_rules! lua {
 }
 
 /// The fragments, by the name in the lines that include them. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 11] = [
+const FRAGMENTS: [(&str, &str); 12] = [
     lua!("acquire"),
     lua!("confirm"),
     lua!("release"),
@@ -96,6 +96,7 @@ const FRAGMENTS: [(&str, &str); 11] = [
     lua!("fence"),
     lua!("counted/holders"),
     lua!("counted/extend"),
+    lua!("once/record"),
     lua!("quorum/epoch"),
     lua!("quorum/votes"),
 ];
@@ -275,7 +276,7 @@ mod tests {
             "0c527c140b2a52760642bbc1b1065ef39305316c",
             "d047c5018977a6eef3b9c0439304d974c6173097",
             "ee97b21e4dafd1c124154a8fb87f6fbb3ef35bed",
-            "f11c9dd7dbcf6bdf6c1c0606bc6a64ebb110b0b0",
+            "e69421a1522d8bc3547a7d191ece3a1c3c3d08ee",
             "91a54158e2cf6340dfe693d55fdcfd6a285b18d8",
             "7e7f48e5534c4dd5e550c46f4173a78151cd2ddf",
             "f86fe4368aeeb63bf00b8342aedeb89e1cee48cc",
