@@ -13,7 +13,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport, with_timeout};
+use crate::store::redis::transport::{Connection, Transport, ignore_events, with_timeout};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::malformed;
 
@@ -129,11 +129,10 @@ impl Server {
     }
 
     async fn open(&self) -> Result<Arc<dyn Connection>, StoreError> {
-        let ignore_pushes: ConnectionEventHandler = Arc::new(|_| {});
         match &self.connector {
-            Connector::Direct(sockets) => sockets.open(ignore_pushes).await,
+            Connector::Direct(sockets) => sockets.open(ignore_events()).await,
             Connector::Sentinel(sentinels, host) => {
-                let connection = sentinels.connect(host, ignore_pushes).await;
+                let connection = sentinels.connect(host, ignore_events()).await;
                 Ok(Arc::new(connection.map_err(explain_rejection)?))
             }
         }
