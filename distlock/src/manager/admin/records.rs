@@ -56,6 +56,7 @@ impl LockManager {
                 selector: &selector,
             };
             let deleted = core.run_command(delete, INSPECT_TIMEOUT).await;
+            core.known_data.forget_success(&key, &selector);
             deleted.map_err(|error| error.into_error(Some(key.to_string()), Duration::ZERO))
         })
         .await

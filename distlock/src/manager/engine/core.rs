@@ -14,6 +14,7 @@ use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
+use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::skips::Skips;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub(crate) releases: Backlog,
     pub(crate) renewal_monitor: RenewalMonitor,
     pub(crate) skips: Skips,
+    pub(crate) known_data: KnownData,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
     /// All that the store may have under this client's id: calls, holds, releases, kept keys.

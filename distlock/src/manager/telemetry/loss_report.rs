@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
+use crate::manager::telemetry::data_loss;
 use crate::manager::telemetry::hold_events::loss_kind;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::LossKind;
@@ -65,7 +66,12 @@ impl LossLine {
                 key: self.hold.lock_key(),
                 max_listed: 0,
             };
-            core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
+            let reply = core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await;
+            if let Ok(inspection) = &reply {
+                let (key, info) = (self.hold.lock_key().clone(), &self.hold.info);
+                data_loss::examine(core, &(key, info.token, info.since), inspection);
+            }
+            reply
         };
         match tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await {
             Ok(reply) => describe_holder(reply),
