@@ -49,7 +49,7 @@ pub struct Server {
 /// The connection settings of a server.
 #[derive(Debug)]
 enum Connector {
-    Direct(SocketTransport),
+    Direct(Box<SocketTransport>),
     Sentinel(Arc<Sentinels>, Host),
 }
 
@@ -119,7 +119,7 @@ fn tcp((host, port): &Host) -> ServerLocation {
 
 impl Server {
     fn new(config: &RedisConfig, location: ServerLocation, role: ServerRole) -> Self {
-        let connector = Connector::Direct(SocketTransport::new(config, &location));
+        let connector = Connector::Direct(Box::new(SocketTransport::new(config, &location)));
         let location = StoreLocation::Single(location);
         Server {
             address: config.address_of(&location),
