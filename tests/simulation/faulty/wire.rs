@@ -541,7 +541,7 @@ fn encode(record: &Record) -> Value {
 
 pub(super) fn probed(wall: u64, refused: bool) -> Value {
     let error = refused.then(|| format!("DEL {REFUSAL}"));
-    Value::Array(vec![number(wall), text(&error.unwrap_or_default())])
+    Value::Array(vec![number(wall), text(error.unwrap_or_default())])
 }
 
 /// Encodes the reply to an operation that was just applied.
