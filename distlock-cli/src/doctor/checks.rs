@@ -229,16 +229,17 @@ impl<'a> Checks<'a> {
                 "persistence",
                 Severity::Warning,
                 format!("appendonly no{snapshots}"),
-                "a restarted server has lost the held locks, and other clients can acquire them: delay its restart by the \
-                 longest lease, or set appendonly yes with appendfsync always",
+                "a restarted server has lost the held locks, which other clients can acquire, and the success records since \
+                 its last snapshot, so that once_per and once_for run again: set appendonly yes with appendfsync always; for \
+                 locks alone, it is enough to delay its restart by the longest lease",
             );
         }
         self.expect(
             sync == "always",
             "persistence",
             format!("appendonly yes, appendfsync {sync}{snapshots}"),
-            "a crash of the machine can lose the locks of its last second, or more: CONFIG SET appendfsync always to \
-             prevent that",
+            "a crash of the machine can lose the locks and the success records of its last second, or more: CONFIG SET \
+             appendfsync always to prevent that",
         );
     }
 

@@ -70,10 +70,10 @@ fn a_server_that_is_set_up_well_is_good() {
 fn each_setting_has_its_severity() {
     let server = RedisServer::start();
     let mut client = server.client();
-    assert_eq!(
-        severity(&diagnostics(&server.url()).0, "persistence"),
-        "warning"
-    );
+    let found = diagnostics(&server.url()).0;
+    assert_eq!(severity(&found, "persistence"), "warning");
+    let shown = format!("{:?}", all_diagnostics(&server.url()).0);
+    assert!(shown.contains("success records"), "{shown}");
     for (setting, value, check, expected) in [
         // Nothing is evicted without a limit.
         ("maxmemory-policy", "allkeys-lru", "eviction", "warning"),

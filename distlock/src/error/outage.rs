@@ -30,13 +30,15 @@ pub enum Outage {
     /// Fewer replicas than `min_replicas` requires acknowledged the lock in time, or no disk did in
     /// time (`fsync`).
     TooFewReplicas,
-    /// The server is loading, busy with a script, or has lost its primary.
+    /// The server is loading, busy with a script, has lost its primary, or accepts no more
+    /// connections (`maxclients`).
     NotReady,
     /// The user lacks a permission, or its password was changed.
     Denied,
     /// The server is of another kind than the URL names: another protocol, a cluster node, a
-    /// sentinel, or a version that is too old. The detail names what to write. While connecting,
-    /// this is [`Error::Config`](crate::Error::Config).
+    /// sentinel, or a version that is too old. Or it does not know a command that locks need. The
+    /// detail names what to write. While connecting, this is
+    /// [`Error::Config`](crate::Error::Config).
     Misconfigured,
     /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
     Tls,

@@ -38,6 +38,8 @@ pub(crate) enum Code {
     WrongPassword,
     NoPermission,
     UnknownCommand,
+    /// The server accepts no more connections.
+    TooManyClients,
     /// The client sent a password, and the server has none.
     NoPassword,
     /// The server is not a node of a cluster.

@@ -71,6 +71,11 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns true if a server is known to have no append-only file.
+    fn lacks_append_only_file(&self) -> bool {
+        false
+    }
+
     /// Closes connections and ends background work.
     fn close(&self);
 }
@@ -193,6 +198,8 @@ pub(crate) enum Note {
         address: Arc<str>,
         connection: Connection,
         downtime: Duration,
+        /// True if no call or renewal can have noticed.
+        is_harmless: bool,
     },
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.

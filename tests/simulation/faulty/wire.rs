@@ -209,7 +209,7 @@ pub(super) fn read(command: &Cmd) -> Request {
     let request = match words.next() {
         "PING" => Request::Ping,
         "INFO" => match words.next() {
-            "memory" => Request::Memory,
+            "memory" | "persistence" => Request::Memory,
             "server" => Request::Server,
             section => panic!("INFO {section}"),
         },
@@ -540,8 +540,8 @@ fn encode(record: &Record) -> Value {
 }
 
 pub(super) fn probed(wall: u64, refused: bool) -> Value {
-    let error = if refused { REFUSAL } else { "" };
-    Value::Array(vec![number(wall), text(error)])
+    let error = refused.then(|| format!("DEL {REFUSAL}"));
+    Value::Array(vec![number(wall), text(error.unwrap_or_default())])
 }
 
 /// Encodes the reply to an operation that was just applied.

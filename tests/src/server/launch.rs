@@ -104,9 +104,11 @@ impl RedisServer {
     }
 }
 
-/// Returns true if the error comes from a ready server that denies its default user the command.
+/// Returns true if the error comes from a ready server that denies its default user the command,
+/// or does not know it.
 fn is_refusal(error: &str) -> bool {
-    error.starts_with("NOAUTH") || error.starts_with("NOPERM")
+    let known = ["NOAUTH", "NOPERM", "ERR unknown command"];
+    known.iter().any(|known| error.starts_with(known))
 }
 
 /// Returns `redis-server`, or the value of `REDIS_SERVER`, to test against another version.

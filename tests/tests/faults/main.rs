@@ -13,6 +13,7 @@ mod confirming;
 mod contended;
 mod credentials;
 mod dead_clients;
+mod dialing;
 mod every_await;
 mod forgetting;
 mod forked;

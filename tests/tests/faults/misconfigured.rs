@@ -5,11 +5,13 @@ use std::io::Write as _;
 
 use distlock::{Error, LockManager, Tls};
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
-use distlock_tests::{Monitor, Proxy, RedisQuorum, RedisServer, eventually_async};
+use distlock_tests::{
+    Monitor, Proxy, RedisQuorum, RedisServer, RedisServerBuilder, eventually_async,
+};
 
 use crate::support::{
-    LONG, assert_config, assert_message_contains, connect, connect_patiently, hold, ms, ok,
-    taken_once,
+    HELD, LONG, accepted, acquire_later, acquired, assert_config, assert_message_contains, connect,
+    connect_patiently, hold, ms, ok, taken_once, until_queued, until_renewed_twice,
 };
 use crate::tls::Trust;
 
@@ -227,6 +229,109 @@ async fn credentials_and_permissions() {
         ok(&mut open.client(), &words);
         let url = format!("redis://app:hunter2@127.0.0.1:{}{path}", open.port());
         assert_misconfigured(&[(permissions, url, &[needs, "grant"])]).await;
+    }
+}
+
+/// Starts a server that does not know a command.
+fn without(command: &str) -> RedisServerBuilder {
+    RedisServer::builder().args(["--rename-command", command, ""])
+}
+
+/// `rename-command` takes a command away from every user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_locks_need_is_unknown() {
+    let needed = "SUBSCRIBE EVAL EVALSHA TIME DEL GET MGET EXISTS PTTL PEXPIRE ZRANGE ZSCORE ZCARD ZREM HGET HDEL SET \
+                  ZADD";
+    for command in needed.split(' ') {
+        let (server, unknown) = (
+            without(command).start(),
+            format!("does not know {command},"),
+        );
+        let says = [&*unknown, "remove its `rename-command`"];
+        assert_misconfigured(&[(command, server.url(), &says)]).await;
+    }
+    let node = |command| {
+        let server = without(command)
+            .args(["--cluster-enabled", "yes", "--cluster-port", "0"])
+            .start();
+        let added = server
+            .client()
+            .cmd(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        assert_eq!(added.is_error(), command == "CLUSTER", "{added:?}");
+        server
+    };
+    let (cluster, publishes, select) = (
+        node("CLUSTER"),
+        node("SSUBSCRIBE"),
+        without("SELECT").start(),
+    );
+    let hello = without("HELLO").requirepass("right").start();
+    let in_cluster = |server: &RedisServer| server.url().replace("redis://", "redis+cluster://");
+    let hello_at = |user: &str| format!("redis://{user}127.0.0.1:{}", hello.port());
+    assert_misconfigured(&[
+        (
+            "CLUSTER",
+            in_cluster(&cluster),
+            &["does not know CLUSTER,", "`rename-command`"],
+        ),
+        (
+            "SSUBSCRIBE",
+            in_cluster(&publishes),
+            &["do not know SSUBSCRIBE", "`rename-command`"],
+        ),
+        (
+            "SELECT",
+            format!("{}/1", select.url()),
+            &["does not know SELECT", "without a database"],
+        ),
+        (
+            "HELLO, no password",
+            hello_at(""),
+            &["write the password into the URL"],
+        ),
+        (
+            "HELLO, a wrong password",
+            hello_at(":hunter2@"),
+            &["fix user and password in the URL"],
+        ),
+    ])
+    .await;
+    // A command that only waiters or counted locks need is named by the call that needs it.
+    for command in ["HSET", "HMGET"] {
+        let server = without(command).start();
+        let manager = connect(&server.url()).await;
+        let _held = hold(&manager, "k", LONG).await;
+        let error = match command {
+            "HSET" => manager.lock("k").wait(LONG).acquire().await.unwrap_err(),
+            _ => manager.semaphore("s", 1).acquire().await.unwrap_err(),
+        };
+        assert!(
+            error.is_unavailable() && !error.is_retryable(),
+            "{command}: {error:?}"
+        );
+        assert_message_contains(&error, &["remove its `rename-command`"]);
+    }
+}
+
+/// Without the others, locks work and are handed off. Without HELLO, waiting calls poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_locks_can_do_without_is_unknown() {
+    for command in [
+        "HELLO", "CLIENT", "INFO", "PING", "PUBLISH", "PUBSUB", "SCRIPT", "ROLE", "AUTH",
+    ] {
+        let server = without(command).start();
+        let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+        let mut raw = server.client();
+        let guard = hold(&first, "k", HELD).await;
+        let waiting = acquire_later(&second, "k", HELD, LONG);
+        until_queued(&mut raw, "k", 1).await;
+        let before = (command != "INFO").then(|| accepted(&mut raw));
+        until_renewed_twice(&guard).await;
+        let after = (command != "INFO").then(|| accepted(&mut raw));
+        assert_eq!(before, after, "{command}: connections are replaced");
+        guard.release().await.unwrap();
+        acquired(waiting).await.release().await.unwrap();
+        println!("{command}: works");
     }
 }
 

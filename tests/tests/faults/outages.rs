@@ -99,7 +99,10 @@ async fn a_server_without_room_for_connections() {
     let requested_at = Instant::now();
     let error = LockManager::connect(&server.url()).await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
-    assert_message_contains(&error, &["max number of clients"]);
+    assert_message_contains(
+        &error,
+        &["max number of clients", "raise the server's `maxclients`"],
+    );
     assert!(requested_at.elapsed() <= ms(2_000) + LATE);
     // A connected client continues.
     taken_once(&manager, "k").await;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod capture;
+mod data_loss;
 mod delivery;
 mod events;
 mod lines;

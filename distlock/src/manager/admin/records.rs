@@ -59,6 +59,7 @@ impl LockManager {
                 selector: &selector,
             };
             let deleted = core.run_command(delete, INSPECT_TIMEOUT).await;
+            core.known_data.forget_success(&key, &selector);
             let key = key.to_string();
             match deleted {
                 Ok(Ok(deleted)) => Ok(deleted),

@@ -25,6 +25,7 @@ use crate::manager::engine::release;
 use crate::manager::engine::renew;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
+use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::manager::telemetry::logging;
 use crate::observer::telemetry::Telemetry;
@@ -472,6 +473,7 @@ impl Assembly {
             renewal_monitor: RenewalMonitor::default(),
             skips: LoggedNames::default(),
             other_permits: LoggedNames::default(),
+            known_data: KnownData::new(settings.fence_ttl),
             in_flight: TaskTracker::new(),
             in_store: self.in_store,
             phase: tokio::sync::watch::Sender::new(Phase::Running),

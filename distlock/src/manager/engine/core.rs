@@ -14,6 +14,7 @@ use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
+use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
@@ -53,6 +54,7 @@ pub(crate) struct Core {
     pub(crate) skips: LoggedNames,
     /// The keys with a logged call for another number of permits.
     pub(crate) other_permits: LoggedNames,
+    pub(crate) known_data: KnownData,
     /// Calls and releases for which a drain waits.
     pub(crate) in_flight: TaskTracker,
     /// All that the store may have under this client's id: calls, holds, releases, kept keys.

@@ -8,7 +8,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::executor::Executor;
 use crate::manager::engine::release;
 use crate::manager::engine::renew;
-use crate::manager::telemetry::logging;
+use crate::manager::telemetry::{data_loss, logging};
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
@@ -135,10 +135,14 @@ fn on_stalled(core: &Arc<Core>, owners: Vec<OwnerNumber>) {
 
 /// Renews all holds first. Then all waiting calls acquire again.
 async fn on_reconnected(core: Arc<Core>) {
-    renew::renew_all(&core);
-    // Lets the watchdog run before the acquire commands are sent.
-    tokio::task::yield_now().await;
-    reacquire_all(&core);
+    let repeat = async {
+        renew::renew_all(&core);
+        // Lets the watchdog run before the acquire commands are sent.
+        tokio::task::yield_now().await;
+        reacquire_all(&core);
+    };
+    // Sent before them, because an acquire writes the fence anew.
+    futures_util::future::join(data_loss::check(&core), repeat).await;
 }
 
 fn reacquire_all(core: &Core) {

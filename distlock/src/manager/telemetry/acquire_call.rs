@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, HoldKind, Holder};
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
+use crate::manager::telemetry::data_loss;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event, SkipKind};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::request::Request;
@@ -91,6 +92,7 @@ impl<'a> AcquireCall<'a> {
         granted_at: Option<BootInstant>,
     ) {
         self.failure = None;
+        data_loss::on_acquired(self.core, &self.request, fencing_token);
         self.core.publish(&self.request, |lock, key| {
             let now = self.core.clock.now();
             Event::Acquired {
@@ -108,6 +110,11 @@ impl<'a> AcquireCall<'a> {
 
     /// Ends the call without its lock: as skipped, if its options say so.
     pub(crate) fn finish_failed(mut self, error: &Error) {
+        if let Error::AlreadyRan { last_success, .. } = error {
+            let age = SystemTime::now().duration_since(*last_success);
+            let since = self.core.clock.now() - age.unwrap_or_default();
+            (self.core.known_data).record_success(&self.request, since);
+        }
         if !self.request.options.is_skip(error) {
             self.failure = acquire_failure(error);
             return;

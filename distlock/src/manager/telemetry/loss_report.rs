@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
+use crate::manager::telemetry::data_loss;
 use crate::manager::telemetry::hold_events::loss_kind;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::LossKind;
@@ -71,7 +72,12 @@ impl LossLine {
                 key: self.hold.lock_key(),
                 max_listed: 0,
             };
-            core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
+            let reply = core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await;
+            if let Ok(inspection) = &reply {
+                let (key, info) = (self.hold.lock_key().clone(), &self.hold.info);
+                data_loss::examine(core, &(key, info.token, info.since), inspection);
+            }
+            reply
         };
         let reply = tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await;
         if let Ok(Ok(inspection)) = &reply {

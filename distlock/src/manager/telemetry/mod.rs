@@ -1,7 +1,9 @@
 //! The log lines, spans and events of a manager.
 
 pub(crate) mod acquire_call;
+pub(crate) mod data_loss;
 pub(crate) mod hold_events;
+pub(crate) mod known_data;
 pub(crate) mod logged_names;
 pub(crate) mod logging;
 pub(crate) mod long_waits;

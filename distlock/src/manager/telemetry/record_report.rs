@@ -28,6 +28,10 @@ pub(crate) fn report_abandoned(core: &Core, entry: &Arc<Entry>) {
 }
 
 fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
+    if outcome == RecordOutcome::Recorded {
+        let request = &entry.request;
+        core.known_data.record_success(request, request.started);
+    }
     log(core, &entry.request, outcome);
     core.publish(&entry.request, |lock, key| Event::SuccessRecorded {
         lock,

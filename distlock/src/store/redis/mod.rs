@@ -7,6 +7,7 @@
 //! knows neither, except what `conn/group.rs` passes to its connections.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::limits::Limits;
@@ -201,6 +202,13 @@ impl LockStore for RedisStore {
 
     fn unavailable(&self) -> Option<StoreError> {
         self.node.unavailable()
+    }
+
+    fn lacks_append_only_file(&self) -> bool {
+        self.node
+            .shared
+            .lacks_append_only_file
+            .load(Ordering::Relaxed)
     }
 
     fn close(&self) {

@@ -13,7 +13,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport, with_timeout};
+use crate::store::redis::transport::{Connection, Transport, ignore_events, with_timeout};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::malformed;
 
@@ -49,7 +49,7 @@ pub struct Server {
 /// The connection settings of a server.
 #[derive(Debug)]
 enum Connector {
-    Direct(SocketTransport),
+    Direct(Box<SocketTransport>),
     Sentinel(Arc<Sentinels>, Host),
 }
 
@@ -119,7 +119,7 @@ fn tcp((host, port): &Host) -> ServerLocation {
 
 impl Server {
     fn new(config: &RedisConfig, location: ServerLocation, role: ServerRole) -> Self {
-        let connector = Connector::Direct(SocketTransport::new(config, &location));
+        let connector = Connector::Direct(Box::new(SocketTransport::new(config, &location)));
         let location = StoreLocation::Single(location);
         Server {
             address: config.address_of(&location),
@@ -129,11 +129,10 @@ impl Server {
     }
 
     async fn open(&self) -> Result<Arc<dyn Connection>, StoreError> {
-        let ignore_pushes: ConnectionEventHandler = Arc::new(|_| {});
         match &self.connector {
-            Connector::Direct(sockets) => sockets.open(ignore_pushes).await,
+            Connector::Direct(sockets) => sockets.open(ignore_events()).await,
             Connector::Sentinel(sentinels, host) => {
-                let connection = sentinels.connect(host, ignore_pushes).await;
+                let connection = sentinels.connect(host, ignore_events()).await;
                 Ok(Arc::new(connection.map_err(explain_rejection)?))
             }
         }

@@ -9,7 +9,7 @@ use distlock_tests::{After, RedisServer, Reply, Worker, child_args, is_child, th
 
 use crate::credentials::add_user;
 use crate::rows::runtime;
-use crate::support::{LONG, connect, failed, lock_key, ms};
+use crate::support::{LONG, accepted, connect, failed, lock_key, ms};
 
 /// Executes commands from stdin, and logs to stdout.
 #[test]
@@ -174,6 +174,22 @@ fn an_evicting_server_is_logged_at_connect() {
         assert_eq!((is_warned, is_quiet), (evicts, !evicts), "{policy}");
         server = service.server;
     }
+}
+
+/// The connection for renewals carries nothing while no lock is held.
+#[test]
+fn an_idle_connection_that_the_server_closes_is_no_warning() {
+    let server = RedisServer::builder().arg("--timeout", "1").start();
+    let mut raw = server.client();
+    let url = server.url();
+    let mut service = Service::with(server, &[&url]);
+    assert_eq!(service.command("try"), "reply: ok");
+    let before = accepted(&mut raw);
+    // The commands keep the connection of this test open.
+    distlock_tests::eventually(LONG, || accepted(&mut raw) >= before + 2);
+    assert_eq!(service.command("try"), "reply: ok");
+    service.end();
+    assert_eq!(service.count("WARN", ""), 0, "{:#?}", service.lines);
 }
 
 #[test]

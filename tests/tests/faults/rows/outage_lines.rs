@@ -13,6 +13,7 @@ const FAILING: &str = "renewals failed and are being retried";
 const SLOW: &str = "slow_renewal";
 const LOSS: &str = "lock lost while held";
 const RECONNECTED: &str = "reconnected to the lock store";
+const LOST_DATA: &str = "lock store lost its data";
 
 /// The remedy in each line about a problem.
 const ADVICE: &[(&str, &str)] = &[
@@ -21,6 +22,7 @@ const ADVICE: &[(&str, &str)] = &[
     (SLOW, "or raise the lease"),
     (LOSS, "; check "),
     (RECONNECTED, "check the server's log"),
+    (LOST_DATA, "check what ran twice"),
 ];
 
 /// Goes through an outage: tries until the store is lost, runs `meanwhile`, and tries until the
@@ -84,7 +86,7 @@ fn read(service: &mut Service) {
         let known = ADVICE.iter().find(|(words, _)| line.contains(words));
         let (words, advice) = known.unwrap_or_else(|| panic!("not documented: {line}"));
         assert!(line.contains(advice), "it does not say what to do: {line}");
-        let is_of_lock = *words != RECONNECTED;
+        let is_of_lock = ![RECONNECTED, LOST_DATA].contains(words);
         assert!(
             !is_of_lock || line.contains("held:<n>"),
             "which lock: {line}"
@@ -141,6 +143,7 @@ fn a_restarted_server() {
     // The server has lost the holds.
     lose(&mut service);
     read(&mut service);
+    assert_eq!(service.count("WARN", LOST_DATA), 1, "{:#?}", service.lines);
     for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"gone\""), "{line}");
         assert!(line.contains("another holder may have run"), "{line}");

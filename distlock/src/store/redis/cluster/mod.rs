@@ -8,6 +8,7 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
@@ -27,12 +28,14 @@ use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
+use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::{BoxFuture, LockStore, OpenedStore};
+use crate::util::backoff::Backoff;
 use crate::util::notify::wait_until;
 
 mod listing;
@@ -45,8 +48,9 @@ pub(super) mod slot_map;
 pub(super) mod topology;
 mod unanswered_by_node;
 
-/// Pause before nodes that could not be reached are retried while connecting.
-const RETRY_CONNECT_INTERVAL: Duration = Duration::from_millis(50);
+/// Pauses before nodes that could not be reached are retried while connecting.
+const RETRY_CONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 
 /// Time that a call gives a node to be opened for the first time, even if `wait` is 0.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -71,7 +75,7 @@ impl ClusterStore {
         let (timeout, started) = (config.connect_timeout, clock.now());
         let seeds = addresses(seeds);
         let nodes = Nodes::new(config.clone(), client.clone());
-        let mut last_error = None;
+        let (mut last_error, mut backoff) = (None, RETRY_CONNECT_BACKOFF);
         let connected = tokio::time::timeout(timeout, async {
             for round in 0.. {
                 match connect_to_primary(&nodes, &seeds, round, timeout / 2).await {
@@ -79,7 +83,7 @@ impl ClusterStore {
                     Err(error @ Error::Config { .. }) => return Err(error),
                     Err(error) => last_error = Some(error),
                 }
-                tokio::time::sleep(RETRY_CONNECT_INTERVAL).await;
+                tokio::time::sleep(backoff.next_delay()).await;
             }
             Ok(None)
         });
@@ -442,6 +446,11 @@ impl LockStore for ClusterStore {
         let topology = &self.nodes.topology;
         let is_known = || topology.discovery_error().is_none().then_some(());
         Box::pin(wait_until(&topology.changed, is_known))
+    }
+
+    fn lacks_append_only_file(&self) -> bool {
+        let lacks = |node: &Node| node.shared.lacks_append_only_file.load(Ordering::Relaxed);
+        self.nodes.open_nodes().iter().any(|(_, node)| lacks(node))
     }
 
     fn unavailable(&self) -> Option<StoreError> {

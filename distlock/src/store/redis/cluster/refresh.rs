@@ -11,7 +11,8 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::transport::{Connection, with_timeout};
+use crate::store::redis::transport::dial_limiter::DialLimiter;
+use crate::store::redis::transport::{Connection, ignore_events, with_timeout};
 use crate::store::redis::wire::errors;
 use futures_util::stream::{self, StreamExt};
 
@@ -33,7 +34,7 @@ const MAX_CONCURRENT_QUERIES: usize = 3;
 
 /// Refreshes the map for as long as the nodes are in use.
 pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health) {
-    let mut round = 0;
+    let (mut round, limiter) = (0, DialLimiter::new());
     loop {
         {
             let Some(nodes) = nodes.upgrade() else {
@@ -41,14 +42,20 @@ pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health)
             };
             // Waiters need not wait for the reply: redirects name the new node as well.
             nodes.topology.notify_if_moved();
-            match discover(&nodes, &seeds, round).await {
-                Ok((_, map)) => {
-                    health.clear(Cause::Disconnected(event::Connection::Commands));
-                    nodes.topology.replace_map(map);
-                }
-                Err(error) => {
-                    nodes.topology.record_discovery_error(&error);
-                    health.report(Cause::Disconnected(event::Connection::Commands), &error);
+            if limiter.delay().is_some() {
+                // Requested too often. A later round of this loop asks the nodes.
+                nodes.topology.request_refresh();
+            } else {
+                limiter.record();
+                match discover(&nodes, &seeds, round).await {
+                    Ok((_, map)) => {
+                        health.clear(Cause::Disconnected(event::Connection::Commands));
+                        nodes.topology.replace_map(map);
+                    }
+                    Err(error) => {
+                        nodes.topology.record_discovery_error(&error);
+                        health.report(Cause::Disconnected(event::Connection::Commands), &error);
+                    }
                 }
             }
             nodes.topology.notify_if_moved();
@@ -141,10 +148,7 @@ async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, StoreEr
     let node = open.iter().find(|(open, _)| open == address);
     let connection = match node.and_then(|(_, node)| node.commands.session().ok()) {
         Some(session) => session.connection.clone(),
-        None => {
-            let ignore_pushes = Arc::new(|_| {});
-            nodes.transport(address).open(ignore_pushes).await?
-        }
+        None => nodes.transport(address).open(ignore_events()).await?,
     };
     query_slots(&*connection, address).await
 }
@@ -162,10 +166,8 @@ pub(in crate::store::redis) async fn query_slots(
             let detail = "the server is not a node of a cluster (its `cluster-enabled` is no); write redis:// for a single \
                 server";
             StoreError::new(Outage::Misconfigured, detail)
-        } else if error.outage == Outage::Denied {
-            errors::with_missing_permission(error, "CLUSTER SLOTS")
         } else {
-            error
+            errors::with_missing_permission(error, "CLUSTER SLOTS")
         }
     })?;
     let map = SlotMap::parse(response, address)?;

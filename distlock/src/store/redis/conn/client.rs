@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     id: RwLock<ClientId>,
     /// Set once a connection has subscribed with this client's id.
     has_subscribed: AtomicBool,
+    /// Set if the server reported that it has no append-only file.
+    pub(crate) lacks_append_only_file: AtomicBool,
 }
 
 impl Shared {
@@ -86,6 +88,7 @@ impl Shared {
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_subscribed: AtomicBool::new(false),
+            lacks_append_only_file: AtomicBool::new(false),
         }
     }
 

@@ -214,14 +214,15 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "the server does not support RESP3, which a cluster needs; write redis:// if it is a proxy in front of a cluster"
+                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// if it is a \
+                 proxy in front of a cluster"
             }
             Group::Quorum { .. } => {
-                "the server does not support RESP3, which a quorum needs; connect to the servers without a proxy"
+                "the server refuses HELLO 3 (RESP3), which a quorum needs; allow HELLO, and connect without a proxy"
             }
             Group::Single if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
-                "the server sent pushes when this client connected, but no longer does; if there is a proxy now, \
-                 connect a new manager"
+                "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
+                 manager if there is a proxy now"
             }
             Group::Single => return Ok(()),
         };
@@ -259,9 +260,9 @@ impl Dialer {
         Ok((server_side_id, predecessor_may_be_alive))
     }
 
-    /// Runs a script that may write but does not, and loads the other scripts. A replica is then
-    /// not taken for a primary, and no command is sent twice because its script is unknown. Returns
-    /// the server's run id, if the server reports it.
+    /// Runs a script with the commands that locks need, and loads the other scripts. A replica is
+    /// then not taken for a primary, and no command is sent twice because its script is unknown.
+    /// Returns the server's run id, if the server reports it.
     async fn probe(
         &self,
         connection: &dyn Connection,
@@ -296,12 +297,24 @@ impl Dialer {
             }
             commands.push(info);
         }
+        let requests_persistence = requests_info && self.purpose == Purpose::Commands;
+        if requests_persistence {
+            let mut info = redis::cmd("INFO");
+            info.arg("persistence");
+            commands.push(info);
+        }
         let sent_at = shared.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
-        let info = requests_info.then(|| replies.pop()).flatten();
-        let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
-        let info: Option<String> = info.map_or(Ok(None), optional)?;
+        if requests_persistence && let Some(info) = take_info(&mut replies)? {
+            let lacks_log = info_field(&info, "aof_enabled") == Some("0");
+            (shared.lacks_append_only_file).store(lacks_log, Ordering::Relaxed);
+        }
+        let info = if requests_info {
+            take_info(&mut replies)?
+        } else {
+            None
+        };
         // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
         // A node that is used as a single server executes only commands for its own slots, which
@@ -317,19 +330,25 @@ impl Dialer {
                 "the server is a replica, which has no vote of its own in a quorum; name independent servers",
             ));
         }
-        for reply in replies.into_iter().take(probes) {
+        for (reply, command) in replies.into_iter().take(probes).zip(["EVAL", "EVALSHA"]) {
             match reply {
                 Ok(value) => {
-                    let (at, write_error) = decode::probe(value)?;
+                    let (at, failed) = decode::probe(value)?;
+                    if let Some((command, error)) = failed {
+                        check_usable(&command, error)?;
+                    }
                     let now = shared.clock.now();
                     shared.server_time.update(sent_at, at, now);
-                    if let Some(error) = write_error {
-                        check_writable(error)?;
-                    }
                 }
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
-                Err(error) => return Err(self.explain_script_error(connection, &error, key).await),
+                Err(error) => {
+                    let permission =
+                        format!("{command} on keys like `{}`", key.unwrap_or_default());
+                    return Err(self
+                        .explain_script_error(connection, &error, &permission)
+                        .await);
+                }
             }
         }
         Ok(reported("run_id").map(str::to_owned))
@@ -340,7 +359,7 @@ impl Dialer {
         &self,
         connection: &dyn Connection,
         error: &RedisError,
-        key: Option<String>,
+        permission: &str,
     ) -> StoreError {
         if let Err(error) = replication_role::check_not_sentinel(connection).await {
             return error;
@@ -351,8 +370,7 @@ impl Dialer {
         {
             return error;
         }
-        let key = key.unwrap_or_default();
-        errors::with_missing_permission(error, &format!("EVAL and EVALSHA on keys like `{key}`"))
+        errors::with_missing_permission(error, permission)
     }
 
     fn event_handler(
@@ -397,12 +415,12 @@ impl Dialer {
     }
 }
 
-/// Returns an error, unless the server only refuses all writes for a while. Such a server is still
-/// a primary, and each call returns that error.
-fn check_writable(error: StoreError) -> Result<(), StoreError> {
+/// Returns the error of a command, unless the server only refuses all writes for a while. Such a
+/// server is still a primary, and each call returns that error.
+fn check_usable(command: &str, error: StoreError) -> Result<(), StoreError> {
     match error.outage {
         Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
-        _ => Err(errors::with_missing_permission(error, "DEL")),
+        _ => Err(errors::with_missing_permission(error, command)),
     }
 }
 
@@ -507,7 +525,8 @@ async fn subscribe_in_slots(
     Err(if error.code == Code::UnknownCommand {
         StoreError::new(
             Outage::Misconfigured,
-            "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey",
+            "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey, without a \
+             `rename-command` for it",
         )
     } else {
         errors::with_missing_permission(error, "SSUBSCRIBE on its channels")
@@ -528,6 +547,13 @@ pub(crate) async fn eviction_policy(session: &Session) -> Option<String> {
     let policy = info_field(&info, "maxmemory_policy")?;
     (info_field(&info, "maxmemory") != Some("0") && policy != "noeviction")
         .then(|| policy.to_owned())
+}
+
+/// Takes the last reply, which is that to INFO.
+fn take_info(replies: &mut Vec<RedisResult<Value>>) -> Result<Option<String>, StoreError> {
+    let info = replies.pop();
+    let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
+    info.map_or(Ok(None), optional)
 }
 
 /// Returns the value of a field in a reply to INFO.

@@ -34,6 +34,14 @@ impl Cause {
     }
 }
 
+/// The loss of a connection that is replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLoss {
+    pub(crate) since: BootInstant,
+    /// True if no call or renewal can have noticed.
+    pub(crate) is_harmless: bool,
+}
+
 #[derive(Debug, Default)]
 struct Reports {
     /// When the server was lost; `None` while it is not lost.
@@ -116,17 +124,18 @@ impl Health {
         }
     }
 
-    /// Publishes that a connection is up. `since` is when its predecessor was lost, if it had one.
-    pub(crate) fn connection_up(&self, connection: Connection, since: Option<BootInstant>) {
+    /// Publishes that a connection is up, and ends the loss of its predecessor, if it had one.
+    pub(crate) fn connection_up(&self, connection: Connection, loss: Option<ConnectionLoss>) {
         let now = self.clock.now();
         let address = self.address.clone();
-        let downtime = since.map(|since| now.since(since));
+        let downtime = loss.map(|loss| now.since(loss.since));
         self.publish(Event::ConnectionUp {
             connection,
             address,
             downtime,
         });
-        if let Some(note) = self.note(connection, downtime, now) {
+        let is_harmless = loss.is_some_and(|loss| loss.is_harmless);
+        if let Some(note) = self.note(connection, downtime, is_harmless, now) {
             (self.events)(StoreEvent::Log(note));
         }
         self.clear(Cause::Disconnected(connection));
@@ -138,6 +147,7 @@ impl Health {
         &self,
         connection: Connection,
         downtime: Option<Duration>,
+        is_harmless: bool,
         now: BootInstant,
     ) -> Option<Note> {
         let address = self.address.clone();
@@ -153,11 +163,14 @@ impl Health {
         if is_recent || reports.unavailable_since.is_some() {
             return None;
         }
-        reports.last_reconnect = Some(now);
+        if !is_harmless {
+            reports.last_reconnect = Some(now);
+        }
         Some(Note::Reconnected {
             address,
             connection,
             downtime,
+            is_harmless,
         })
     }
 

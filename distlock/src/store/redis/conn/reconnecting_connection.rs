@@ -10,11 +10,10 @@ use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::handshake::{Dialer, Purpose};
-use crate::store::redis::conn::health::{Cause, Health};
+use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
-use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
 
@@ -49,7 +48,6 @@ pub(crate) const MAX_IN_FLIGHT: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct ReconnectingConnection {
     inner: Arc<Inner>,
-    permits: Semaphore,
 }
 
 /// State shared by a connection and its supervisor.
@@ -65,6 +63,8 @@ struct Inner {
     /// PING timeout in milliseconds; the shortest requested one applies.
     ping_timeout: AtomicU64,
     min_ping_timeout: Duration,
+    /// One for each command that may be in flight.
+    permits: Semaphore,
     close: Notify,
 }
 
@@ -128,11 +128,11 @@ impl ReconnectingConnection {
                 // connection for acks, a PING can be queued behind a WAIT.
                 Purpose::Commands | Purpose::Runtime | Purpose::Acks => MAX_PING_TIMEOUT,
             },
+            permits: Semaphore::new(MAX_IN_FLIGHT),
             close: Notify::new(),
         });
         let connection = ReconnectingConnection {
             inner: inner.clone(),
-            permits: Semaphore::new(MAX_IN_FLIGHT),
         };
         let transport = dialer.transport.clone();
         let supervisor = Supervisor {
@@ -175,10 +175,11 @@ impl ReconnectingConnection {
         &self,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, StoreError> {
-        if let Ok(permit) = self.permits.try_acquire() {
+        let permits = &self.inner.permits;
+        if let Ok(permit) = permits.try_acquire() {
             return Ok(permit);
         }
-        match tokio::time::timeout(timeout, self.permits.acquire()).await {
+        match tokio::time::timeout(timeout, permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so this is the timeout.
             _ => Err(StoreError::new(
@@ -248,20 +249,22 @@ impl Drop for Supervisor {
 impl Supervisor {
     async fn run(&self, mut first: Option<Arc<Session>>) {
         let mut predecessor = None;
-        let mut down_since = None;
+        let mut loss = None;
         loop {
             let session = match first.take() {
                 Some(session) => {
                     self.health.connection_up(self.connection_kind(), None);
                     session
                 }
-                None => self.open(predecessor.as_ref(), down_since).await,
+                None => self.open(predecessor.as_ref(), loss).await,
             };
             let error = monitor(&session, &self.inner).await;
+            let is_harmless = self.is_harmless_to_lose(&session);
             predecessor = Some(Predecessor(session.server_side_id.clone()));
             drop(session);
             self.inner.set_state(State::Down(error));
-            down_since = Some(self.health.connection_down(self.connection_kind()));
+            let since = self.health.connection_down(self.connection_kind());
+            loss = Some(ConnectionLoss { since, is_harmless });
         }
     }
 
@@ -269,17 +272,17 @@ impl Supervisor {
     async fn open(
         &self,
         predecessor: Option<&Predecessor>,
-        down_since: Option<BootInstant>,
+        loss: Option<ConnectionLoss>,
     ) -> Arc<Session> {
         let mut backoff = RECONNECT_BACKOFF;
         let mut timeout = INITIAL_RECONNECT_TIMEOUT;
         loop {
+            self.dialer.transport.ready().await;
             match with_timeout(timeout, self.dialer.dial(predecessor)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
                     self.inner.set_state(State::Up(session.clone()));
-                    self.health
-                        .connection_up(self.connection_kind(), down_since);
+                    self.health.connection_up(self.connection_kind(), loss);
                     (self.on_connected)();
                     return session;
                 }
@@ -299,6 +302,13 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Returns true if no command is in flight, and no pushes can be missed. Servers and proxies
+    /// close connections that have been idle for long.
+    fn is_harmless_to_lose(&self, session: &Session) -> bool {
+        let gets_pushes = self.dialer.purpose == Purpose::Commands && !session.client.is_polling();
+        !gets_pushes && self.inner.permits.available_permits() == MAX_IN_FLIGHT
     }
 
     fn connection_kind(&self) -> event::Connection {
@@ -321,6 +331,7 @@ pub(crate) async fn open_first(
 ) -> Result<Session, StoreError> {
     let mut backoff = RECONNECT_BACKOFF;
     loop {
+        dialer.transport.ready().await;
         match with_timeout(timeout, dialer.dial(None)).await {
             Ok(session) => return Ok(session),
             Err(error) if !error.outage.is_transient() => return Err(error),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::node::Node;
@@ -42,10 +43,14 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
             Ok::<_, StoreError>(connection)
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(QUERY_INTERVAL, subscribing).await {
+            let opened_at = Instant::now();
             while let Ok(Ok(Some(primary))) =
                 tokio::time::timeout(QUERY_INTERVAL, sentinels.query_primary(&connection)).await
             {
-                backoff.reset();
+                // A sentinel may end each connection after its first replies.
+                if opened_at.elapsed() >= QUERY_INTERVAL {
+                    backoff.reset();
+                }
                 follow_primary(node, sentinels, &primary).await;
                 // The sentinel publishes a change. A connection that was being opened meanwhile
                 // reaches the old primary if that server was frozen and has resumed.
@@ -69,6 +74,7 @@ async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host
     if node.upgrade().is_none_or(is_followed) {
         return;
     }
+    sentinels.limiter.ready().await;
     if let Ok(agreed) = sentinels.primary().await
         && agreed == *primary
         && let Some(node) = node.upgrade()

@@ -156,7 +156,8 @@ impl RuntimeConnections {
             .by_runtime
             .values()
             .filter(|state| state.is_alive());
-        if runtimes.is_closed || open.count() >= self.max {
+        let has_spare = self.dialer.transport.has_spare();
+        if runtimes.is_closed || !has_spare || open.count() >= self.max {
             return None;
         }
         runtimes.opened += 1;

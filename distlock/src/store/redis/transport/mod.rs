@@ -2,6 +2,7 @@
 //! below it.
 
 pub(crate) mod config;
+pub(crate) mod dial_limiter;
 pub(crate) mod login;
 pub(crate) mod multiplexed;
 pub(crate) mod protocol_mismatch;
@@ -44,6 +45,16 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 
     /// Spawns a task that keeps connections open.
     fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Waits until the server can be dialed again, so that no fault makes a client dial too often.
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Returns true if a connection that can be spared may be opened now.
+    fn has_spare(&self) -> bool {
+        true
+    }
 }
 
 /// A connection to a server. Commands are sent in the order in which their futures are first
@@ -88,3 +99,8 @@ pub(crate) enum ConnectionEvent {
 
 /// The receiver of a connection's events. It must not block.
 pub(crate) type ConnectionEventHandler = Arc<dyn Fn(ConnectionEvent) + Send + Sync>;
+
+/// Returns the handler of a connection that only asks questions. Its end concerns no other.
+pub(crate) fn ignore_events() -> ConnectionEventHandler {
+    Arc::new(|_| {})
+}

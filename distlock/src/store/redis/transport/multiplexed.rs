@@ -262,13 +262,17 @@ impl HandshakeError {
 fn is_hello_unsupported(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || errors::classify(error).code == Code::UnknownCommand
+        || !is_of_select(error) && errors::classify(error).code == Code::UnknownCommand
+}
+
+fn is_of_select(error: &redis::RedisError) -> bool {
+    error.to_string().contains("refused to switch database")
 }
 
 /// Returns the error of a server that rejects this client.
 fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     // The server's error text repeats the command with its password, so it is not used.
-    if errors::classify(error).code == Code::UnknownCommand {
+    if !is_of_select(error) && errors::classify(error).code == Code::UnknownCommand {
         return StoreError::new(
             Outage::Misconfigured,
             "the server does not know HELLO, so it does not support RESP3; use Redis 6.2 or later",
@@ -277,7 +281,7 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     if error.kind() == ErrorKind::Parse {
         return protocol_mismatch::not_redis_error("its reply is not a Redis reply");
     }
-    if db != 0 && error.to_string().contains("refused to switch database") {
+    if db != 0 && is_of_select(error) {
         return unknown_database(db, error.detail().unwrap_or_default());
     }
     errors::with_remedy(errors::classify(error))
@@ -288,6 +292,10 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
     let error = errors::classify_text(reply_text);
     if error.code == Code::OnlyOutsideClusters {
         return errors::unexpected_cluster_node_error();
+    }
+    if error.code == Code::UnknownCommand {
+        let detail = "the server does not know SELECT; write a URL without a database";
+        return StoreError::new(Outage::Misconfigured, detail);
     }
     if error.outage == Outage::Denied {
         return StoreError::new(Outage::Denied, detail).with_remedy("grant the user +select");

@@ -1,7 +1,6 @@
 //! Sentinels, which report the primary of a service.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
@@ -11,11 +10,14 @@ use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::dial_limiter::DialLimiter;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::Multiplexed;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::{Host, format_host};
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, with_timeout};
+use crate::store::redis::transport::{
+    Connection, ConnectionEventHandler, ignore_events, with_timeout,
+};
 use crate::store::redis::wire::errors;
 
 /// Lower limit of the time that a sentinel has to reply, which is otherwise a quarter of the
@@ -31,6 +33,8 @@ pub(crate) struct Sentinels {
     scheme: &'static str,
     settings: RedisConnectionInfo,
     connector: SocketConnector,
+    /// Counts the rounds of queries, and the connections that a sentinel ended at once.
+    pub(crate) limiter: DialLimiter,
     query_timeout: Duration,
 }
 
@@ -48,6 +52,7 @@ impl Sentinels {
             scheme: config.scheme(),
             settings,
             connector: SocketConnector::new(config),
+            limiter: DialLimiter::new(),
             query_timeout: (config.connect_timeout / 4).max(MIN_QUERY_TIMEOUT),
         }
     }
@@ -59,6 +64,7 @@ impl Sentinels {
     /// Returns the primary that most sentinels report, without waiting for the others. Otherwise
     /// all reports must agree, because an isolated sentinel may know an old primary.
     pub(crate) async fn primary(&self) -> Result<Host, StoreError> {
+        self.limiter.record();
         let queries = self
             .hosts
             .iter()
@@ -135,8 +141,7 @@ impl Sentinels {
     /// Queries one sentinel, on a new connection.
     async fn query_sentinel(&self, host: &Host) -> Result<Option<Host>, StoreError> {
         let query = with_timeout(self.query_timeout, async {
-            let ignore_events: ConnectionEventHandler = Arc::new(|_| {});
-            let connection = self.connect(host, ignore_events).await?;
+            let connection = self.connect(host, ignore_events()).await?;
             self.query_primary(&connection).await
         });
         let reply = query.await;
@@ -153,7 +158,10 @@ impl Sentinels {
         let connected = Multiplexed::connect(stream, &self.settings, on_event).await;
         match connected {
             Ok(connection) => Ok(connection),
-            Err(error) => Err(self.connector.explain(&address, error.into_error()).await),
+            Err(error) => {
+                self.limiter.record();
+                Err(self.connector.explain(&address, error.into_error()).await)
+            }
         }
     }
 

@@ -6,16 +6,20 @@ use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 use crate::config::credentials::CredentialsProvider;
 use crate::error::Outage;
-use crate::protocol::store_error::StoreError;
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::dial_limiter::DialLimiter;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::{HandshakeError, Multiplexed};
 use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
+use crate::store::redis::transport::{
+    Connection, ConnectionEventHandler, Transport, ignore_events,
+};
+use crate::store::redis::wire::errors;
 
 /// Transport over TCP, with or without TLS, or over a Unix socket.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub(crate) struct SocketTransport {
     settings: RedisConnectionInfo,
     credentials: Option<CredentialsProvider>,
     connector: SocketConnector,
+    limiter: DialLimiter,
 }
 
 #[derive(Debug)]
@@ -44,6 +49,7 @@ impl SocketTransport {
             settings: config.settings.clone(),
             credentials: config.credentials.clone(),
             connector: SocketConnector::new(config),
+            limiter: DialLimiter::new(),
         }
     }
 
@@ -78,7 +84,7 @@ impl SocketTransport {
 
     /// Connects and authenticates. A proxy may not support HELLO. Then the connection uses
     /// RESP2, and receives no pushes. A server that was just lost looks the same, so HELLO is
-    /// retried.
+    /// retried. Only a connection that is returned reports to `on_event`.
     async fn connect_to(
         &self,
         address: &ConnectionAddr,
@@ -92,17 +98,27 @@ impl SocketTransport {
             Err(HandshakeError::HelloFailed(error)) => error,
         };
         let resp2 = settings.clone().set_protocol(ProtocolVersion::RESP2);
-        let Ok(Ok(connection)) = self.try_handshake(address, &resp2, &on_event).await else {
-            return Err(self.connector.explain(address, hello_error).await);
+        // A proxy that ends the connection at HELLO does so at INFO, too.
+        let is_refused = hello_error.outage == Outage::Misconfigured;
+        let connection = match self.try_handshake(address, &resp2, &on_event).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(HandshakeError::Rejected(error))) if is_refused => return Err(error),
+            _ => return Err(self.explain(address, hello_error).await),
         };
-        if connection.send(redis::cmd("PING")).await.is_err() {
-            return Err(self.connector.explain(address, hello_error).await);
+        if let Err(error) = connection.send(redis::cmd("PING")).await {
+            let error = errors::classify(&error);
+            if error.is_unanswered() {
+                return Err(self.explain(address, hello_error).await);
+            }
+            if error.code != Code::UnknownCommand {
+                return Err(errors::with_remedy(error));
+            }
         }
-        match self.try_handshake(address, &settings, &on_event).await? {
-            Err(HandshakeError::HelloFailed(error)) => {
-                // A proxy that ends the connection at HELLO does so at INFO, too.
-                if error.outage == Outage::Misconfigured {
-                    self.check_version(address, &resp2, &on_event).await?;
+        let ignore = ignore_events();
+        match self.try_handshake(address, &settings, &ignore).await? {
+            Err(HandshakeError::HelloFailed(_)) => {
+                if is_refused {
+                    self.check_version(address, &resp2).await?;
                 }
                 Ok(connection)
             }
@@ -118,10 +134,10 @@ impl SocketTransport {
         &self,
         address: &ConnectionAddr,
         resp2: &RedisConnectionInfo,
-        on_event: &ConnectionEventHandler,
     ) -> Result<(), StoreError> {
         // On a separate connection, because a proxy may end it.
-        let Ok(Ok(connection)) = self.try_handshake(address, resp2, on_event).await else {
+        let ignore = ignore_events();
+        let Ok(Ok(connection)) = self.try_handshake(address, resp2, &ignore).await else {
             return Ok(());
         };
         replication_role::check_version(&connection).await
@@ -133,8 +149,14 @@ impl SocketTransport {
         settings: &RedisConnectionInfo,
         on_event: &ConnectionEventHandler,
     ) -> Result<Result<Multiplexed, HandshakeError>, StoreError> {
+        self.limiter.record();
         let stream = self.connector.connect(address).await?;
         Ok(Multiplexed::connect(stream, settings, on_event.clone()).await)
+    }
+
+    async fn explain(&self, address: &ConnectionAddr, error: StoreError) -> StoreError {
+        self.limiter.record();
+        self.connector.explain(address, error).await
     }
 
     async fn settings(&self) -> Result<RedisConnectionInfo, StoreError> {
@@ -161,5 +183,18 @@ impl Transport for SocketTransport {
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Target::Primary(sentinels) = &self.target {
+                sentinels.limiter.ready().await;
+            }
+            self.limiter.ready().await;
+        })
+    }
+
+    fn has_spare(&self) -> bool {
+        self.limiter.has_spare()
     }
 }

@@ -252,15 +252,15 @@ pub(crate) fn is_acknowledged(
     Ok(local >= 1 && replicas >= u64::from(durability.replicas))
 }
 
-/// Reads the server's time, and the error of the probe's write, if it failed.
-pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<StoreError>), StoreError> {
+/// Reads the server's time, and the command of the probe that failed, with its error.
+pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<(String, StoreError)>), StoreError> {
     let mut reply = ReplyReader::from_list(raw_reply)?;
     let at = reply.int()?;
-    let write_error = reply.text()?;
-    Ok((
-        at,
-        (!write_error.is_empty()).then(|| errors::classify_text(&write_error)),
-    ))
+    let failed = reply.text()?;
+    let failed = failed.split_once(' ');
+    let classify =
+        |(command, error): (&str, &str)| (command.to_owned(), errors::classify_text(error));
+    Ok((at, failed.map(classify)))
 }
 
 fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {

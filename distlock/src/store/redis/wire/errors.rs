@@ -60,8 +60,17 @@ pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     error.with_remedy(remedy)
 }
 
-/// Names the permission that the user needs, if the error is a lack of permissions.
+/// Names the permission that the user needs, or the command that the server does not know, if that
+/// is the error. A permission begins with its command.
 pub(crate) fn with_missing_permission(error: StoreError, permission: &str) -> StoreError {
+    if error.code == Code::UnknownCommand {
+        // The server's text repeats the arguments, so it is not used.
+        let command = permission.split(' ').next().unwrap_or_default();
+        let detail = format!("the server does not know {command}, without which locks cannot work");
+        return StoreError::new(Outage::Misconfigured, detail)
+            .with_remedy(RESTORE)
+            .with_code(error.code);
+    }
     if error.outage != Outage::Denied {
         return error;
     }
@@ -74,9 +83,22 @@ pub(crate) fn with_missing_permission(error: StoreError, permission: &str) -> St
 const GRANT: &str =
     "grant it to the user with `ACL SETUSER` (docs/internals/storage.md lists the permissions)";
 
+const RESTORE: &str = "remove its `rename-command` from the server's configuration";
+
 /// Known texts of errors without a code of their own.
 const KNOWN_TEXTS: &[(&str, Outage, Code)] = &[
     ("unknown command", Outage::Other, Code::UnknownCommand),
+    // The same in a script, as Redis and Valkey write it.
+    (
+        "command called from",
+        Outage::Misconfigured,
+        Code::UnknownCommand,
+    ),
+    (
+        "max number of clients",
+        Outage::NotReady,
+        Code::TooManyClients,
+    ),
     // A script was running in a slot that is being moved.
     ("access a non local key", Outage::NotReady, Code::Other),
     // Redis 6.2 and 7.0 deny a command of a script without a code.
@@ -129,7 +151,15 @@ pub(crate) fn classify_text(text: &str) -> StoreError {
             })
         }
     };
-    StoreError::new(outage, text).with_code(code)
+    let error = StoreError::new(outage, text);
+    let error = match &code {
+        Code::UnknownCommand if outage == Outage::Misconfigured => error.with_remedy(RESTORE),
+        Code::TooManyClients => error.with_remedy(
+            "raise the server's `maxclients`, or find the clients that open so many connections",
+        ),
+        _ => error,
+    };
+    error.with_code(code)
 }
 
 /// Removes what servers add about the script that failed. Redis 7 appends the script's hash. Redis

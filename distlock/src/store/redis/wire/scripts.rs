@@ -278,7 +278,7 @@ mod tests {
             "ee97b21e4dafd1c124154a8fb87f6fbb3ef35bed",
             "e69421a1522d8bc3547a7d191ece3a1c3c3d08ee",
             "91a54158e2cf6340dfe693d55fdcfd6a285b18d8",
-            "7e7f48e5534c4dd5e550c46f4173a78151cd2ddf",
+            "c586d7d903e746cba2d7f2846811acfd28495552",
             "f86fe4368aeeb63bf00b8342aedeb89e1cee48cc",
         ]) {
             assert_eq!(scripts.get(*id).hash, hash, "{name}");

@@ -1,0 +1,82 @@
+//! Warns about a store that lost its data, or may lose it.
+
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+use crate::manager::engine::core::Core;
+use crate::manager::telemetry::known_data::Acquired;
+use crate::manager::telemetry::logging::TARGET;
+use crate::protocol::messages::Inspection;
+use crate::protocol::request::Request;
+use crate::store::command::Inspect;
+use crate::store::run;
+use crate::util::visible::Visible;
+
+/// Timeout of the query after a reconnect.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Records an acquisition. Warns if it shows that a success record is gone, and at the first call
+/// that depends on a record if a restart would lose it.
+pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
+    core.known_data.record_acquired(request, token);
+    if request.once.is_none() || core.address.is_none() {
+        return;
+    }
+    if core.known_data.is_record_gone(request, core.clock.now()) {
+        let (store, lock, key) = (core.address.clone(), request.name(), request.key.clone());
+        core.spawn_logging(move || {
+            tracing::warn!(
+                target: TARGET,
+                lock = &*lock,
+                key = %Visible(key.as_str()),
+                store = store.as_deref(),
+                "success record gone before its time: the work runs again; unless `distlock forget` deleted the record, \
+                 check that the work can be repeated, and whether the store lost its data"
+            );
+        });
+    }
+    if core.store.lacks_append_only_file() && core.known_data.warns_of_persistence() {
+        let store = core.address.clone();
+        core.spawn_logging(move || {
+            tracing::warn!(
+                target: TARGET,
+                store = store.as_deref(),
+                "server has no append-only file: a restart loses the success records since its last snapshot, and \
+                 their work runs again; set `appendonly yes`"
+            );
+        });
+    }
+}
+
+/// Checks after a reconnect whether the store has the last fence that this client knows.
+pub(crate) async fn check(core: &Core) {
+    let is_logged = tracing::enabled!(target: TARGET, tracing::Level::WARN);
+    let Some(acquired) = core.known_data.last_acquired().filter(|_| is_logged) else {
+        return;
+    };
+    let inspect = Inspect {
+        key: &acquired.0,
+        max_listed: 0,
+    };
+    if let Ok(found) = run(&*core.store, inspect, QUERY_TIMEOUT).await {
+        examine(core, &acquired, &found);
+    }
+}
+
+/// Warns if an inspection of a key shows that the store lost the data of an acquisition.
+pub(crate) fn examine(core: &Core, acquired: &Acquired, found: &Inspection) {
+    if core.address.is_none() || !core.known_data.is_lost(acquired, found, core.clock.now()) {
+        return;
+    }
+    let (store, (held, waiting)) = (core.address.clone(), core.registry.count());
+    core.spawn_logging(move || {
+        tracing::warn!(
+            target: TARGET,
+            store = store.as_deref(),
+            held,
+            waiting,
+            "lock store lost its data: locks from before are free for other clients although their holders may still \
+             run, and work with `once_per` or `once_for` may run again; check what ran twice, and the store's persistence"
+        );
+    });
+}
