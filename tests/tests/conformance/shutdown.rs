@@ -111,15 +111,16 @@ for_each_store! {
             let keys = ["a", "b", "c"].map(|key| store.inspect(key));
             futures::future::join_all(keys).await.iter().map(|state| state.holders.len()).sum::<usize>()
         };
-        let shutting_down = one.scope(more.scope(async {
-            let shutting_down = tokio::spawn(async move { manager.shutdown().await });
+        let mut shutting_down = None;
+        let body = async {
+            shutting_down = Some(tokio::spawn(async move { manager.shutdown().await }));
             within(PATIENCE, more.lost()).await;
             // Time for a release that must not happen.
             tokio::time::sleep(ms(300)).await;
             assert_eq!(holders().await, 3);
-            shutting_down
-        }));
-        within(PATIENCE, shutting_down.await).await.unwrap();
+        };
+        one.scope(more.scope(body)).await;
+        within(PATIENCE, shutting_down.unwrap()).await.unwrap();
         assert_eq!(holders().await, 0);
     }
 

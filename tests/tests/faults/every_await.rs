@@ -31,7 +31,9 @@ macro_rules! faults {
     ($proxy:ident: $($name:literal => $begin:expr;)*) => { [$(($name, |$proxy| $begin)),*] };
 }
 
-const FAULTS: [(&str, fn(&Proxy)); 8] = faults! { proxy:
+type Fault = (&'static str, fn(&Proxy));
+
+const FAULTS: [Fault; 8] = faults! { proxy:
     "no answer" => proxy.black_hole(true);
     "lost requests" => proxy.drop_data(Directions::ToServer, true);
     "lost replies" => proxy.drop_data(Directions::ToClient, true);
@@ -127,6 +129,7 @@ impl Kind {
 
 type Body = BoxFuture<'static, ()>;
 type Call = BoxFuture<'static, Result<(), Error>>;
+type Run = fn(At, Body) -> Call;
 
 #[distributed_lock(key = "<key>", lease = "2s", wait = "1s", manager = locks)]
 async fn annotated(locks: &LockManager, key: &str, body: Body) -> Result<(), Error> {
@@ -147,7 +150,7 @@ macro_rules! runs {
 }
 
 /// The calls that run a body.
-const RUNS: [(&str, fn(At, Body) -> Call); 10] = runs! {
+const RUNS: [(&str, Run); 10] = runs! {
     "run" => |at, body| at.mutex().run(async |_| { body.await; Ok::<_, Error>(()) });
     "try_run" => |at, body| at.mutex().try_run(async |_| { body.await; Ok::<_, Error>(()) });
     "run_read" => |at, body| at.rw_lock().run_read(async |_| { body.await; Ok::<_, Error>(()) });
@@ -188,10 +191,7 @@ impl At {
     }
 
     /// Starts a call, and returns it once its body runs. The body ends with the sender.
-    async fn start(
-        self,
-        run: fn(At, Body) -> Call,
-    ) -> (oneshot::Sender<()>, JoinHandle<Result<(), Error>>) {
+    async fn start(self, run: Run) -> (oneshot::Sender<()>, JoinHandle<Result<(), Error>>) {
         let (started, has_started) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let body = async move {
@@ -205,7 +205,10 @@ impl At {
 }
 
 /// An operation and its bound. Its first part runs before the fault, and returns the second part.
-type Operation = (String, Duration, Fails, BoxFuture<'static, Call>);
+type Operation = (String, Duration, Fails, BoxFuture<'static, Second>);
+
+/// The part of an operation that runs under the fault.
+struct Second(Call);
 
 macro_rules! operations {
     ($all:ident, $at:ident: $($name:expr, $bound:expr, $fails:literal, { $($first:tt)* } $second:expr;)*) => {
@@ -214,7 +217,7 @@ macro_rules! operations {
             let $at = At { key: name.clone(), ..$at.clone() };
             let first = async move {
                 $($first)*
-                async move { $second.map(drop) }.boxed()
+                Second(async move { $second.map(drop) }.boxed())
             };
             $all.push((name, $bound, $fails, first.boxed()));
         })*
@@ -271,14 +274,15 @@ fn operations(at: &At) -> Vec<Operation> {
             } {
                 // A check at the deadline ends the downgrade before the watchdog does.
                 let held = write.held();
-                let checks = async move {
-                    while checked {
+                let checking = tokio::spawn(async move {
+                    if !checked {
+                        return;
+                    }
+                    loop {
                         let _ = held.check();
                         tokio::time::sleep(ms(1)).await;
                     }
-                    pending::<()>().await
-                };
-                let checking = tokio::spawn(checks);
+                });
                 let downgraded = write.downgrade().await;
                 checking.abort();
                 downgraded
@@ -337,7 +341,7 @@ fn operations(at: &At) -> Vec<Operation> {
 }
 
 /// Runs all operations under a fault. Returns how many there were, and those that were wrong.
-async fn under((fault, begin): (&str, fn(&Proxy))) -> (usize, Vec<String>) {
+async fn under((fault, begin): Fault) -> (usize, Vec<String>) {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let url = server.url_via(&proxy);
@@ -359,7 +363,7 @@ async fn under((fault, begin): (&str, fn(&Proxy))) -> (usize, Vec<String>) {
     begin(&proxy);
     let ended = prepared
         .into_iter()
-        .map(|(name, bound, fails, second)| async move {
+        .map(|(name, bound, fails, Second(second))| async move {
             let second = tokio::time::timeout(bound + SLACK, second);
             let wrong = match tokio::spawn(second).await.unwrap() {
                 Err(_) => "has not ended",

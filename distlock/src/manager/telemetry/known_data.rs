@@ -121,7 +121,7 @@ mod tests {
     fn request(started: BootInstant, value: Option<&str>) -> Request {
         let options = Options {
             once_per: value.is_none().then_some(HOUR),
-            once_for: value.map(str::to_owned),
+            once_for: value.map(|value| Ok(value.to_owned())),
             ..Options::default()
         };
         Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, started)
