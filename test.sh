@@ -142,7 +142,7 @@ default_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fa
 slow_tests=(a_minute:: cluster:: quorum:: replicas:: sentinel:: stampede::)
 
 default_tests() {
-    # Not optimized, because compiling would then take longer than it saves.
+    # Not optimized, because compiling optimized code takes longer than these tests save with it.
     local test=(cargo test --profile dev "${default_packages[@]}")
     local suites=(attribute attribute_forbid ui unsafe_fn install secrets observing testing inventory)
     # One build of everything. The commands below compile nothing, as long as they name the same
