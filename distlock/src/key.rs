@@ -10,7 +10,7 @@ use crate::util::visible::start;
 pub(crate) const MAX_KEY: usize = 512;
 
 /// The end of an [escaped](escape) value whose `Display` returned an error. No key contains it.
-const FAILED: char = '\u{1a}';
+pub(crate) const FAILED: char = '\u{1a}';
 
 /// A checked lock key.
 ///

@@ -134,7 +134,7 @@ fn missing_permissions_are_reported() {
 #[test]
 fn a_permission_that_locks_need_is_missed() {
     let server = RedisServer::start();
-    let (found, code) = diagnostics(&user_without(&server, "-zadd"));
+    let (found, code) = diagnostics(&user_without(&server, "-hset"));
     assert_eq!(
         (severity(&found, "locking"), code),
         ("error", 1),

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::key::cut_off;
+use crate::key::{FAILED, cut_off};
 use crate::util::visible::{cleaned, text_of};
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -76,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) wait: Duration,
     /// True if the caller set `wait`, or tries once.
     pub(crate) is_wait_set: bool,
+    /// True if `wait` is the default of the manager.
+    pub(crate) is_wait_default: bool,
     pub(crate) max_hold: Option<Duration>,
     /// True if `max_hold` counts from the start of the body instead of from the acquisition, as the
     /// call waits for further keys in between.
@@ -108,6 +110,7 @@ impl Default for Options {
             is_lease_set: false,
             wait: DEFAULT_WAIT,
             is_wait_set: false,
+            is_wait_default: false,
             max_hold: None,
             max_hold_from_start: false,
             min_hold: None,
@@ -135,6 +138,7 @@ impl Options {
         Options {
             lease: lease.unwrap_or(self.lease),
             wait: wait.unwrap_or(self.wait),
+            is_wait_default: wait.is_some(),
             min_replicas: self.min_replicas.or(Some(defaults.durability.replicas)),
             fsync: self.fsync.or(Some(defaults.durability.fsync)),
             ..self
@@ -210,8 +214,7 @@ impl Options {
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        let is_wait_chosen = self.is_wait_set || self.wait != DEFAULT_WAIT;
-        if is_wait_chosen && !min_hold.is_zero() && self.wait >= min_hold {
+        if (self.is_wait_set || self.is_wait_default) && !min_hold.is_zero() && self.wait >= min_hold {
             let bound =
                 format!("less than the min_hold of {min_hold:?} (0s tries once), or raise that");
             return refuse("the wait", self.wait, &bound);
@@ -248,6 +251,8 @@ impl Options {
 fn check_once_value(key: &str, value: Result<&str, &fmt::Error>) -> Result<(), Error> {
     let detail = match value {
         Err(fmt::Error) => return Err(cut_off(key, "its once_for")),
+        // A part of it was escaped.
+        Ok(value) if value.contains(FAILED) => return Err(cut_off(key, "its once_for")),
         Ok("") => format!("it is empty for lock `{key}`; pass what the run is for, such as a date"),
         Ok(value) if value.len() > MAX_ONCE_VALUE => format!(
             "it has {} bytes for lock `{key}`; shorten it to {MAX_ONCE_VALUE}, for example by a hash",

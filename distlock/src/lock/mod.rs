@@ -670,13 +670,13 @@ impl Lock {
 
     /// Checks the key and the options. Returns them, with all defaults.
     pub(crate) fn check(&self, wait: Duration) -> Result<(LockKey, Options), Error> {
-        self.options.check(&self.key)?;
-        let key = LockKey::new(&self.key)?;
-        self.manager.check_alive()?;
         let options = Options {
             wait,
             ..self.options.clone()
         };
+        options.check(&self.key)?;
+        let key = LockKey::new(&self.key)?;
+        self.manager.check_alive()?;
         let limits = &self.manager.core().limits;
         self.kind.check(key.as_str())?;
         let checked = limits.check(self.kind.is_counted(), &options);

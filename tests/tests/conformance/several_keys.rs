@@ -190,7 +190,7 @@ for_each_store! {
         let stopped = limited.run(async |_| std::future::pending::<Result<(), Error>>().await);
         let error = within(PATIENCE, stopped).await.unwrap_err();
         assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }), "{error:?}");
-        let outer = manager.lock("d").lease(HELD).max_hold(ms(600)).acquire().await.unwrap();
+        let outer = manager.lock("d").lease(HELD).max_hold(ms(4_000)).acquire().await.unwrap();
         let inner = manager.lock_all(["d", "e"]).wait(PATIENCE);
         outer.scope(inner.acquire()).await.unwrap().release().await.unwrap();
         let error = within(PATIENCE, outer.lost()).await;

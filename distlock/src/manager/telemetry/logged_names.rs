@@ -1,4 +1,4 @@
-//! The names of locks for which a line was logged that is logged once for each.
+//! The names of locks and keys for which a line that comes once was logged.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

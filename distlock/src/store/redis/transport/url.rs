@@ -68,7 +68,7 @@ impl Url {
         let parsed = parse_scheme(scheme);
         let (kind, is_encrypted) = parsed.map_err(|reason| match rest.starts_with("//") {
             true => reason,
-            false => "the lock store's URL has no scheme (`redis://` before host and port)".into(),
+            false => "the lock store's URL has no scheme (`redis://` before host and port, or `memory:`)".into(),
         })?;
         if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
             return Err(
@@ -136,7 +136,7 @@ impl Url {
 fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let rest = rest
         .strip_prefix("//")
-        .ok_or("the lock store's URL has no `//` after its scheme")?;
+        .ok_or("the lock store's URL has no `//` after its scheme (`redis://` before host and port)")?;
     let (authority, path) = match rest.find(['/', '?', '#']) {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
