@@ -49,7 +49,7 @@ pub(super) fn holder_list(holders: &[Holder]) -> String {
         let same = || (holders.iter()).filter(|other| other.is_same_client(holder));
         let oldest = same().min_by_key(|other| other.held_since);
         if oldest.is_some_and(|oldest| std::ptr::eq(oldest, holder)) {
-            text += &holder.describe();
+            text += &holder.to_string();
             match same().count() {
                 1 => text += "; ",
                 holds => text += &format!(" ({holds} holds); "),

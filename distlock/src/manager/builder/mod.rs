@@ -355,7 +355,8 @@ impl LockManagerBuilder {
 
     /// Sets how long [`connect`](LockManagerBuilder::connect) is retried; more than zero, default
     /// 2 s. Raise it for a service that starts together with its Redis, or use
-    /// [`connect_lazy`](LockManagerBuilder::connect_lazy).
+    /// [`connect_lazy`](LockManagerBuilder::connect_lazy). An error takes up to half a second
+    /// longer, because it says what listens at the address.
     ///
     /// ```
     /// # use distlock::LockManager;
