@@ -105,8 +105,8 @@ async fn a_password_appears_nowhere() {
     for expected in [
         "acquired",
         "lock lost while held",
-        "Unavailable",
-        "Config",
+        "the lock store is unavailable",
+        "distlock is misconfigured",
         "LockManager",
     ] {
         assert!(
