@@ -361,19 +361,6 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             address,
             connection,
             downtime,
-            is_harmless: true,
-        } => tracing::debug!(
-            target: TARGET,
-            store = &**address,
-            connection = connection.as_str(),
-            downtime_ms = millis(*downtime),
-            "idle connection to the lock store replaced: no command was in flight"
-        ),
-        Note::Reconnected {
-            address,
-            connection,
-            downtime,
-            ..
         } => tracing::warn!(
             target: TARGET,
             store = &**address,
