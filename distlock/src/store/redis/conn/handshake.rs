@@ -214,8 +214,7 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// if it is a \
-                 proxy in front of a cluster"
+                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// for a proxy"
             }
             Group::Quorum { .. } => {
                 "the server refuses HELLO 3 (RESP3), which a quorum needs; allow HELLO, and connect without a proxy"
@@ -310,11 +309,8 @@ impl Dialer {
             let lacks_log = info_field(&info, "aof_enabled") == Some("0");
             (shared.lacks_append_only_file).store(lacks_log, Ordering::Relaxed);
         }
-        let info = if requests_info {
-            take_info(&mut replies)?
-        } else {
-            None
-        };
+        let info = requests_info.then(|| take_info(&mut replies)).transpose()?;
+        let info = info.flatten();
         // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
         // A node that is used as a single server executes only commands for its own slots, which
@@ -343,11 +339,8 @@ impl Dialer {
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
                 Err(error) => {
-                    let permission =
-                        format!("{command} on keys like `{}`", key.unwrap_or_default());
-                    return Err(self
-                        .explain_script_error(connection, &error, &permission)
-                        .await);
+                    let needed = format!("{command} on keys like `{}`", key.unwrap_or_default());
+                    return Err(self.explain_script_error(connection, &error, &needed).await);
                 }
             }
         }

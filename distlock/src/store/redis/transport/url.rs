@@ -39,6 +39,23 @@ pub(crate) enum ServerLocation {
     },
 }
 
+impl StoreLocation {
+    /// Returns the hosts in the URL; none for a Unix socket.
+    pub(crate) fn hosts(&self) -> Vec<Host> {
+        use ServerLocation::{Direct, Sentinel};
+        use StoreLocation::{Cluster, Quorum, Single};
+        match self {
+            Single(Direct(ConnectionAddr::Tcp(host, port))) => vec![(host.clone(), *port)],
+            Single(Direct(_)) => Vec::new(),
+            Single(Sentinel {
+                sentinels: hosts, ..
+            })
+            | Cluster(hosts)
+            | Quorum(hosts) => hosts.clone(),
+        }
+    }
+}
+
 /// A parsed URL.
 pub(crate) struct Url {
     pub(crate) location: StoreLocation,
@@ -61,9 +78,7 @@ impl Url {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         // The parser of the `redis` crate would ignore line breaks.
         if url.contains(char::is_control) {
-            return Err(
-                "the lock store's URL has a line break or another control character".into(),
-            );
+            return Err("the lock store's URL has a line break or control character".into());
         }
         let parsed = parse_scheme(scheme);
         let (kind, is_encrypted) = parsed.map_err(|reason| match rest.starts_with("//") {
