@@ -1,5 +1,6 @@
 //! Warns about a store that lost its data, or may lose it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
@@ -35,7 +36,8 @@ pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
             );
         });
     }
-    if core.store.lacks_append_only_file() && core.known_data.warns_of_persistence() {
+    let has_warned = &core.known_data.has_warned_of_persistence;
+    if core.store.lacks_append_only_file() && !has_warned.swap(true, Ordering::Relaxed) {
         let store = core.address.clone();
         core.spawn_logging(move || {
             tracing::warn!(

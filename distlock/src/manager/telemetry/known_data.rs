@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
@@ -28,7 +28,7 @@ pub(crate) struct KnownData {
     successes: Mutex<VecDeque<(LockKey, String, BootInstant)>>,
     /// When a loss was reported, which covers everything that was acquired before.
     lost_at: Mutex<BootInstant>,
-    has_warned_of_persistence: AtomicBool,
+    pub(crate) has_warned_of_persistence: AtomicBool,
 }
 
 impl KnownData {
@@ -66,11 +66,9 @@ impl KnownData {
         let is_readable = found.servers.is_empty() && found.key_conflict.is_none();
         let is_kept = now < *acquired_at + self.fence_ttl / 10 * 9;
         let mut lost_at = lock(&self.lost_at);
-        let is_lost =
-            is_readable && is_kept && found.last_token < Some(*token) && acquired_at > &*lost_at;
-        if is_lost {
-            *lost_at = now;
-        }
+        let is_new = *acquired_at > *lost_at;
+        let is_lost = is_readable && is_kept && is_new && found.last_token < Some(*token);
+        *lost_at = if is_lost { now } else { *lost_at };
         is_lost
     }
 
@@ -102,11 +100,6 @@ impl KnownData {
         let since = self.forget_success(&request.key, &once.selector);
         // A tenth covers clocks that differ.
         since.is_some_and(|since| now < since + once.gap / 10 * 9)
-    }
-
-    /// Returns true the first time.
-    pub(crate) fn warns_of_persistence(&self) -> bool {
-        !self.has_warned_of_persistence.swap(true, Ordering::Relaxed)
     }
 }
 
