@@ -153,17 +153,12 @@ fn credentials(prefix: &str) -> Result<Option<(Credentials, String)>, Error> {
     let (user_name, name) = (format!("{prefix}USERNAME"), format!("{prefix}PASSWORD"));
     let (user, password) = (variable(&user_name)?, variable(&name)?);
     let Some(password) = password else {
-        return match user {
-            None => Ok(None),
-            Some(_) => Err(Error::config(format!(
-                "{user_name} is set, but {name} is not; set both, or neither"
-            ))),
-        };
+        let unset = format!("{user_name} is set, but {name} is not; set both, or neither");
+        return user.map_or(Ok(None), |_| Err(Error::config(unset)));
     };
-    let quoted = if password.starts_with(QUOTES) && password.ends_with(QUOTES) {
-        ", which has quotes around its value"
-    } else {
-        ""
+    let quoted = match password.starts_with(QUOTES) && password.ends_with(QUOTES) {
+        true => ", which has quotes around its value",
+        false => "",
     };
     Ok(Some(match user {
         None => (Credentials::from_password(password), name + quoted),
