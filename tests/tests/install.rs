@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use distlock::observer::{self, Event};
-use distlock::{Error, LockManager, distributed_lock, install, installed};
+use distlock::{Error, LockManager, RunOutcome, distributed_lock, install, installed};
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -251,11 +251,7 @@ fn variables(line: &str) -> Vec<(String, String)> {
 
 async fn from_env_set() {
     let manager = LockManager::from_env().await.unwrap();
-    manager
-        .lock("k")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    drop(manager.lock("k").acquire().await.unwrap());
     manager.shutdown().await;
 }
 
@@ -301,29 +297,20 @@ async fn defaults() {
     let ms = Duration::from_millis;
     let builder = LockManager::builder;
     let times = builder().lease(60 * MINUTE).wait(ms(1));
+    let times = times.connect_from_env().await.unwrap();
+    let environment = builder().connect_from_env().await.unwrap();
     for (locks, lease, waits) in [
         (LockManager::in_memory(), MINUTE / 2, None),
-        (
-            builder().connect_from_env().await.unwrap(),
-            MINUTE,
-            Some(false),
-        ),
-        (
-            times.connect_from_env().await.unwrap(),
-            60 * MINUTE,
-            Some(true),
-        ),
+        (environment, MINUTE, Some(false)),
+        (times, 60 * MINUTE, Some(true)),
     ] {
         let assert_lease = |remaining: Duration, lease: Duration| {
             assert!(remaining > lease / 2 && remaining <= lease, "{remaining:?}");
         };
         // A call that waits has the time in its error.
         let assert_busy = |error: Error, waits: bool| {
-            let text = error.to_string();
-            assert!(
-                error.is_busy() && text.contains("waited") == waits,
-                "{text}"
-            );
+            let is_expected = error.to_string().contains("waited") == waits;
+            assert!(error.is_busy() && is_expected, "{error}");
         };
         let guard = locks.lock("a").acquire().await.unwrap();
         assert_lease(guard.remaining(), lease);
@@ -343,17 +330,12 @@ async fn defaults() {
         assert_busy(permit(&locks).await.unwrap_err(), true);
         assert_eq!(skipping(&locks).await.unwrap(), None);
         let tried = locks.lock("a").try_run(async |_| Ok::<_, Error>(())).await;
-        assert!(
-            matches!(tried, Ok(distlock::RunOutcome::Skipped(_))),
-            "{tried:?}"
-        );
+        assert!(matches!(tried, Ok(RunOutcome::Skipped(_))), "{tried:?}");
         drop((guard, permit_guard, read));
         let own = locks.lock("own").lease(4 * 60 * MINUTE).acquire().await;
         assert_lease(own.unwrap().remaining(), 4 * 60 * MINUTE);
-        distlock_tests::eventually_async(PATIENCE, async || {
-            locks.list("").await.unwrap().is_empty()
-        })
-        .await;
+        let is_free = async || locks.list("").await.unwrap().is_empty();
+        distlock_tests::eventually_async(PATIENCE, is_free).await;
         assert_lease(skipping(&locks).await.unwrap().unwrap(), MINUTE / 2);
         assert_lease(permit(&locks).await.unwrap(), 4 * 60 * MINUTE);
         if let Some(waits) = waits {
@@ -367,26 +349,18 @@ async fn defaults() {
     let long = builder()
         .lease(60 * MINUTE)
         .quorum(distlock::Quorum::new().max_lease(MINUTE));
+    let too_long = 1_441 * MINUTE;
+    let lazy = builder().wait(too_long).connect_lazy("redis://127.0.0.1:1");
+    let connected = builder().lease(too_long).connect("memory:").await;
     for (refused, part) in [
         (builder().lease(ms(49)).in_memory(), "the lease is 49ms"),
-        (
-            builder().lease(1_441 * MINUTE).connect("memory:").await,
-            "at most 24h",
-        ),
-        (
-            builder()
-                .wait(1_441 * MINUTE)
-                .connect_lazy("redis://127.0.0.1:1"),
-            "the wait is",
-        ),
+        (connected, "at most 24h"),
+        (lazy, "the wait is"),
         (long.connect(quorum).await, "the lease is 3600s"),
     ] {
         let error = refused.map(drop).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            matches!(error, Error::Config { .. }) && text.contains(part),
-            "{text}"
-        );
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains(part), "{error}");
     }
     // Such a call would get the key at the end of `min_hold`, and run the job a second time.
     for wait in [MINUTE / 6, MINUTE] {
@@ -394,7 +368,12 @@ async fn defaults() {
         let job = |shortest| locks.lock("job").min_hold(shortest);
         let error = job(wait).acquire().await.unwrap_err().to_string();
         assert!(error.contains(&format!("the wait is {wait:?}")), "{error}");
-        assert!(job(wait).try_acquire().await.is_ok_and(|guard| guard.is_some()));
+        assert!(
+            job(wait)
+                .try_acquire()
+                .await
+                .is_ok_and(|guard| guard.is_some())
+        );
         job(2 * wait).acquire().await.unwrap();
     }
 }

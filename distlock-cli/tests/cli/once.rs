@@ -204,11 +204,8 @@ fn a_value_that_distlock_did_not_write_is_shown_and_not_forgotten() {
         assert!(conflict.contains(KEY), "{conflict}");
         assert_eq!(seen["last_success"], Value::Null);
         for line in ["forget job", "run --once-per 1h job -- echo ran"] {
-            refused(
-                &mut distlock(&server.url(), line),
-                119,
-                &[KEY, "did not write"],
-            );
+            let mut refusing = distlock(&server.url(), line);
+            refused(&mut refusing, 119, &[KEY, "did not write"]);
         }
         assert_eq!(server.client().get(KEY).as_deref(), Some(value));
     }

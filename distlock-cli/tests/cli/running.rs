@@ -44,22 +44,16 @@ fn the_environment_has_defaults() {
     // The lease and its grace period.
     assert!((80..110).contains(&held("run k", "", "100s\n")));
     assert!((40..55).contains(&held("run --lease 50s k", "shop", "100s")));
-    assert!(
-        server.client().exists("shop:fence:{k}") && server.client().exists("distlock:fence:{k}")
-    );
+    for fence in ["shop:fence:{k}", "distlock:fence:{k}"] {
+        assert!(server.client().exists(fence), "{fence}");
+    }
     assert!((10..17).contains(&held("run k", "shop", "")));
     let mut wrong = distlock(&server.url(), "list");
-    refused(
-        wrong.env("DISTLOCK_LEASE", "1"),
-        119,
-        &["DISTLOCK_LEASE", "15s"],
-    );
+    let named = ["DISTLOCK_LEASE", "15s"];
+    refused(wrong.env("DISTLOCK_LEASE", "1"), 119, &named);
     let mut wrong = bare("--url 127.0.0.1:6379 list");
-    refused(
-        wrong.env("DISTLOCK_URL", "'"),
-        119,
-        &["--url has no scheme"],
-    );
+    let wrong = wrong.env("DISTLOCK_URL", "'");
+    refused(wrong, 119, &["--url has no scheme"]);
 }
 
 #[tokio::test]

@@ -35,17 +35,10 @@ use crate::protocol::kind::Kind;
 pub struct KeyBuilder {
     template: &'static str,
     key: String,
-    /// The first value that cannot be used.
-    unusable: Option<(&'static str, Unusable)>,
+    /// The error of the first value that cannot be used.
+    error: Option<Box<Error>>,
     /// The placeholder of the longest value, and its length in the key.
     longest: (&'static str, usize),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Unusable {
-    Empty,
-    /// Its `Display` returned an error, so the key has only a part of it.
-    CutOff,
 }
 
 impl KeyBuilder {
@@ -54,7 +47,7 @@ impl KeyBuilder {
         KeyBuilder {
             template,
             key: String::with_capacity(capacity),
-            unusable: None,
+            error: None,
             longest: ("", 0),
         }
     }
@@ -82,12 +75,17 @@ impl KeyBuilder {
     ) -> Self {
         let start = self.key.len();
         let written = write!(Escaped::before(&mut self.key, end), "{value}");
-        let length = self.key.len() - start;
-        let unusable = match written {
-            Err(fmt::Error) => Some(Unusable::CutOff),
-            Ok(()) => (length == 0).then_some(Unusable::Empty),
-        };
-        self.unusable = (self.unusable).or(unusable.map(|unusable| (placeholder, unusable)));
+        let (template, length) = (self.template, self.key.len() - start);
+        if self.error.is_none() && written.is_err() {
+            let what = format!("<{placeholder}> in the template \"{template}\"");
+            self.error = Some(Box::new(cut_off(&self.key, &what)));
+        } else if self.error.is_none() && length == 0 {
+            let detail = format!(
+                "it is empty in the template \"{template}\", and all such calls would share one lock; pass a value, \
+                 or check it before the call"
+            );
+            self.error = Some(Box::new(Error::invalid_value(placeholder, detail)));
+        }
         if length > self.longest.1 {
             self.longest = (placeholder, length);
         }
@@ -102,29 +100,18 @@ impl KeyBuilder {
     }
 
     fn finish(self) -> Result<String, Error> {
-        let (template, total) = (self.template, self.key.len());
-        let (placeholder, detail) = match self.unusable {
-            Some((placeholder, Unusable::CutOff)) => {
-                let what = format!("<{placeholder}> in the template \"{template}\"");
-                return Err(cut_off(&self.key, &what));
-            }
-            Some((placeholder, Unusable::Empty)) => {
-                let detail = format!(
-                    "it is empty in the template \"{template}\", and all such calls would share one lock; pass a \
-                     value, or check it before the call"
-                );
-                (placeholder, detail)
-            }
-            None if total > MAX_KEY => {
-                let (placeholder, length) = self.longest;
-                let detail = format!(
-                    "it takes {length} of the {total} bytes of a key of the template \"{template}\", and at most \
-                     {MAX_KEY} are allowed; pass an id or a hash instead of the whole value"
-                );
-                (placeholder, detail)
-            }
-            None => return Ok(self.key),
-        };
+        if let Some(error) = self.error {
+            return Err(*error);
+        }
+        let (template, total, (placeholder, length)) =
+            (self.template, self.key.len(), self.longest);
+        if total <= MAX_KEY {
+            return Ok(self.key);
+        }
+        let detail = format!(
+            "it takes {length} of the {total} bytes of a key of the template \"{template}\", and at most {MAX_KEY} are \
+             allowed; pass an id or a hash instead of the whole value"
+        );
         Err(Error::invalid_value(placeholder, detail))
     }
 }

@@ -214,7 +214,10 @@ impl Options {
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        if (self.is_wait_set || self.is_wait_default) && !min_hold.is_zero() && self.wait >= min_hold {
+        if (self.is_wait_set || self.is_wait_default)
+            && !min_hold.is_zero()
+            && self.wait >= min_hold
+        {
             let bound =
                 format!("less than the min_hold of {min_hold:?} (0s tries once), or raise that");
             return refuse("the wait", self.wait, &bound);

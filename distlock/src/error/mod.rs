@@ -459,10 +459,10 @@ impl Error {
         }
     }
 
-    pub(crate) fn invalid_value(placeholder: &str, detail: String) -> Self {
+    pub(crate) fn invalid_value(placeholder: &str, detail: impl Into<String>) -> Self {
         Error::InvalidValue {
             placeholder: placeholder.to_owned(),
-            detail,
+            detail: detail.into(),
         }
     }
 

@@ -319,15 +319,15 @@ impl MultiLock {
         match locks.len() {
             0 => Err(Error::invalid_value(
                 "keys",
-                "there are none; pass at least one key".into(),
+                "there are none; pass at least one key",
             )),
             1..=MAX_KEYS => Ok(locks.into_values().collect()),
-            count => Err(Error::invalid_value(
-                "keys",
-                format!(
+            count => {
+                let detail = format!(
                     "there are {count}; pass at most {MAX_KEYS}, or use one key for all that they protect"
-                ),
-            )),
+                );
+                Err(Error::invalid_value("keys", detail))
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -137,16 +138,12 @@ pub(crate) fn is_lock(frame: &Arc<Frame>) -> bool {
 pub fn current() -> HeldLock {
     match try_current() {
         Some(held) => held,
-        None if top().is_some() => panic!("distlock::current() was called {IN_PERMITS}"),
         None => panic!(
-            "distlock::current() was called outside of a locked body (a spawned task is outside too: \
-             move a clone of the HeldLock into it); use distlock::try_current() where there may be no lock"
+            "distlock::current() was called {}; use distlock::try_current() where there may be no lock",
+            without_lock()
         ),
     }
 }
-
-const IN_PERMITS: &str = "in a body that holds permits, which have no HeldLock; use distlock::current_permit(), and \
-                          pass the HeldLock of an outer body as an argument";
 
 const OUTSIDE: &str = "outside of a locked body (a spawned task is outside too: move a clone of the HeldLock into it)";
 
@@ -200,14 +197,22 @@ pub fn try_current() -> Option<HeldLock> {
 pub fn current_at(position: usize) -> HeldLock {
     match try_current_at(position) {
         Some(held) => held,
-        None => {
-            let place = match top() {
-                Some(frame) if is_lock(&frame) => "in a body with fewer keys; count from 0",
-                Some(_) => IN_PERMITS,
-                None => OUTSIDE,
-            };
-            panic!("distlock::current_at({position}) was called {place}")
+        None => panic!(
+            "distlock::current_at({position}) was called {}",
+            without_lock()
+        ),
+    }
+}
+
+/// Returns the reason why the running code has no such lock.
+fn without_lock() -> &'static str {
+    match top() {
+        Some(frame) if is_lock(&frame) => "in a body with fewer keys; count from 0",
+        Some(_) => {
+            "in a body that holds permits, which have no HeldLock; use distlock::current_permit(), and pass the HeldLock \
+             of an outer body as an argument"
         }
+        None => OUTSIDE,
     }
 }
 
@@ -273,22 +278,17 @@ fn without_key(key: &str) -> String {
     if held.is_empty() {
         return OUTSIDE.to_owned();
     }
-    match held.iter().find(meant) {
-        Some(frame) if is_lock(frame) => {
-            format!(
-                "without escaping: you hold {}: use `escape`, or `current_at`",
-                shown(frame)
-            )
-        }
-        Some(frame) => format!(
-            "for a lock: you hold {}: use `current_permit`",
-            shown(frame)
+    let (how, meant, remedy) = match held.iter().find(meant) {
+        Some(frame) if is_lock(frame) => (
+            "without escaping",
+            from_ref(frame),
+            ": use `escape`, or `current_at`",
         ),
-        None => {
-            let keys: Vec<_> = held.iter().map(shown).collect();
-            format!("for another key: you hold {}", keys.join(", "))
-        }
-    }
+        Some(frame) => ("for a lock", from_ref(frame), ": use `current_permit`"),
+        None => ("for another key", &held[..], ""),
+    };
+    let keys: Vec<_> = meant.iter().map(shown).collect();
+    format!("{how}: you hold {}{remedy}", keys.join(", "))
 }
 
 /// Returns the innermost hold of `key` in the running code, or `None` if it does not hold `key`.

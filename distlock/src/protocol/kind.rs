@@ -91,12 +91,10 @@ impl Kind {
             )));
         }
         if !(1..=permits).contains(&weight) {
-            return Err(Error::invalid_value(
-                "weight",
-                format!(
-                    "weight is {weight} for lock `{key}`; pass at least 1 and at most the number of permits, {permits}"
-                ),
-            ));
+            let detail = format!(
+                "weight is {weight} for lock `{key}`; pass at least 1 and at most the number of permits, {permits}"
+            );
+            return Err(Error::invalid_value("weight", detail));
         }
         Ok(())
     }

@@ -77,46 +77,37 @@ const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new((None, Vec::new())));
+static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new(Vec::new()));
 
 /// The ids of this process, oldest first. A client whose id was not regenerated has an older one.
 /// Those that a process that `fork` made has copied are its parent's.
 #[derive(Debug)]
-struct ProcessIds(Mutex<(Option<ProcessId>, Vec<String>)>);
+struct ProcessIds(Mutex<Vec<(ProcessId, String)>>);
 
 /// Upper limit of remembered ids, by which holders of this process are recognized.
 const MAX_PROCESS_IDS: usize = 1_000;
 
 impl ProcessIds {
     fn latest(&self, random: &dyn Random) -> String {
-        let latest = self.with(|ids| ids.last().cloned());
-        latest.unwrap_or_else(|| self.regenerate(random))
+        let latest = lock(&self.0).last().cloned();
+        let own = latest.filter(|(process, _)| !process.is_inherited());
+        own.map_or_else(|| self.regenerate(random), |(_, id)| id)
     }
 
     fn regenerate(&self, random: &dyn Random) -> String {
         let id = random_id(random);
-        self.with(|ids| {
-            if ids.len() == MAX_PROCESS_IDS {
-                ids.remove(0);
-            }
-            ids.push(id.clone());
-        });
+        let mut ids = lock(&self.0);
+        if ids.len() == MAX_PROCESS_IDS {
+            ids.remove(0);
+        }
+        ids.push((ProcessId::current(), id.clone()));
         id
     }
 
     fn is_known(&self, id: &str) -> bool {
-        self.with(|ids| ids.iter().any(|known| known == id))
-    }
-
-    fn with<T>(&self, use_ids: impl FnOnce(&mut Vec<String>) -> T) -> T {
-        let (process, ids) = &mut *lock(&self.0);
-        if process
-            .replace(ProcessId::current())
-            .is_some_and(ProcessId::is_inherited)
-        {
-            ids.clear();
-        }
-        use_ids(ids)
+        let is_own =
+            |(process, known): &(ProcessId, String)| known == id && !process.is_inherited();
+        lock(&self.0).iter().any(is_own)
     }
 }
 

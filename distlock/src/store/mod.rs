@@ -198,8 +198,6 @@ pub(crate) enum Note {
         address: Arc<str>,
         connection: Connection,
         downtime: Duration,
-        /// True if no call or renewal can have noticed.
-        is_harmless: bool,
     },
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.

@@ -208,10 +208,10 @@ pub(super) fn read(command: &Cmd) -> Request {
     let mut words = Words::of(command);
     let request = match words.next() {
         "PING" => Request::Ping,
-        "INFO" => match words.next() {
-            "memory" | "persistence" => Request::Memory,
-            "server" => Request::Server,
-            section => panic!("INFO {section}"),
+        "INFO" => match words.0.next() {
+            Some("memory") => Request::Memory,
+            None | Some("server") => Request::Server,
+            section => panic!("INFO {section:?}"),
         },
         "CLIENT" => match words.next() {
             "INFO" => Request::WhoAmI,

@@ -153,7 +153,6 @@ trait Run {
     async fn run_too(&self, n: u8) -> Result<u8, Error>;
     async fn above(&self, n: u8, m: u8) -> Result<(), Error>;
     async fn below(&self, n: u8) -> Result<(), Error>;
-    async fn around(&self, n: u8, m: u8) -> Result<(), Error>;
     async fn stacked(&self, n: u8, m: u8) -> Result<(), Error>;
     async fn unit(&self, n: u8);
 }
@@ -192,16 +191,9 @@ impl Run for Job {
     }
 
     #[tracing::instrument(skip_all, err)]
-    #[distlock::distributed_lock(keys = ["other:unused-around:<n>:<m>"])]
-    #[tracing::instrument(skip_all, ret)]
-    async fn around(&self, n: u8, m: u8) -> Result<(), Error> {
-        held().await;
-        Ok(())
-    }
-
-    #[tracing::instrument(skip_all)]
-    #[distlock::distributed_lock(key = "other:unused-upper:<n>")]
+    #[distlock::distributed_lock(keys = ["other:unused-upper:<n>"])]
     #[distlock::distributed_lock(key = "other:unused-lower:<m>")]
+    #[tracing::instrument(skip_all, ret)]
     async fn stacked(&self, n: u8, m: u8) -> Result<(), Error> {
         held().await;
         Ok(())
@@ -220,7 +212,6 @@ fn instrument_around_methods_of_async_trait() {
     returns("other:async-trait-below:1:2", Job(1).run_too(2), &3);
     returns("other:unused-above:1", Job(1).above(1, 2), &());
     returns("other:unused-below:1", Job(1).below(1), &());
-    returns("other:unused-around:1:2", Job(1).around(1, 2), &());
     locked("other:unused-unit:1", Job(1).unit(1));
     returns("other:unused-upper:1", Job(1).stacked(1, 2), &());
 }

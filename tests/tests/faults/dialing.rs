@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::LockManager;
 use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
-use distlock_tests::{Proxy, RedisServer, Resp};
+use distlock_tests::{Proxy, RedisServer};
 use futures::future::join_all;
 
 use crate::support::{connect, kill, ms, ok, taken_once};
@@ -18,35 +18,29 @@ fn allowed(elapsed: Duration) -> f64 {
 
 /// What goes wrong. Except for the first, all connections are lost then.
 enum Fault {
-    /// This happens every few milliseconds.
-    Repeated(fn(&Proxy, &mut Resp)),
-    Configured(&'static [&'static str]),
+    /// The connections of these types are closed every few milliseconds; without a type, all are
+    /// reset.
+    Closed(&'static [&'static str]),
+    Configured(&'static str),
     /// The address leads to this server from now on.
     Moved(Impostor),
     Killed,
 }
 
 /// Replaces the server by one that reacts differently to a command.
-fn reacting(command: &'static str, reaction: impl Into<Reaction>) -> Fault {
+fn reacting(command: &'static str, reaction: impl Into<Reaction>) -> Impostor {
     let reaction = reaction.into();
-    Fault::Moved(Impostor::start(move |name, _| {
-        (name.eq_ignore_ascii_case(command)).then(|| reaction.clone())
-    }))
+    Impostor::start(move |name, _| (name.eq_ignore_ascii_case(command)).then(|| reaction.clone()))
 }
 
-fn closing_at(command: &'static str) -> Fault {
-    let then = Then::Close;
-    reacting(
-        command,
-        Reaction {
-            then,
-            ..Reaction::default()
-        },
-    )
+/// Sends these bytes, and closes the connection.
+fn closing(bytes: impl Into<Vec<u8>>) -> Reaction {
+    let (bytes, then) = (bytes.into(), Then::Close);
+    Reaction { bytes, then }
 }
 
 /// Every connection of a client counts: for commands, renewals, acknowledgments and runtimes.
-async fn count_dials(name: &'static str, fault: Fault) {
+async fn count_dials(name: &str, fault: Fault) {
     let server = RedisServer::start();
     // This proxy also passes on data that is not RESP.
     let proxy = Proxy::start_sealed(server.addr());
@@ -63,15 +57,20 @@ async fn count_dials(name: &'static str, fault: Fault) {
     let mut raw = server.client();
     let (before, began) = (proxy.stats().accepted, Instant::now());
     match &fault {
-        Fault::Repeated(_) => {}
-        Fault::Configured(words) => ok(&mut raw, words),
+        Fault::Closed(_) => {}
+        Fault::Configured(line) => ok(&mut raw, &line.split(' ').collect::<Vec<_>>()),
         Fault::Moved(impostor) => proxy.move_to(impostor.addr()),
         Fault::Killed => server.kill(),
     }
     proxy.reset_connections();
     while began.elapsed() < WINDOW {
-        if let Fault::Repeated(act) = fault {
-            act(&proxy, &mut raw);
+        if let Fault::Closed(types) = fault {
+            for name in types {
+                kill(&mut raw, name);
+            }
+            if types.is_empty() {
+                proxy.reset_connections();
+            }
         }
         tokio::time::sleep(ms(3)).await;
     }
@@ -85,70 +84,35 @@ async fn count_dials(name: &'static str, fault: Fault) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_fault_makes_a_client_dial_without_a_pause() {
-    let kill_all = |_: &Proxy, raw: &mut Resp| {
-        kill(raw, "pubsub");
-        kill(raw, "normal");
-    };
-    let http = Reaction {
-        bytes: b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
-        then: Then::Close,
-    };
-    let unknown = || Frame::error("ERR unknown command 'HELLO'");
-    let rows = vec![
+    let types: [&[_]; 4] = [&[], &["pubsub", "normal"], &["pubsub"], &["normal"]];
+    let lines = [
+        "CONFIG SET requirepass x",
+        "CONFIG SET maxclients 1",
+        "ACL SETUSER default -subscribe",
+        "ACL SETUSER default -ping",
+    ];
+    let commands = "HELLO CLIENT EVAL EVALSHA INFO SUBSCRIBE PING";
+    let unknown = Frame::error("ERR unknown command 'HELLO'");
+    let mut faults = vec![
+        ("killed".to_owned(), Fault::Killed),
         (
-            "reset",
-            Fault::Repeated(|proxy, _| {
-                proxy.reset_connections();
-            }),
-        ),
-        ("closed after the handshake", Fault::Repeated(kill_all)),
-        (
-            "subscribers closed",
-            Fault::Repeated(|_, raw| {
-                kill(raw, "pubsub");
-            }),
-        ),
-        (
-            "others closed",
-            Fault::Repeated(|_, raw| {
-                kill(raw, "normal");
-            }),
-        ),
-        (
-            "another password",
-            Fault::Configured(&["CONFIG", "SET", "requirepass", "x"]),
-        ),
-        (
-            "no room",
-            Fault::Configured(&["CONFIG", "SET", "maxclients", "1"]),
-        ),
-        (
-            "SUBSCRIBE denied",
-            Fault::Configured(&["ACL", "SETUSER", "default", "-subscribe"]),
-        ),
-        (
-            "PING denied",
-            Fault::Configured(&["ACL", "SETUSER", "default", "-ping"]),
-        ),
-        ("killed", Fault::Killed),
-        ("another protocol", reacting("HELLO", http)),
-        ("HELLO unknown", reacting("HELLO", unknown())),
-        ("HELLO closes", closing_at("HELLO")),
-        ("CLIENT closes", closing_at("CLIENT")),
-        ("EVAL closes", closing_at("EVAL")),
-        ("EVALSHA closes", closing_at("EVALSHA")),
-        ("INFO closes", closing_at("INFO")),
-        ("SUBSCRIBE closes", closing_at("SUBSCRIBE")),
-        ("PING closes", closing_at("PING")),
-        (
-            "EVAL rejected",
-            reacting("EVAL", Frame::error("ERR not today")),
+            "HELLO unknown".into(),
+            Fault::Moved(reacting("HELLO", unknown)),
         ),
     ];
-    let counted = rows
-        .into_iter()
-        .map(|(name, fault)| tokio::spawn(count_dials(name, fault)));
-    for counted in join_all(counted).await {
+    faults.extend(types.map(|it| (format!("{it:?} closed"), Fault::Closed(it))));
+    faults.extend(lines.map(|line| (line.to_owned(), Fault::Configured(line))));
+    let http = closing("HTTP/1.1 400 Bad Request\r\n\r\n");
+    let rejected = Reaction::from(Frame::error("ERR not today"));
+    let closes = commands.split(' ').map(|command| (command, closing("")));
+    for (command, reaction) in closes.chain([("HELLO", http), ("EVAL", rejected)]) {
+        let name = format!("{command}: {:?}", String::from_utf8_lossy(&reaction.bytes));
+        faults.push((name, Fault::Moved(reacting(command, reaction))));
+    }
+    let counting = |(name, fault): (String, Fault)| {
+        tokio::spawn(async move { count_dials(&name, fault).await })
+    };
+    for counted in join_all(faults.into_iter().map(counting)).await {
         counted.unwrap();
     }
 }
@@ -164,15 +128,7 @@ async fn neither_does_a_sentinel() {
         ("closed at HELLO", "HELLO", Vec::new()),
         ("closed at SUBSCRIBE", "SUBSCRIBE", Vec::new()),
     ] {
-        let Fault::Moved(sentinel) = reacting(
-            command,
-            Reaction {
-                bytes,
-                then: Then::Close,
-            },
-        ) else {
-            unreachable!("{name}");
-        };
+        let sentinel = reacting(command, closing(bytes));
         let proxy = Proxy::start_sealed(sentinel.addr());
         let url = proxy.url().replace("redis://", "redis+sentinel://") + "/service";
         let began = Instant::now();

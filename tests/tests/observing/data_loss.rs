@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::{Error, Lock, LockManager};
-use distlock_tests::{Proxy, RedisServer, Resp, eventually_async, within};
+use distlock_tests::{Proxy, RedisServer, Resp, eventually, eventually_async, within};
 use tracing::Level;
 
 use crate::capture::{Line, captured};
@@ -27,80 +27,72 @@ async fn runs(job: &Lock) -> bool {
     }
 }
 
-/// What happens to a server between two runs of a job, while another lock is held.
-struct Case {
-    name: &'static str,
-    is_kept: bool,
-    happens: fn(&RedisServer, &Proxy, &mut Resp),
-    /// The hold ends, the store counts as empty, and the job runs again.
-    expected: [bool; 3],
-}
+const KEPT: &str = "restarted with its data";
 
-const CASES: &[Case] = &[
-    Case {
-        name: "restarted without its data",
-        is_kept: false,
-        happens: |server, _, _| {
-            server.kill();
-            server.restart();
-        },
-        expected: [true, true, true],
-    },
-    Case {
-        name: "flushed",
-        is_kept: false,
-        happens: |_, _, raw| drop(raw.cmd(&["FLUSHALL"])),
-        expected: [true, true, true],
-    },
-    Case {
-        name: "restarted with its data",
-        is_kept: true,
-        happens: |server, _, _| {
-            server.kill();
-            server.restart();
-        },
-        expected: [false, false, false],
-    },
-    Case {
-        name: "disconnected",
-        is_kept: false,
-        happens: |_, proxy, _| assert!(proxy.reset_connections() > 0),
-        expected: [false, false, false],
-    },
-    Case {
-        name: "without the lock alone",
-        is_kept: false,
-        happens: |_, _, raw| drop(raw.cmd(&["DEL", "distlock:lock:{held}"])),
-        expected: [true, false, false],
-    },
-    Case {
-        name: "without the record alone",
-        is_kept: false,
-        happens: |_, _, raw| drop(raw.cmd(&["DEL", "distlock:done::{job}"])),
-        expected: [false, false, true],
-    },
+/// What happens to a server, or with the one that replaces it.
+type Happens = fn(&[RedisServer; 2], &Proxy, &mut Resp);
+
+/// What happens between two runs of a job, while another lock is held: whether the hold ends, the
+/// store counts as empty, and the job runs again.
+const CASES: [(&str, Happens, [bool; 3]); 7] = [
+    ("restarted without its data", restart, [true; 3]),
+    ("flushed", |_, _, raw| ok(raw, "FLUSHALL"), [true; 3]),
+    (KEPT, restart, [false; 3]),
+    ("disconnected", |_, proxy, _| reset(proxy), [false; 3]),
+    ("failed over", fail_over, [false; 3]),
+    (
+        "without the lock alone",
+        |_, _, raw| ok(raw, "DEL distlock:lock:{held}"),
+        [true, false, false],
+    ),
+    (
+        "without the record alone",
+        |_, _, raw| ok(raw, "DEL distlock:done::{job}"),
+        [false, false, true],
+    ),
 ];
 
-async fn run(case: &Case) {
-    let Case {
-        name,
-        expected: [ends, is_lost, is_gone],
-        ..
-    } = *case;
+fn ok(raw: &mut Resp, line: &str) {
+    let words: Vec<_> = line.split(' ').collect();
+    assert!(!raw.cmd(&words).is_error(), "{line}");
+}
+
+fn restart([server, _]: &[RedisServer; 2], _: &Proxy, _: &mut Resp) {
+    server.kill();
+    server.restart();
+}
+
+fn reset(proxy: &Proxy) {
+    assert!(proxy.reset_connections() > 0);
+}
+
+/// A promoted replica has another run id, and the data.
+fn fail_over([primary, replica]: &[RedisServer; 2], proxy: &Proxy, _: &mut Resp) {
+    let mut raw = replica.client();
+    ok(&mut raw, &format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+    eventually(LONG, || raw.exists("distlock:done::{job}"));
+    ok(&mut raw, "REPLICAOF NO ONE");
+    proxy.move_to(replica.addr());
+    reset(proxy);
+}
+
+async fn run(name: &str, happens: Happens, [ends, is_lost, is_gone]: [bool; 3]) {
     let builder = RedisServer::builder();
-    let server = if case.is_kept {
+    let is_kept = name == KEPT;
+    let server = if is_kept {
         builder.append_only()
     } else {
         builder
-    }
-    .start();
+    };
+    let servers = [server.start(), RedisServer::start()];
+    let server = &servers[0];
     let (proxy, mut raw) = (server.proxy(), server.client());
     let manager = LockManager::connect(&proxy.url()).await.unwrap();
     let job = manager.lock("job").once_per(Duration::from_secs(3_600));
     assert!(runs(&job).await && !runs(&job).await, "{name}");
     let held = manager.lock("held").lease(ms(3_000));
     let guard = held.acquire().await.unwrap();
-    (case.happens)(&server, &proxy, &mut raw);
+    happens(&servers, &proxy, &mut raw);
     if ends {
         within(LONG, guard.lost()).await;
     }
@@ -113,7 +105,7 @@ async fn run(case: &Case) {
         lines.retain(|it| it.level == Level::WARN && is_of(it, &address));
         [LOST, GONE, NOT_KEPT].map(|text| lines.iter().filter(|it| it.contains(text)).count())
     };
-    let wanted = [is_lost, is_gone, !case.is_kept].map(usize::from);
+    let wanted = [is_lost, is_gone, !is_kept].map(usize::from);
     eventually_async(LONG, async || found() == wanted).await;
     // No other line follows.
     tokio::time::sleep(ms(500)).await;
@@ -124,35 +116,8 @@ async fn run(case: &Case) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_loss_of_data_is_logged_once_and_nothing_else_is() {
     captured();
-    for case in CASES {
-        run(case).await;
-        println!("{}: as expected", case.name);
+    for (name, happens, expected) in CASES {
+        run(name, happens, expected).await;
+        println!("{name}: as expected");
     }
-}
-
-/// A promoted replica has another run id, and the data.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_that_lost_nothing_is_no_loss() {
-    captured();
-    let (primary, replica) = (RedisServer::start(), RedisServer::start());
-    let mut raw = [primary.client(), replica.client()];
-    raw[1].cmd(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-    let proxy = primary.proxy();
-    let manager = LockManager::connect(&proxy.url()).await.unwrap();
-    let job = manager.lock("job").once_per(Duration::from_secs(3_600));
-    assert!(runs(&job).await);
-    let copied = async || raw[1].cmd(&["EXISTS", "distlock:done::{job}"]).int() == 1;
-    eventually_async(LONG, copied).await;
-    let mut raw = replica.client();
-    raw.cmd(&["REPLICAOF", "NO", "ONE"]);
-    proxy.move_to(replica.addr());
-    proxy.reset_connections();
-    drop(manager.lock("after").wait(LONG).acquire().await.unwrap());
-    assert!(!runs(&job).await);
-    tokio::time::sleep(ms(500)).await;
-    let address = format!("127.0.0.1:{}", proxy.port());
-    let mut lines = captured().lines();
-    lines.retain(|it| is_of(it, &address) && (it.contains(LOST) || it.contains(GONE)));
-    assert!(lines.is_empty(), "{lines:?}");
-    manager.shutdown().await;
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::builder::connect::Store;
+pub use crate::manager::builder::environment::with_environment;
 use crate::store::redis::servers;
 pub use crate::store::redis::servers::{Server, ServerConnection, ServerRole};
 
@@ -28,20 +29,6 @@ pub async fn servers(builder: &LockManagerBuilder, url: &str) -> Result<Vec<Serv
 #[must_use]
 pub fn address(manager: &LockManager) -> &str {
     manager.address().unwrap_or("memory:")
-}
-
-/// Applies the environment to a builder, see [`LockManagerBuilder::connect_from_env`]. Returns it
-/// with the URL. What a command line passes goes before its variable.
-///
-/// # Errors
-///
-/// The errors of the variables.
-pub fn with_environment(
-    builder: LockManagerBuilder,
-    passed_url: Option<&str>,
-    passed_namespace: Option<&str>,
-) -> Result<(LockManagerBuilder, Option<String>), Error> {
-    builder.with_environment(passed_url, passed_namespace)
 }
 
 /// Returns the lease and the wait of a builder, if it has any.

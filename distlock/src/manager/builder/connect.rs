@@ -203,10 +203,8 @@ impl LockManagerBuilder {
     }
 
     pub(crate) fn name(&self) -> String {
-        let name = self
-            .client_name
-            .as_deref()
-            .map(|name| cleaned(name, MAX_NAME));
+        let clean = |name: &String| cleaned(name, MAX_NAME);
+        let name = self.client_name.as_ref().map(clean);
         name.filter(|name| !name.trim().is_empty())
             .unwrap_or_else(host_and_pid)
     }

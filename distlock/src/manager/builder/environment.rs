@@ -78,7 +78,7 @@ impl LockManagerBuilder {
     ///
     /// Dropping the future closes every connection that was opened.
     pub async fn connect_from_env(self) -> Result<LockManager, Error> {
-        let (builder, url) = self.with_environment(None, None)?;
+        let (builder, url) = with_environment(self, None, None)?;
         let Some(url) = url else {
             return Err(Error::config(
                 "the environment variable DISTLOCK_URL is not set, or empty; set it to a URL such as \
@@ -87,60 +87,65 @@ impl LockManagerBuilder {
         };
         builder.connect(&url).await
     }
+}
 
-    /// Applies the variables, and returns the URL. What a command line passes goes before its
-    /// variable, and a user in that URL goes before the credentials.
-    pub(crate) fn with_environment(
-        mut self,
-        passed_url: Option<&str>,
-        passed_namespace: Option<&str>,
-    ) -> Result<(Self, Option<String>), Error> {
-        let url = match passed_url {
-            Some(url) => Some(url.to_owned()),
-            None => variable("DISTLOCK_URL")?,
-        };
-        let is_passed = |part| passed_url.is_some_and(|url| url.contains(part));
-        if let Some(namespace) = passed_namespace {
-            self.namespace = namespace.to_owned();
-        } else if let Some(namespace) = variable("DISTLOCK_NAMESPACE")? {
-            self.namespace = namespace;
-            self.origins.add("the namespace", "DISTLOCK_NAMESPACE");
-        }
-        let Defaults { lease, wait, .. } = &mut self.defaults;
-        for (default, words, name) in [
-            (lease, "the lease", "DISTLOCK_LEASE"),
-            (wait, "the wait", "DISTLOCK_WAIT"),
-        ] {
-            if default.is_none() {
-                *default = duration(name)?;
-                if default.is_some() {
-                    self.origins.add(words, name);
-                }
-            }
-        }
-        if (passed_url.is_none() || is_passed("+sentinel:"))
-            && let Some((credentials, name)) = credentials("DISTLOCK_SENTINEL_")?
-        {
-            self.sentinel_credentials = Some(credentials);
-            self.origins.add("`sentinel_credentials`", name);
-        }
-        if !is_passed("@") {
-            if let Some((credentials, name)) = credentials("DISTLOCK_")? {
-                self = self.credentials(credentials);
-                self.origins
-                    .add("remove the password", format!("unset {name}"));
-                let both = "user and password in the URL, or in `credentials`";
-                self.origins.add(both, name.clone());
-                self.origins.add("`credentials`", name);
-            } else if self.credentials.is_none() {
-                self.origins.add("`credentials`", "DISTLOCK_PASSWORD");
-            }
-        }
-        let url_name = passed_url.map_or("DISTLOCK_URL", |_| "--url");
-        self.origins.add("the lock store's URL", url_name);
-        self.origins.add("the URL", url_name);
-        Ok((self, url))
+/// Applies the variables, and returns the URL. What a command line passes goes before its
+/// variable, and a user in that URL goes before the credentials.
+///
+/// # Errors
+///
+/// The errors of [`LockManagerBuilder::connect_from_env`] about variables.
+pub fn with_environment(
+    mut builder: LockManagerBuilder,
+    passed_url: Option<&str>,
+    passed_namespace: Option<&str>,
+) -> Result<(LockManagerBuilder, Option<String>), Error> {
+    let url = match passed_url {
+        Some(url) => Some(url.to_owned()),
+        None => variable("DISTLOCK_URL")?,
+    };
+    let is_passed = |part| passed_url.is_some_and(|url| url.contains(part));
+    if let Some(namespace) = passed_namespace {
+        builder.namespace = namespace.to_owned();
+    } else if let Some(namespace) = variable("DISTLOCK_NAMESPACE")? {
+        builder.namespace = namespace;
+        builder.origins.add("the namespace", "DISTLOCK_NAMESPACE");
     }
+    let Defaults { lease, wait, .. } = &mut builder.defaults;
+    for (default, words, name) in [
+        (lease, "the lease", "DISTLOCK_LEASE"),
+        (wait, "the wait", "DISTLOCK_WAIT"),
+    ] {
+        if default.is_none() {
+            *default = duration(name)?;
+            if default.is_some() {
+                builder.origins.add(words, name);
+            }
+        }
+    }
+    if (passed_url.is_none() || is_passed("+sentinel:"))
+        && let Some((credentials, name)) = credentials("DISTLOCK_SENTINEL_")?
+    {
+        builder.sentinel_credentials = Some(credentials);
+        builder.origins.add("`sentinel_credentials`", name);
+    }
+    if !is_passed("@") {
+        if let Some((credentials, name)) = credentials("DISTLOCK_")? {
+            builder = builder.credentials(credentials);
+            builder
+                .origins
+                .add("remove the password", format!("unset {name}"));
+            let both = "user and password in the URL, or in `credentials`";
+            builder.origins.add(both, name.clone());
+            builder.origins.add("`credentials`", name);
+        } else if builder.credentials.is_none() {
+            builder.origins.add("`credentials`", "DISTLOCK_PASSWORD");
+        }
+    }
+    let url_name = passed_url.map_or("DISTLOCK_URL", |_| "--url");
+    builder.origins.add("the lock store's URL", url_name);
+    builder.origins.add("the URL", url_name);
+    Ok((builder, url))
 }
 
 /// Returns user and password, and the names of their variables.
@@ -148,17 +153,12 @@ fn credentials(prefix: &str) -> Result<Option<(Credentials, String)>, Error> {
     let (user_name, name) = (format!("{prefix}USERNAME"), format!("{prefix}PASSWORD"));
     let (user, password) = (variable(&user_name)?, variable(&name)?);
     let Some(password) = password else {
-        return match user {
-            None => Ok(None),
-            Some(_) => Err(Error::config(format!(
-                "{user_name} is set, but {name} is not; set both, or neither"
-            ))),
-        };
+        let unset = format!("{user_name} is set, but {name} is not; set both, or neither");
+        return user.map_or(Ok(None), |_| Err(Error::config(unset)));
     };
-    let quoted = if password.starts_with(QUOTES) && password.ends_with(QUOTES) {
-        ", which has quotes around its value"
-    } else {
-        ""
+    let quoted = match password.starts_with(QUOTES) && password.ends_with(QUOTES) {
+        true => ", which has quotes around its value",
+        false => "",
     };
     Ok(Some(match user {
         None => (Credentials::from_password(password), name + quoted),

@@ -87,7 +87,10 @@ impl Core {
     /// Fails in a process that `fork` made. Called before anything that may wait.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.is_inherited() {
-            return Err(fork_error());
+            return Err(Error::config(
+                "the lock manager belongs to the parent process: a process that `fork` made has none of its threads, \
+                 connections and locks; connect after `fork`",
+            ));
         }
         Ok(())
     }
@@ -179,13 +182,6 @@ fn command_outcome(error: &StoreError) -> CommandOutcome {
         Outage::Denied | Outage::Misconfigured | Outage::Tls => CommandOutcome::Denied,
         _ => CommandOutcome::Rejected,
     }
-}
-
-pub(crate) fn fork_error() -> Error {
-    Error::config(
-        "the lock manager belongs to the parent process: a process that `fork` made has none of its threads, \
-         connections and locks; connect after `fork`",
-    )
 }
 
 pub(crate) fn shut_down_error() -> Error {

@@ -9,7 +9,7 @@ use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
-use crate::manager::engine::core::{Core, fork_error};
+use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::{Acquisition, HoldInfo};
 use crate::protocol::kind::Kind;
@@ -298,8 +298,8 @@ impl HeldLock {
         if self.is_held() {
             return None;
         }
-        if self.core.is_inherited() {
-            return Some(fork_error());
+        if let Err(error) = self.core.check_process() {
+            return Some(error);
         }
         let (end, is_current) = self.core.update(&self.entry, |acquisition, now| {
             acquisition.handle_time(now);

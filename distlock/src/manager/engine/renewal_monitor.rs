@@ -27,7 +27,7 @@ pub(crate) struct RenewalMonitor {
 }
 
 /// Failures of which each follows the previous one soon.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Series {
     began: BootInstant,
     last_failure: BootInstant,
@@ -51,10 +51,7 @@ impl RenewalMonitor {
         failed.take_if(|series| now.since(series.last_failure) >= MAX_GAP);
         let series = failed.get_or_insert_with(|| Series {
             began: now,
-            last_failure: now,
-            holds: BTreeSet::new(),
-            logged_at: None,
-            is_last_third_logged: false,
+            ..Series::default()
         });
         series.last_failure = now;
         series.holds.extend(holds);

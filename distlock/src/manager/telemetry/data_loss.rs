@@ -1,5 +1,6 @@
 //! Warns about a store that lost its data, or may lose it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
@@ -28,14 +29,15 @@ pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
             tracing::warn!(
                 target: TARGET,
                 lock = &*lock,
-                key = %Visible(key.as_str()),
+                key = Visible(key.as_str()).to_string(),
                 store = store.as_deref(),
                 "success record gone before its time: the work runs again; unless `distlock forget` deleted the record, \
                  check that the work can be repeated, and whether the store lost its data"
             );
         });
     }
-    if core.store.lacks_append_only_file() && core.known_data.warns_of_persistence() {
+    let has_warned = &core.known_data.has_warned_of_persistence;
+    if core.store.lacks_append_only_file() && !has_warned.swap(true, Ordering::Relaxed) {
         let store = core.address.clone();
         core.spawn_logging(move || {
             tracing::warn!(

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::Inspection;
@@ -15,6 +16,9 @@ use crate::util::mutex::lock;
 
 /// Upper limit of the success records that a client remembers.
 const MAX_SUCCESSES: usize = 256;
+
+/// How much the clocks of a client and of its store may differ.
+const CLOCK_MARGIN: Duration = Duration::from_secs(300);
 
 /// A key, the token with which it was acquired, and an instant before that.
 pub(crate) type Acquired = (LockKey, FencingToken, BootInstant);
@@ -28,7 +32,7 @@ pub(crate) struct KnownData {
     successes: Mutex<VecDeque<(LockKey, String, BootInstant)>>,
     /// When a loss was reported, which covers everything that was acquired before.
     lost_at: Mutex<BootInstant>,
-    has_warned_of_persistence: AtomicBool,
+    pub(crate) has_warned_of_persistence: AtomicBool,
 }
 
 impl KnownData {
@@ -64,13 +68,13 @@ impl KnownData {
         let (_, token, acquired_at) = acquired;
         // A quorum reports a server that lost its data itself.
         let is_readable = found.servers.is_empty() && found.key_conflict.is_none();
-        let is_kept = now < *acquired_at + self.fence_ttl / 10 * 9;
+        // Another client may have set the default TTL.
+        let fence_ttl = self.fence_ttl.min(DEFAULT_FENCE_TTL);
+        let is_kept = now < *acquired_at + fence_ttl / 10 * 9;
         let mut lost_at = lock(&self.lost_at);
-        let is_lost =
-            is_readable && is_kept && found.last_token < Some(*token) && acquired_at > &*lost_at;
-        if is_lost {
-            *lost_at = now;
-        }
+        let is_new = *acquired_at > *lost_at;
+        let is_lost = is_readable && is_kept && is_new && found.last_token < Some(*token);
+        *lost_at = if is_lost { now } else { *lost_at };
         is_lost
     }
 
@@ -100,13 +104,8 @@ impl KnownData {
             return false;
         };
         let since = self.forget_success(&request.key, &once.selector);
-        // A tenth covers clocks that differ.
-        since.is_some_and(|since| now < since + once.gap / 10 * 9)
-    }
-
-    /// Returns true the first time.
-    pub(crate) fn warns_of_persistence(&self) -> bool {
-        !self.has_warned_of_persistence.swap(true, Ordering::Relaxed)
+        let margin = (once.gap / 10).max(CLOCK_MARGIN);
+        since.is_some_and(|since| now + margin < since + once.gap)
     }
 }
 

@@ -195,7 +195,8 @@ pub(crate) fn lost(
     let newer = newer_token.map_or("", |_| ", and the fence has the later token `newer_token`");
     let loss = hold_events::loss_kind(error);
     let reason = loss.map_or("max_hold_exceeded", |loss| loss.as_str());
-    match (loss, body_state(error)) {
+    let is_completed = matches!(error, Error::Lost { body, .. } if *body == BodyState::Completed);
+    match (loss, is_completed) {
         (Some(LossKind::Revoked), _) => tracing::warn!(
             target: TARGET,
             lock,
@@ -227,7 +228,7 @@ pub(crate) fn lost(
             detail = cause(error),
             "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
         ),
-        (_, Some(BodyState::Completed)) => tracing::warn!(
+        (_, true) => tracing::warn!(
             target: TARGET,
             lock,
             key,
@@ -269,13 +270,6 @@ pub(crate) fn lost(
                 "lock lost while held: {consequence}{newer}; {remedy}"
             )
         }
-    }
-}
-
-fn body_state(error: &Error) -> Option<BodyState> {
-    match error {
-        Error::Lost { body, .. } => Some(*body),
-        _ => None,
     }
 }
 
@@ -361,19 +355,6 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             address,
             connection,
             downtime,
-            is_harmless: true,
-        } => tracing::debug!(
-            target: TARGET,
-            store = &**address,
-            connection = connection.as_str(),
-            downtime_ms = millis(*downtime),
-            "idle connection to the lock store replaced: no command was in flight"
-        ),
-        Note::Reconnected {
-            address,
-            connection,
-            downtime,
-            ..
         } => tracing::warn!(
             target: TARGET,
             store = &**address,

@@ -205,10 +205,8 @@ impl LockStore for RedisStore {
     }
 
     fn lacks_append_only_file(&self) -> bool {
-        self.node
-            .shared
-            .lacks_append_only_file
-            .load(Ordering::Relaxed)
+        let lacks = &self.node.shared.lacks_append_only_file;
+        lacks.load(Ordering::Relaxed)
     }
 
     fn close(&self) {

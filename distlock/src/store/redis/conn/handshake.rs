@@ -214,8 +214,7 @@ impl Dialer {
         }
         let detail = match &shared.group {
             Group::Cluster(_) => {
-                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// if it is a \
-                 proxy in front of a cluster"
+                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// for a proxy"
             }
             Group::Quorum { .. } => {
                 "the server refuses HELLO 3 (RESP3), which a quorum needs; allow HELLO, and connect without a proxy"
@@ -290,33 +289,24 @@ impl Dialer {
         let requests_info = connection.has_pushes();
         if requests_info {
             let mut info = redis::cmd("INFO");
-            // The role of a quorum's server is needed as well. Servers before 7.0 accept at most
-            // one section, so all are requested.
-            if !shared.group.is_quorum() {
+            // The persistence, or the role of a quorum's server, is needed as well. Servers before
+            // 7.0 accept at most one section, so all are requested.
+            if !shared.group.is_quorum() && self.purpose != Purpose::Commands {
                 info.arg("server");
             }
-            commands.push(info);
-        }
-        let requests_persistence = requests_info && self.purpose == Purpose::Commands;
-        if requests_persistence {
-            let mut info = redis::cmd("INFO");
-            info.arg("persistence");
             commands.push(info);
         }
         let sent_at = shared.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
-        if requests_persistence && let Some(info) = take_info(&mut replies)? {
-            let lacks_log = info_field(&info, "aof_enabled") == Some("0");
-            (shared.lacks_append_only_file).store(lacks_log, Ordering::Relaxed);
-        }
-        let info = if requests_info {
-            take_info(&mut replies)?
-        } else {
-            None
-        };
+        let info = requests_info.then(|| replies.pop()).flatten();
+        let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
+        let info: Option<String> = info.map_or(Ok(None), optional)?;
         // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
+        if let Some(aof) = reported("aof_enabled") {
+            (shared.lacks_append_only_file).store(aof == "0", Ordering::Relaxed);
+        }
         // A node that is used as a single server executes only commands for its own slots, which
         // may move away. Valkey has its own name for this field.
         let mode = reported("redis_mode").or_else(|| reported("server_mode"));
@@ -343,11 +333,8 @@ impl Dialer {
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
                 Err(error) => {
-                    let permission =
-                        format!("{command} on keys like `{}`", key.unwrap_or_default());
-                    return Err(self
-                        .explain_script_error(connection, &error, &permission)
-                        .await);
+                    let needed = format!("{command} on keys like `{}`", key.unwrap_or_default());
+                    return Err(self.explain_script_error(connection, &error, &needed).await);
                 }
             }
         }
@@ -547,13 +534,6 @@ pub(crate) async fn eviction_policy(session: &Session) -> Option<String> {
     let policy = info_field(&info, "maxmemory_policy")?;
     (info_field(&info, "maxmemory") != Some("0") && policy != "noeviction")
         .then(|| policy.to_owned())
-}
-
-/// Takes the last reply, which is that to INFO.
-fn take_info(replies: &mut Vec<RedisResult<Value>>) -> Result<Option<String>, StoreError> {
-    let info = replies.pop();
-    let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
-    info.map_or(Ok(None), optional)
 }
 
 /// Returns the value of a field in a reply to INFO.

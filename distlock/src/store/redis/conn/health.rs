@@ -134,8 +134,9 @@ impl Health {
             address,
             downtime,
         });
-        let is_harmless = loss.is_some_and(|loss| loss.is_harmless);
-        if let Some(note) = self.note(connection, downtime, is_harmless, now) {
+        if !loss.is_some_and(|loss| loss.is_harmless)
+            && let Some(note) = self.note(connection, downtime, now)
+        {
             (self.events)(StoreEvent::Log(note));
         }
         self.clear(Cause::Disconnected(connection));
@@ -147,7 +148,6 @@ impl Health {
         &self,
         connection: Connection,
         downtime: Option<Duration>,
-        is_harmless: bool,
         now: BootInstant,
     ) -> Option<Note> {
         let address = self.address.clone();
@@ -163,14 +163,11 @@ impl Health {
         if is_recent || reports.unavailable_since.is_some() {
             return None;
         }
-        if !is_harmless {
-            reports.last_reconnect = Some(now);
-        }
+        reports.last_reconnect = Some(now);
         Some(Note::Reconnected {
             address,
             connection,
             downtime,
-            is_harmless,
         })
     }
 

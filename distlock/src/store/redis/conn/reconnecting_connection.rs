@@ -259,7 +259,11 @@ impl Supervisor {
                 None => self.open(predecessor.as_ref(), loss).await,
             };
             let error = monitor(&session, &self.inner).await;
-            let is_harmless = self.is_harmless_to_lose(&session);
+            // Servers and proxies close connections that have been idle for long.
+            let is_idle = self.inner.permits.available_permits() == MAX_IN_FLIGHT;
+            let may_be_idle =
+                self.dialer.purpose != Purpose::Commands || session.client.is_polling();
+            let is_harmless = is_idle && may_be_idle;
             predecessor = Some(Predecessor(session.server_side_id.clone()));
             drop(session);
             self.inner.set_state(State::Down(error));
@@ -302,13 +306,6 @@ impl Supervisor {
                 }
             }
         }
-    }
-
-    /// Returns true if no command is in flight, and no pushes can be missed. Servers and proxies
-    /// close connections that have been idle for long.
-    fn is_harmless_to_lose(&self, session: &Session) -> bool {
-        let gets_pushes = self.dialer.purpose == Purpose::Commands && !session.client.is_polling();
-        !gets_pushes && self.inner.permits.available_permits() == MAX_IN_FLIGHT
     }
 
     fn connection_kind(&self) -> event::Connection {

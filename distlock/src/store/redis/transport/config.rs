@@ -86,32 +86,19 @@ impl RedisConfig {
     }
 
     pub(crate) fn address_of(&self, location: &StoreLocation) -> String {
-        match location {
-            StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Tcp(host, port))) => {
-                format!(
-                    "{}://{}",
-                    self.scheme(),
-                    format_host(&(host.clone(), *port))
-                )
-            }
+        let (kind, service) = match location {
             StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Unix(path))) => {
-                format!("redis+unix://{}", path.display())
+                return format!("redis+unix://{}", path.display());
             }
-            StoreLocation::Single(ServerLocation::Direct(_)) => "redis".into(),
-            StoreLocation::Single(ServerLocation::Sentinel { sentinels, service }) => {
-                format!(
-                    "{}+sentinel://{}/{service}",
-                    self.scheme(),
-                    join_hosts(sentinels)
-                )
+            StoreLocation::Single(ServerLocation::Direct(_)) => ("", ""),
+            StoreLocation::Single(ServerLocation::Sentinel { service, .. }) => {
+                ("+sentinel", &*format!("/{service}"))
             }
-            StoreLocation::Cluster(nodes) => {
-                format!("{}+cluster://{}", self.scheme(), join_hosts(nodes))
-            }
-            StoreLocation::Quorum(servers) => {
-                format!("{}+quorum://{}", self.scheme(), join_hosts(servers))
-            }
-        }
+            StoreLocation::Cluster(_) => ("+cluster", ""),
+            StoreLocation::Quorum(_) => ("+quorum", ""),
+        };
+        let hosts = join_hosts(&location.hosts());
+        format!("{}{kind}://{hosts}{service}", self.scheme())
     }
 
     pub(crate) fn scheme(&self) -> &'static str {

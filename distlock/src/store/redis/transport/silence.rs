@@ -1,10 +1,9 @@
 //! Detection of servers that accept connections, and send no reply.
 
 use futures_util::future::join_all;
-use redis::ConnectionAddr;
 
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation, format_host};
+use crate::store::redis::transport::url::format_host;
 use crate::store::redis::transport::{protocol_mismatch, socket};
 
 /// Returns what a server of the URL does instead of replying to a Redis command, if one does.
@@ -12,17 +11,7 @@ pub(crate) async fn explain(config: &RedisConfig) -> Option<String> {
     if config.tls.is_some() {
         return None;
     }
-    let hosts: Vec<Host> = match &config.location {
-        StoreLocation::Single(ServerLocation::Direct(ConnectionAddr::Tcp(host, port))) => {
-            vec![(host.clone(), *port)]
-        }
-        StoreLocation::Single(ServerLocation::Direct(_)) => Vec::new(),
-        StoreLocation::Single(ServerLocation::Sentinel {
-            sentinels: hosts, ..
-        })
-        | StoreLocation::Cluster(hosts)
-        | StoreLocation::Quorum(hosts) => hosts.clone(),
-    };
+    let hosts = config.location.hosts();
     let probes = hosts.iter().map(|host| async move {
         let connecting = socket::connect(&host.0, host.1);
         let silence = protocol_mismatch::silence(connecting).await?;

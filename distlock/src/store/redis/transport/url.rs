@@ -39,6 +39,23 @@ pub(crate) enum ServerLocation {
     },
 }
 
+impl StoreLocation {
+    /// Returns the hosts in the URL; none for a Unix socket.
+    pub(crate) fn hosts(&self) -> Vec<Host> {
+        use ServerLocation::{Direct, Sentinel};
+        use StoreLocation::{Cluster, Quorum, Single};
+        match self {
+            Single(Direct(ConnectionAddr::Tcp(host, port))) => vec![(host.clone(), *port)],
+            Single(Direct(_)) => Vec::new(),
+            Single(Sentinel {
+                sentinels: hosts, ..
+            })
+            | Cluster(hosts)
+            | Quorum(hosts) => hosts.clone(),
+        }
+    }
+}
+
 /// A parsed URL.
 pub(crate) struct Url {
     pub(crate) location: StoreLocation,
@@ -61,14 +78,15 @@ impl Url {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         // The parser of the `redis` crate would ignore line breaks.
         if url.contains(char::is_control) {
-            return Err(
-                "the lock store's URL has a line break or another control character".into(),
-            );
+            return Err("the lock store's URL has a line break or control character".into());
         }
         let parsed = parse_scheme(scheme);
         let (kind, is_encrypted) = parsed.map_err(|reason| match rest.starts_with("//") {
             true => reason,
-            false => "the lock store's URL has no scheme (`redis://` before host and port, or `memory:`)".into(),
+            false => {
+                "the lock store's URL has no scheme (`redis://` before host and port, or `memory:`)"
+                    .into()
+            }
         })?;
         if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
             return Err(
@@ -134,9 +152,9 @@ impl Url {
 
 /// Returns the authority of a URL, and the rest.
 fn split_authority(rest: &str) -> Result<(&str, &str), String> {
-    let rest = rest
-        .strip_prefix("//")
-        .ok_or("the lock store's URL has no `//` after its scheme (`redis://` before host and port)")?;
+    let rest = rest.strip_prefix("//").ok_or(
+        "the lock store's URL has no `//` after its scheme (`redis://` before host and port)",
+    )?;
     let (authority, path) = match rest.find(['/', '?', '#']) {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
