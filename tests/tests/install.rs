@@ -374,7 +374,7 @@ async fn defaults() {
                 .await
                 .is_ok_and(|guard| guard.is_some())
         );
-        job(2 * wait).acquire().await.unwrap();
+        drop(job(2 * wait).acquire().await.unwrap());
     }
 }
 
