@@ -19,9 +19,9 @@ const STORES: [&str; 6] = [
     "redis_only",
 ];
 
-/// Returns the existing rows. The others are about replicas without a wait, and about `fork`.
+/// Returns the existing rows. The others are about replicas without a wait.
 fn kept() -> impl Iterator<Item = u32> {
-    (1..=20).chain(22..=25).chain(27..=42).chain(44..=56)
+    (1..=20).chain(22..=25).chain(27..=56)
 }
 
 /// Returns the cells of a line of a table.
