@@ -29,7 +29,7 @@ pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
             tracing::warn!(
                 target: TARGET,
                 lock = &*lock,
-                key = %Visible(key.as_str()),
+                key = Visible(key.as_str()).to_string(),
                 store = store.as_deref(),
                 "success record gone before its time: the work runs again; unless `distlock forget` deleted the record, \
                  check that the work can be repeated, and whether the store lost its data"
