@@ -52,6 +52,7 @@ fn a_display_that_fails_is_an_invalid_key() {
         once(&CutOff(0)).await.expect("a whole value");
         let by_hand = locks.lock(format!("values:{}", escape(CutOff(1))));
         let value = locks.lock("values:once").once_for(CutOff(1));
+        let run = value.run(async |_| Ok::<_, Error>(()));
         let errors = [
             report(&CutOff(1)).await.expect_err("report"),
             report_key(&CutOff(1)).expect_err("report_key"),
@@ -60,7 +61,7 @@ fn a_display_that_fails_is_an_invalid_key() {
             once(&CutOff(1)).await.expect_err("once"),
             by_hand.acquire().await.expect_err("by hand"),
             locks.inspect(by_hand.key()).await.expect_err("inspect"),
-            value.acquire().await.expect_err("value"),
+            run.await.expect_err("value"),
         ];
         for error in errors {
             assert!(matches!(error, Error::InvalidKey { .. }), "{error:?}");

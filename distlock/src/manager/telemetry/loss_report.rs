@@ -72,15 +72,12 @@ impl LossLine {
                 key: self.hold.lock_key(),
                 max_listed: 0,
             };
-            let reply = core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await;
-            if let Ok(inspection) = &reply {
-                let (key, info) = (self.hold.lock_key().clone(), &self.hold.info);
-                data_loss::examine(core, &(key, info.token, info.since), inspection);
-            }
-            reply
+            core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
         };
         let reply = tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await;
         if let Ok(Ok(inspection)) = &reply {
+            let (key, info) = (self.hold.lock_key().clone(), &self.hold.info);
+            data_loss::examine(core, &(key, info.token, info.since), inspection);
             let lost = self.hold.public_token();
             let is_newer = |last: &FencingToken| lost.is_some_and(|lost| *last > lost);
             self.newer_token = inspection.last_token.filter(is_newer);
