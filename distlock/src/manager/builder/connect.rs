@@ -257,7 +257,7 @@ impl LockManagerBuilder {
     /// ```
     /// # use distlock::{Error, LockManager};
     /// let locks = LockManager::builder().client_name("a test").in_memory()?;
-    /// let refused = LockManager::builder().client_name("").in_memory();
+    /// let refused = LockManager::builder().namespace("").in_memory();
     /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok::<(), distlock::Error>(())
     /// ```
