@@ -282,7 +282,7 @@ async fn of_two(locks: &LockManager) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "permit", permits = 1, lease = "4h", wait = "1ms", manager = locks)]
+#[distributed_lock(key = "permit", permits = 1, lease = "4h", wait = "300ms", manager = locks)]
 async fn permit(locks: &LockManager) -> Result<Duration, Error> {
     Ok(distlock::current_permit().remaining())
 }
@@ -296,7 +296,7 @@ async fn defaults() {
     const MINUTE: Duration = Duration::from_secs(60);
     let ms = Duration::from_millis;
     let builder = LockManager::builder;
-    let times = builder().lease(60 * MINUTE).wait(ms(1));
+    let times = builder().lease(60 * MINUTE).wait(ms(300));
     let times = times.connect_from_env().await.unwrap();
     let environment = builder().connect_from_env().await.unwrap();
     for (locks, lease, waits) in [

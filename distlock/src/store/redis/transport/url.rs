@@ -83,10 +83,7 @@ impl Url {
         let parsed = parse_scheme(scheme);
         let (kind, is_encrypted) = parsed.map_err(|reason| match rest.starts_with("//") {
             true => reason,
-            false => {
-                "the lock store's URL has no scheme (`redis://` before host and port, or `memory:`)"
-                    .into()
-            }
+            false => "the lock store's URL has no scheme (`redis://` before host and port)".into(),
         })?;
         if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
             return Err(
