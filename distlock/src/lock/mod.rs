@@ -674,7 +674,9 @@ impl Lock {
             wait,
             ..self.options.clone()
         };
-        options.check(&self.key)?;
+        // A wait that the caller set is checked even if this call only tries.
+        let set = Some(&self.options).filter(|options| options.is_wait_set);
+        set.unwrap_or(&options).check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
         let limits = &self.manager.core().limits;

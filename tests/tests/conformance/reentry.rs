@@ -166,7 +166,7 @@ for_redis! {
 #[test]
 fn current_outside_of_a_body_names_the_remedy() {
     let panic = catch_unwind(distlock::current).unwrap_err();
-    let message = panic.downcast_ref::<&str>().expect("a message");
+    let message = panic.downcast_ref::<String>().expect("a message");
     assert!(message.contains("distlock::try_current()"), "{message}");
     assert!(try_current().is_none());
 }
