@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const ORDERS: u64 = 2_000;
+const ORDERS: u64 = 3_000;
 const ITEMS: u32 = 40;
 const FIRST_ORDER: u64 = 100_001;
 
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn many_orders_are_for_one_item_and_some_items_sell_out() {
         let shop = Shop::generate(None);
-        assert_eq!((shop.orders.len(), shop.stock.len()), (2_000, 40));
+        assert_eq!((shop.orders.len(), shop.stock.len()), (3_000, 40));
         let orders = |item| {
             shop.orders
                 .iter()

@@ -59,7 +59,7 @@ fn the_first_command_of_the_readme_works() {
     let output = Commands::of("README.md", "demo")
         .instead_of("cargo run --", PROGRAM)
         .run(TIMEOUT);
-    assert_nothing_was_lost(&output.stdout, 2_000);
+    assert_nothing_was_lost(&output.stdout, 3_000);
     let chart = fs::read_to_string(output.dir().join("chart.svg")).unwrap();
     assert!(chart.starts_with("<svg"), "{chart}");
 }

@@ -63,7 +63,7 @@ fn in_memory_the_lock_makes_the_difference() {
     command.args(typed("examples/README.md", "cargo run"));
     let (code, table, errors) = output(command.env_remove("DISTLOCK_URL"));
     assert_eq!(code, Some(0), "{errors}");
-    assert_nothing_was_lost(&table, 2_000);
+    assert_nothing_was_lost(&table, 3_000);
     assert!(row(&table, "lost updates")[0] > 0, "{table}");
     assert!(row(&table, "oversold items")[0] > 0, "{table}");
 }
@@ -76,7 +76,7 @@ fn a_process_that_is_killed_loses_nothing_and_is_drawn() {
     let arguments = ["--kill-one", "--chart", file.to_str().unwrap()];
     let (code, table, errors) = output(&mut inventory(&server.url(), &arguments));
     assert_eq!(code, Some(0), "{errors}");
-    assert_nothing_was_lost(&table, 2_000);
+    assert_nothing_was_lost(&table, 3_000);
     let [lost, _] = row(&table, "lost updates");
     assert!(lost > 0, "{table}");
     assert!(
