@@ -1,5 +1,5 @@
-//! The command line. Parsed with lexopt, because visitors build this example first, and clap alone
-//! would take them three seconds more.
+//! The command line. Parsed with lexopt, because visitors build this example first, and clap takes
+//! longer to compile.
 
 use std::path::PathBuf;
 
