@@ -117,23 +117,8 @@ struct Edit {
 /// The scripts that include `next.lua`, except `revoke`: no saboteur needs to break it.
 const NEXT: &[&str] = &["acquire", "check_queue", "release"];
 
-/// The scripts that include `quorum/votes.lua`, except `quorum/revoke`, for the same reason.
-const VOTES: &[&str] = &[
-    "quorum/acquire",
-    "quorum/confirm",
-    "quorum/release",
-    "quorum/repair",
-    "quorum/yield",
-];
-
-/// The scripts that include `quorum/epoch.lua`.
-const EPOCH: &[&str] = &[
-    "quorum/acquire",
-    "quorum/confirm",
-    "quorum/release",
-    "quorum/renew",
-    "quorum/repair",
-];
+/// The scripts that include `quorum/epoch.lua`, except `quorum/revoke`, for the same reason.
+const EPOCH: &[&str] = &["quorum/acquire", "quorum/confirm", "quorum/renew"];
 
 /// The scripts that include `counted/holders.lua`.
 const HOLDERS: &[&str] = &[
@@ -244,15 +229,9 @@ end
     },
     Edit {
         saboteur: "no-write-back",
-        scripts: &["quorum/confirm", "quorum/repair"],
-        passage: "if last_token() < tonumber(token) then set_fence(token) end\n",
+        scripts: &["quorum/acquire"],
+        passage: "set_fence(token) -- a server that rejects writes stops here\n",
         replacement: "",
-    },
-    Edit {
-        saboteur: "no-write-back",
-        scripts: VOTES,
-        passage: "  set_fence(token)\n  remove(owner)\n",
-        replacement: "  if state == 'vote' then set_fence(token) end\n  remove(owner)\n",
     },
     Edit {
         saboteur: "no-quarantine",

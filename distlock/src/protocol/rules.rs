@@ -86,19 +86,18 @@ rules! {
     /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",
     /// Quorum: a client holds a lock over independent servers once more than half of them have
-    /// voted for it.
+    /// granted it.
     majority = "minority-acquires",
-    /// Quorum: more than half of the servers must also confirm, because a vote may have expired
-    /// when it is counted.
-    confirmed_votes = "stale-votes-count",
-    /// Quorum: a client with too few votes yields them to lower tickets.
-    yield_votes = "no-yield",
+    /// Quorum: every node that counts for a hold knows its token.
+    written_back = "no-write-back",
     /// Quorum: a hold is extended only where a quorum still has it.
     quorum_extends = "minority-extends",
-    /// Quorum: every node of a hold knows its token.
-    written_back = "no-write-back",
-    /// Quorum: a node that may have forgotten a vote does not vote for a while.
+    /// Quorum: a node that may have forgotten a lock grants none for a while.
     quarantine = "no-quarantine",
+    /// Quorum: a failed attempt is released on every node to which it was sent.
+    released_everywhere = "refused-not-released",
+    /// Quorum: a server counts once, whatever addresses reach it.
+    one_vote = "server-counts-twice",
     /// Several keys: all calls acquire their locks in the same order.
     one_order = "keys-in-given-order",
     /// Several keys: keys that name the same lock count once.

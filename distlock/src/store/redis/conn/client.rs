@@ -9,7 +9,7 @@ use redis::Value;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-use crate::store::redis::conn::group::{Group, Push};
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -68,11 +68,12 @@ impl Shared {
     pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
         Shared {
             names: match &client.group {
-                Group::Single | Group::Quorum { .. } => Names::new(&config.namespace),
+                Group::Single => Names::new(&config.namespace),
+                Group::Quorum { .. } => Names::for_quorum(&config.namespace),
                 Group::Cluster(_) => Names::for_cluster(&config.namespace),
             },
             registry: match &client.group {
-                Group::Quorum { registry, .. } => registry.clone(),
+                Group::Quorum { registry } => registry.clone(),
                 Group::Single | Group::Cluster(_) => Arc::default(),
             },
             address: config.address(),
@@ -141,14 +142,6 @@ impl Shared {
         let context = self.script_context(&id);
         if let Some(revocation) = context.decode_revocation(text) {
             (self.events)(StoreEvent::Revoked(revocation));
-        } else if let Group::Quorum { sink, .. } = &self.group {
-            sink(&Push {
-                text,
-                received,
-                client: &id,
-                names: &self.names,
-                server_time: &self.server_time,
-            });
         } else if let Some(grant) = context.decode_grant(text, |granted| {
             self.server_time.earliest_grant_time(granted, received)
         }) {

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::store::client_id::ClientId;
 use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-use crate::store::redis::conn::server_time::ServerTime;
-use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::slots::Slot;
-use crate::util::clock::BootInstant;
 
 /// The servers that form a store together.
 #[derive(Clone, Default)]
@@ -18,12 +14,8 @@ pub(crate) enum Group {
     Quorum {
         /// Shared by the connections to all of its servers.
         registry: Arc<ConnectionRegistry>,
-        /// Receives the messages on the client's channel. It must not block.
-        sink: PushSink,
     },
 }
-
-pub(crate) type PushSink = Arc<dyn Fn(&Push<'_>) + Send + Sync>;
 
 impl Group {
     pub(crate) fn cluster(&self) -> Option<&dyn ClusterNode> {
@@ -51,14 +43,4 @@ pub(crate) trait ClusterNode: Send + Sync {
 
     /// Records that the node has ended a subscription, because the slot is no longer its own.
     fn mark_moved(&self, slot: Slot);
-}
-
-/// A message on a client's channel.
-#[derive(Debug)]
-pub(crate) struct Push<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) received: BootInstant,
-    pub(crate) client: &'a ClientId,
-    pub(crate) names: &'a Names,
-    pub(crate) server_time: &'a ServerTime,
 }

@@ -25,7 +25,7 @@ use crate::store::redis::transport::{
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::ScriptId::{
-    Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew, Repair, Yield,
+    Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew,
 };
 use crate::store::redis::wire::scripts::{self, Form, Script, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
@@ -157,8 +157,8 @@ impl Dialer {
         let used: &[ScriptId] = match self.purpose {
             Purpose::Renewals => &[Renew],
             Purpose::Acks => &[Confirm, Renew],
-            Purpose::Commands | Purpose::Runtime if all.are_for_quorum() => {
-                &[Acquire, Yield, Confirm, Repair, Release, Inspect]
+            Purpose::Commands | Purpose::Runtime if self.shared.group.is_quorum() => {
+                &[Acquire, Confirm, Release, Inspect]
             }
             Purpose::Commands | Purpose::Runtime => {
                 &[Acquire, Confirm, Renew, Release, CheckQueue, Inspect]
@@ -172,7 +172,7 @@ impl Dialer {
     /// records are among them.
     fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
         let all = &*self.shared.scripts;
-        if self.purpose == Purpose::Acks && !all.are_for_quorum() {
+        if self.purpose == Purpose::Acks && !self.shared.group.is_quorum() {
             let counted = [Confirm, Renew, Downgrade].map(|id| all.in_form(Form::Counted, id));
             load_commands.extend(counted.map(Script::load_command));
             load_commands.push(all.in_form(Form::Once, Confirm).load_command());

@@ -1,20 +1,44 @@
-//! Acquires a lock: requests the votes, and waits until the nodes have decided.
+//! Acquires a lock: attempts it until a majority of nodes has granted it, or the caller stops.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Outage;
-use crate::protocol::messages::{Acquire, AcquireReply};
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinSet;
+
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber, Proof};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::Quorum;
-use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition};
-use crate::store::redis::quorum::node_commands::{LockView, VoteRequest};
-use crate::store::redis::quorum::vote_state::QuorumHold;
+use crate::protocol::timing::Timing;
+use crate::store::StoreEvent;
+use crate::store::redis::quorum::attempt::{Attempt, Token};
+use crate::store::redis::quorum::commands::{AcquireOnNode, ConfirmOnNode, Refusal};
+use crate::store::redis::quorum::grants::{Failure, Grants, Step};
+use crate::store::redis::quorum::{Acquisition, Quorum};
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
-/// How long a failed acquire waits for its release to finish. In an outage the caller gets the
-/// error before the release has finished.
-const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
+/// How far the floor token is ahead of all nodes' clocks (µs), so that no request arrives after a
+/// node's clock has reached it. All nodes then give the same token.
+const TOKEN_LEAD_MICROS: u64 = 100_000;
+
+/// The shortest pause between two attempts, and the longest one of a call that has just begun to
+/// wait. The longest pause shrinks while the call waits, so that calls that have waited longer are
+/// more likely to be next.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(80);
+
+/// What a call wants.
+#[derive(Clone)]
+struct Wanted {
+    caller: OwnerNumber,
+    key: LockKey,
+    timing: Timing,
+    metadata: Option<Arc<str>>,
+    timeout: Duration,
+    started: BootInstant,
+}
 
 impl Quorum {
     pub(super) async fn acquire(
@@ -22,147 +46,244 @@ impl Quorum {
         acquire: Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let context = &self.context;
-        let Some(newest) = context.nodes.newest_time() else {
-            return Err(context.nodes.unavailable_error(timeout));
+        let wanted = Wanted {
+            caller: acquire.owner,
+            key: acquire.key.clone(),
+            timing: acquire.timing,
+            metadata: acquire.metadata.map(Arc::from),
+            timeout,
+            started: self.clock.now(),
         };
-        let wait_until = context.clock.now() + acquire.wait;
-        let acquisition = {
-            let mut acquisitions = lock(&self.acquisitions);
-            match acquisitions.by_caller.get(&acquire.owner) {
-                Some(acquisition) => acquisition.clone(),
-                None => {
-                    acquisitions.last_ticket = newest.max(acquisitions.last_ticket + 1);
-                    let request = VoteRequest {
-                        key: acquire.key.clone(),
-                        owner: self.random.next(),
-                        ticket: acquisitions.last_ticket,
-                        timing: acquire.timing,
-                        metadata: acquire.metadata.map(Arc::from),
-                    };
-                    acquisitions.callers.insert(request.owner, acquire.owner);
-                    let acquisition =
-                        QuorumAcquisition::new(context, acquire.owner, request, wait_until);
-                    acquisitions
-                        .by_caller
-                        .insert(acquire.owner, acquisition.clone());
-                    acquisition
-                }
-            }
-        };
-        acquisition.begin_acquire(wait_until);
-        acquisition.drive(context);
-        let decided = self.wait_decided(&acquisition, &acquire, timeout).await;
-        let must_release = !matches!(decided, Ok(AcquireReply::Held(_) | AcquireReply::Queued(_)));
-        if must_release {
-            acquisition.stop();
-            let (quorum, releasing) = (self.clone(), acquisition.clone());
-            let releasing = async move {
-                drop(
-                    quorum
-                        .release_acquisition(&releasing, Duration::ZERO, timeout)
-                        .await,
-                )
-            };
-            let _ = tokio::time::timeout(RELEASE_TIMEOUT, context.spawn(releasing)).await;
-            // A background task releases what is still stored. The caller may acquire again, with a
-            // new owner id.
-            self.remove(&acquisition);
-        }
-        decided
-    }
-
-    /// Returns a hold with the requested lease. A hold that was handed off during the acquire
-    /// is short, so it must be confirmed first.
-    async fn ensure_full_lease(
-        self: &Arc<Self>,
-        acquisition: &QuorumAcquisition,
-        hold: QuorumHold,
-        timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
-        let request = &acquisition.request;
-        if hold.lease >= request.timing.lease {
+        if let Some(hold) = self.find_hold(acquire.owner) {
             return Ok(AcquireReply::Held(hold.proof()));
         }
-        let confirm = || self.confirm(request.clone(), hold.token, timeout);
-        // A failure puts the caller at the end of the queue, so one lost reply is retried.
-        let proof = match confirm().await {
-            Err(_) => confirm().await?,
-            Ok(proof) => proof,
+        lock(&self.acquisitions)
+            .entry(acquire.owner)
+            .or_default();
+        let reply = if acquire.wait.is_zero() {
+            self.try_acquire(&wanted).await
+        } else {
+            self.acquire_or_wait(&wanted, acquire.wait).await
         };
-        proof.map(AcquireReply::Held).ok_or_else(|| {
-            StoreError::new(
-                Outage::NotReady,
-                "the hand-off expired before it was confirmed",
-            )
-        })
+        if !matches!(reply, Ok(AcquireReply::Held(_) | AcquireReply::Queued(_))) {
+            self.forget(acquire.owner);
+        }
+        reply
     }
 
-    /// Waits until the votes are decided.
-    async fn wait_decided(
+    /// Attempts until the lock is held by this call or by another one. If each of several calls got
+    /// a part of the nodes, all of them try again.
+    async fn try_acquire(
         self: &Arc<Self>,
-        acquisition: &Arc<QuorumAcquisition>,
-        acquire: &Acquire<'_>,
-        timeout: Duration,
+        wanted: &Wanted,
     ) -> Result<AcquireReply, StoreError> {
-        let (context, quorum_size) = (&self.context, self.context.nodes.quorum_size);
-        // Covers the votes and their confirmation.
-        let total_timeout = timeout * 2;
-        let deadline = tokio::time::sleep(if acquire.wait.is_zero() {
-            total_timeout
-        } else {
-            total_timeout.min(acquire.wait)
-        });
-        tokio::pin!(deadline);
-        let mut has_timed_out = false;
         loop {
-            let changed = acquisition.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let progress = acquisition.progress();
-            if let Progress::Held(hold) = progress {
-                return self.ensure_full_lease(acquisition, hold, timeout).await;
-            }
-            if let Progress::NoQuorum = progress {
-                return Err(context.nodes.unavailable_error(timeout));
-            }
-            if let Some(view) = acquisition.obstacle(quorum_size) {
-                let holders = Vec::from_iter(acquisition.occupancy(quorum_size).0);
-                return match view {
-                    LockView::KeyConflict(detail) => Ok(AcquireReply::KeyConflict(detail)),
-                    LockView::Full => Ok(AcquireReply::Full(holders)),
-                    LockView::NotVoting(remaining) => Err(StoreError::new(
-                        Outage::NotReady,
-                        format!(
-                            "not enough servers are voting after a restart or data loss, because a lock that they \
-                             forgot may still be held; a quorum will vote in {:.1} s",
-                            remaining.as_secs_f64()
-                        ),
-                    )),
-                    LockView::Unknown | LockView::Occupied { .. } => {
-                        Ok(AcquireReply::Busy(holders))
-                    }
-                };
-            }
-            let (holder, is_taken) = acquisition.occupancy(quorum_size);
-            if acquire.wait.is_zero() {
-                if is_taken || has_timed_out && holder.is_some() {
-                    return Ok(AcquireReply::Busy(Vec::from_iter(holder)));
+            let failure = match self.attempt(wanted).await {
+                Ok(proof) => return Ok(AcquireReply::Held(proof)),
+                Err(failure) => failure,
+            };
+            let pause = self.pause(wanted);
+            let has_time = self.clock.now() + pause < wanted.started + wanted.timeout;
+            match failure {
+                Failure::Taken {
+                    by_majority: false, ..
+                } if has_time => tokio::time::sleep(pause).await,
+                Failure::Taken {
+                    holder: Some(holder),
+                    ..
+                } => return Ok(AcquireReply::Busy(vec![holder])),
+                Failure::Taken { holder: None, .. } => {
+                    return Err(StoreError::timed_out(wanted.timeout));
                 }
-            } else if matches!(progress, Progress::Idle)
-                && holder.is_some()
-                && acquisition.mark_queued()
-            {
-                return Ok(AcquireReply::Queued(Vec::from_iter(holder)));
-            }
-            if has_timed_out {
-                let error = acquisition.last_error();
-                return Err(error.unwrap_or_else(|| StoreError::timed_out(timeout)));
-            }
-            tokio::select! {
-                () = changed => {}
-                () = &mut deadline => has_timed_out = true,
+                Failure::KeyConflict(detail) => return Ok(AcquireReply::KeyConflict(detail)),
+                Failure::Error(error) => return Err(error),
             }
         }
+    }
+
+    /// Attempts once, and continues in the background if others have the lock. The calls of this
+    /// client take turns, so only one of them sends commands.
+    async fn acquire_or_wait(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        wait: Duration,
+    ) -> Result<AcquireReply, StoreError> {
+        let turns = self.turns_of(&wanted.key);
+        let wait_until = wanted.started + wait;
+        let Ok(turn) = turns.clone().try_lock_owned() else {
+            let turn = async move { turns.lock_owned().await };
+            self.wait_in_background(wanted.clone(), turn, wait_until);
+            let inspected = self.inspect_holder(&wanted.key, wanted.timeout).await;
+            return Ok(AcquireReply::Queued(Vec::from_iter(inspected)));
+        };
+        match self.attempt(wanted).await {
+            Ok(proof) => {
+                self.keep_turn(wanted.caller, turn);
+                Ok(AcquireReply::Held(proof))
+            }
+            Err(Failure::Taken { holder, .. }) => {
+                let turn = std::future::ready(turn);
+                self.wait_in_background(wanted.clone(), turn, wait_until);
+                Ok(AcquireReply::Queued(Vec::from_iter(holder)))
+            }
+            Err(Failure::KeyConflict(detail)) => Ok(AcquireReply::KeyConflict(detail)),
+            Err(Failure::Error(error)) => Err(error),
+        }
+    }
+
+    /// Spawns the attempts of a call that waits. They end with a grant, with the wait, with the
+    /// call's release, or with an error, which the call gets when it acquires again.
+    fn wait_in_background(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        turn: impl Future<Output = OwnedMutexGuard<()>> + Send + 'static,
+        wait_until: BootInstant,
+    ) {
+        let (quorum, caller) = (self.clone(), wanted.caller);
+        let waiting = self.spawn(async move {
+            let turn = turn.await;
+            loop {
+                tokio::time::sleep(quorum.pause(&wanted)).await;
+                if quorum.clock.now() >= wait_until {
+                    return;
+                }
+                match quorum.attempt(&wanted).await {
+                    Ok(proof) => {
+                        quorum.keep_turn(wanted.caller, turn);
+                        (quorum.events)(StoreEvent::Granted(Grant {
+                            key: wanted.key,
+                            is_counted: false,
+                            owner: wanted.caller,
+                            token: proof.token,
+                            granted_at: Some(proof.sent_at),
+                            lease: wanted.timing.lease,
+                        }));
+                        return;
+                    }
+                    Err(Failure::Taken { .. }) => {}
+                    Err(Failure::KeyConflict(_) | Failure::Error(_)) => {
+                        quorum.forget(wanted.caller);
+                        return;
+                    }
+                }
+            }
+        });
+        if let Some(acquisition) = lock(&self.acquisitions).get_mut(&caller) {
+            acquisition.waiting = Some(waiting.abort_handle());
+        }
+    }
+
+    /// Attempts once to take the lock on a majority of nodes.
+    async fn attempt(self: &Arc<Self>, wanted: &Wanted) -> Result<Proof, Failure> {
+        let nodes = &self.nodes;
+        if let Some(error) = nodes.unavailable() {
+            return Err(Failure::Error(error));
+        }
+        let started = self.clock.now();
+        let attempt = Arc::new(Attempt::new(
+            wanted.key.clone(),
+            self.random.next(),
+            wanted.timing,
+            wanted.metadata.clone(),
+            nodes.newest_time() + TOKEN_LEAD_MICROS,
+            (started, nodes.all.len()),
+        ));
+        let begin = |acquisition: &mut Acquisition| acquisition.begin(attempt.clone());
+        if self.update(wanted.caller, begin) != Some(true) {
+            return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
+        }
+        let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
+        let mut commands = JoinSet::new();
+        for node in 0..nodes.all.len() {
+            let acquiring = self.clone().acquire_on(node, attempt.clone(), wanted.timeout);
+            commands.spawn_on(acquiring, &self.runtime);
+        }
+        while let Some(Ok((node, reply))) = commands.join_next().await {
+            grants.handle(node, reply);
+            match grants.step() {
+                Step::AwaitReply => {}
+                Step::Confirm(token, outdated) => {
+                    for node in outdated {
+                        let (quorum, attempt) = (self.clone(), attempt.clone());
+                        let confirming = quorum.confirm_on(node, attempt, token, wanted.timeout);
+                        commands.spawn_on(confirming, &self.runtime);
+                    }
+                }
+                Step::Held(token) => {
+                    commands.detach_all();
+                    let set_held = |acquisition: &mut Acquisition| acquisition.token = Some(token);
+                    self.update(wanted.caller, set_held);
+                    return Ok(Proof {
+                        sent_at: started,
+                        token: FencingToken::new(token),
+                    });
+                }
+                Step::Failed => break,
+            }
+        }
+        commands.detach_all();
+        if self.rules.released_everywhere {
+            // A background task releases what is still stored.
+            let _ = self
+                .release_attempt(&attempt, Duration::ZERO, wanted.timeout)
+                .await;
+        }
+        Err(grants.failure())
+    }
+
+    async fn acquire_on(
+        self: Arc<Self>,
+        node: usize,
+        attempt: Arc<Attempt>,
+        timeout: Duration,
+    ) -> (usize, Result<Option<Token>, Refusal>) {
+        let acquire = AcquireOnNode {
+            attempt: &attempt,
+            config: &self.config,
+        };
+        let reply = attempt.run((node, &self.nodes.all[node]), &acquire, timeout).await;
+        let reply = match reply {
+            Some(Ok(granted)) => granted.map(Some),
+            Some(Err(error)) => Err(Refusal::Failed(error)),
+            None => Err(Refusal::Outdated),
+        };
+        (node, reply)
+    }
+
+    async fn confirm_on(
+        self: Arc<Self>,
+        node: usize,
+        attempt: Arc<Attempt>,
+        token: Token,
+        timeout: Duration,
+    ) -> (usize, Result<Option<Token>, Refusal>) {
+        let confirm = ConfirmOnNode {
+            attempt: &attempt,
+            token,
+            repairs: false,
+            config: &self.config,
+        };
+        let reply = attempt.run((node, &self.nodes.all[node]), &confirm, timeout).await;
+        let reply = match reply {
+            Some(Ok(true)) => Ok(None),
+            Some(Ok(false)) | None => Err(Refusal::Outdated),
+            Some(Err(error)) => Err(Refusal::Failed(error)),
+        };
+        (node, reply)
+    }
+
+    /// Ends the wait of a caller, whose turn lasts until it releases.
+    fn keep_turn(&self, caller: OwnerNumber, turn: OwnedMutexGuard<()>) {
+        self.update(caller, |acquisition| {
+            (acquisition.waiting, acquisition.turn) = (None, Some(turn));
+        });
+    }
+
+    /// Returns the pause before the next attempt.
+    fn pause(&self, wanted: &Wanted) -> Duration {
+        let waited = self.clock.now().since(wanted.started);
+        let longest = MAX_PAUSE.saturating_sub(waited / 4).max(2 * MIN_PAUSE);
+        let [random, ..] = self.random.next().to_be_bytes();
+        MIN_PAUSE + (longest - MIN_PAUSE) * u32::from(random) / 255
     }
 }

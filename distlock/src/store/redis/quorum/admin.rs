@@ -6,7 +6,9 @@ use futures_util::future::{FutureExt, join_all};
 
 use crate::error::LockKind;
 use crate::key::LockKey;
-use crate::protocol::messages::{HolderView, Inspection, RevokeReply, ServerInspection};
+use crate::protocol::messages::{
+    CheckQueue, CheckQueueReply, HolderView, Inspection, RevokeReply, ServerInspection,
+};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::command::{Inspect, List, Revoke};
@@ -20,7 +22,7 @@ impl Quorum {
         inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let nodes = &self.context.nodes;
+        let nodes = &self.nodes;
         let quorum_size = nodes.quorum_size;
         let servers = join_all(nodes.all.iter().map(|node| {
             let inspecting = async move {
@@ -68,11 +70,7 @@ impl Quorum {
             .len()
             .checked_sub(quorum_size)
             .map(|first| remaining[first]);
-        // Each node has its own queue, in the order of the same tickets.
-        let longest = inspections().max_by_key(|inspection| inspection.waiters.len());
         let key_conflict = inspections().any(|inspection| inspection.key_conflict.is_some());
-        let queue_lengths = inspections().map(|inspection| inspection.queue_length);
-        let queue_length = queue_lengths.max().unwrap_or(0);
         let expires_in = expires_in.flatten();
         let holder = holder.map(|holder| HolderView {
             expires_in,
@@ -81,17 +79,62 @@ impl Quorum {
         Ok(Inspection {
             record: None,
             record_conflict: None,
-            kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
+            kind: holder.is_some().then_some(LockKind::Mutex),
             holders: Vec::from_iter(holder),
             expires_in,
-            queue_length,
-            waiters: longest.map_or_else(Vec::new, |inspection| inspection.waiters.clone()),
+            // Nodes have no queues.
+            queue_length: 0,
+            waiters: Vec::new(),
             last_token: inspections()
                 .filter_map(|inspection| inspection.last_token)
                 .max(),
             key_conflict: key_conflict.then(|| errors::CONFLICT.to_owned()),
             servers,
         })
+    }
+
+    /// Returns the holder of a lock, for a caller that waits for its turn.
+    pub(super) async fn inspect_holder(
+        &self,
+        key: &LockKey,
+        timeout: Duration,
+    ) -> Option<HolderView> {
+        let inspect = Inspect { key, max_listed: 0 };
+        let inspected = self.inspect(&inspect, timeout).await.ok()?;
+        inspected.holders.into_iter().next()
+    }
+
+    /// Reports the holders of locks, and the callers that no longer wait here.
+    pub(super) async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> Vec<CheckQueueReply> {
+        let checks = checks.iter().map(|check| {
+            let checking = async move {
+                let inspect = Inspect {
+                    key: &check.key,
+                    max_listed: 0,
+                };
+                let inspection = match self.inspect(&inspect, timeout).await {
+                    Ok(inspection) => inspection,
+                    Err(error) => return CheckQueueReply::Failed(error),
+                };
+                if let Some(detail) = inspection.key_conflict {
+                    return CheckQueueReply::KeyConflict(detail);
+                }
+                let missing = check.owners.iter().filter(|owner| !self.knows(**owner));
+                CheckQueueReply::Checked {
+                    kind: inspection.kind,
+                    holders: inspection.holders,
+                    holding: Vec::new(),
+                    missing: missing.copied().collect(),
+                    is_unfinished: false,
+                }
+            };
+            checking.boxed()
+        });
+        join_all(checks).await
     }
 
     /// Returns the locks that any node lists. Unreachable nodes are ignored if a quorum replies.
@@ -104,7 +147,7 @@ impl Quorum {
             .run_on_each(|node| node.list(list, timeout).boxed())
             .await;
         match last {
-            Some(error) if listed.len() < self.context.nodes.quorum_size => Err(error),
+            Some(error) if listed.len() < self.nodes.quorum_size => Err(error),
             _ => Ok(listed.concat()),
         }
     }
@@ -116,7 +159,7 @@ impl Quorum {
         revoke: &Revoke<'_>,
         timeout: Duration,
     ) -> Result<RevokeReply, StoreError> {
-        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
         let (revoked, last) = self
             .run_on_each(|node| node.run(None, revoke, timeout).boxed())
             .await;
@@ -126,7 +169,7 @@ impl Quorum {
         });
         let tokens: Vec<_> = tokens.collect();
         match (tokens.iter().min(), last) {
-            // The next holder has the vote of one of these nodes, so its token is above the least
+            // The next holder has the lock on one of these nodes, so its token is above the least
             // of theirs.
             (Some(new_token), _) if tokens.len() > nodes - quorum_size => {
                 Ok(RevokeReply::Revoked(*new_token))
@@ -144,7 +187,7 @@ impl Quorum {
         &'a self,
         work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> (Vec<T>, Option<StoreError>) {
-        let nodes = &self.context.nodes.all;
+        let nodes = &self.nodes.all;
         let (mut replies, mut last) = (Vec::new(), None);
         let all = join_all(nodes.iter().map(|node| work(node))).await;
         for (node, reply) in nodes.iter().zip(all) {

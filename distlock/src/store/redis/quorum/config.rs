@@ -1,4 +1,4 @@
-//! The size of a quorum, and the conditions under which a node votes.
+//! The size of a quorum, and the conditions under which a node grants locks.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::store::redis::wire::call::ScriptContext;
 pub(super) struct QuorumConfig(pub(super) Quorum);
 
 impl QuorumConfig {
-    /// Returns the number of votes that a quorum of `nodes` requires.
+    /// Returns the number of nodes, of `nodes`, that must have a hold.
     pub(super) fn quorum_size(&self, nodes: usize, rules: Rules) -> usize {
         let majority = nodes / 2 + usize::from(rules.majority);
         self.0.size.unwrap_or(majority)
     }
 
-    /// Returns how long a node that may have lost data does not vote.
+    /// Returns how long a node that may have lost data grants nothing.
     pub(super) fn quarantine(&self) -> Duration {
         Timing::new(self.0.max_lease).ttl()
     }

@@ -1,75 +1,118 @@
-//! A store over independent servers: an owner holds a lock once a quorum of servers has voted for
-//! it and confirmed the vote.
+//! A store over independent servers: a call holds a lock once a majority of the servers has granted
+//! it.
 //!
 //! `nodes` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
-//! connections ensures that no server votes twice. A `vote_state` tracks the votes for one owner,
-//! without I/O. Its `acquisition` sends the commands in `node_commands` to the nodes. `acquire`,
-//! `renew`, `release` and `check_queue` combine the commands to all nodes, and `admin` serves
-//! inspection.
+//! connections ensures that no server counts twice. An `attempt` takes the lock on all nodes;
+//! `grants` decides, without I/O, whether it has succeeded, and `acquire` repeats it. `renew` and
+//! `release` combine the replies of all nodes, and `admin` serves inspection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, join_all};
 use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::messages::{OwnerNumber, Proof};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-use crate::store::redis::conn::group::{Group, Push};
-use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
+use crate::store::redis::conn::group::Group;
+use crate::store::redis::quorum::attempt::{Attempt, Token};
 use crate::store::redis::quorum::config::QuorumConfig;
-use crate::store::redis::quorum::node_commands::VoteRequest;
 use crate::store::redis::quorum::nodes::QuorumNodes;
-use crate::store::redis::quorum::vote_push::VotePush;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::{BoxFuture, LockStore, OpenedStore, StoreEvent};
+use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent};
+use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
 mod acquire;
-mod acquisition;
 mod admin;
-mod check_queue;
+mod attempt;
+mod commands;
 mod config;
-mod node_commands;
+mod grants;
 mod nodes;
 mod release;
 mod renew;
-mod vote_push;
-mod vote_state;
-
-/// The pause before a release is retried on a node.
-const RETRY_RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) struct Quorum {
-    context: Arc<QuorumContext>,
+    nodes: QuorumNodes,
+    config: QuorumConfig,
+    rules: Rules,
+    clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
-    acquisitions: Mutex<Acquisitions>,
+    events: EventSink,
+    /// The runtime that sends all commands, regardless of the caller's.
+    runtime: Handle,
+    acquisitions: Mutex<HashMap<OwnerNumber, Acquisition>>,
+    /// For each key that calls of this client wait for or hold, a lock of which the holder is the
+    /// only one that sends acquires.
+    turns: Mutex<HashMap<LockKey, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-/// The acquisitions of a client, from the first request to the release.
+/// What a caller has here, from its acquire to its release.
 #[derive(Debug, Default)]
-struct Acquisitions {
-    by_caller: HashMap<OwnerNumber, Arc<QuorumAcquisition>>,
-    /// The keys of `by_caller`, by the owner ids that the nodes know.
-    callers: HashMap<OwnerNumber, OwnerNumber>,
-    /// Tickets of one client always rise, even if its estimate of the nodes' clocks does not.
-    last_ticket: u64,
+struct Acquisition {
+    /// The last attempt. Every earlier one is released.
+    attempt: Option<Arc<Attempt>>,
+    /// Set when the caller releases. There are no further attempts then.
+    is_released: bool,
+    /// The token of the hold, once the attempt has succeeded.
+    token: Option<Token>,
+    /// The task that attempts again and again.
+    waiting: Option<AbortHandle>,
+    /// Ends the turn of this caller when it is dropped.
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Acquisition {
+    /// Begins an attempt. Returns false if the caller has released.
+    fn begin(&mut self, attempt: Arc<Attempt>) -> bool {
+        if !self.is_released {
+            self.attempt = Some(attempt);
+        }
+        !self.is_released
+    }
+
+    /// Ends the attempts. Returns the last one.
+    fn end(&mut self) -> Option<Arc<Attempt>> {
+        self.is_released = true;
+        if let Some(waiting) = self.waiting.take() {
+            waiting.abort();
+        }
+        self.attempt.clone()
+    }
+}
+
+/// A hold that a majority of the nodes has.
+struct Hold {
+    attempt: Arc<Attempt>,
+    token: Token,
+}
+
+impl Hold {
+    fn proof(&self) -> Proof {
+        Proof {
+            sent_at: self.attempt.started,
+            token: FencingToken::new(self.token),
+        }
+    }
 }
 
 impl std::fmt::Debug for Quorum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Quorum")
-            .field("nodes", &self.context.nodes)
+            .field("nodes", &self.nodes)
             .finish_non_exhaustive()
     }
 }
@@ -84,7 +127,7 @@ impl Quorum {
     ) -> Result<OpenedStore, Error> {
         let clock = client.clock.clone();
         let quorum = Self::open(config, hosts, client);
-        let connected = quorum.context.nodes.wait_connected(config, &*clock).await;
+        let connected = quorum.nodes.wait_connected(config, &*clock).await;
         if connected.is_err() {
             quorum.close();
         }
@@ -115,88 +158,40 @@ impl Quorum {
             let quorum_config = QuorumConfig(config.quorum.clone());
             let size = quorum_config.quorum_size(hosts.len(), client.rules);
             let registry: Arc<ConnectionRegistry> = Arc::default();
-            let nodes = QuorumNodes::open(config, size, hosts, &client, |node, client| {
-                let (weak_quorum, events) = (quorum.clone(), client.events.clone());
-                let quorum = quorum.clone();
-                Client {
-                    group: Group::Quorum {
-                        registry: registry.clone(),
-                        sink: Arc::new(move |push: &Push<'_>| {
-                            if let Some(quorum) = quorum.upgrade()
-                                && let Some(vote_push) = VotePush::read(push, quorum.context.rules)
-                            {
-                                quorum.handle_push(node, vote_push);
-                            }
-                        }),
-                    },
-                    events: Arc::new(move |event| match weak_quorum.upgrade() {
-                        Some(quorum) => quorum.handle_event(event),
-                        None => events(event),
-                    }),
-                    ..client
-                }
-            });
-            let context = QuorumContext {
-                nodes,
-                clock: client.clock.clone(),
-                quorum_config,
-                rules: client.rules,
-                events: client.events.clone(),
-                runtime: Handle::current(),
+            let events = client.events.clone();
+            let weak_quorum = quorum.clone();
+            let node_client = Client {
+                group: Group::Quorum { registry },
+                events: Arc::new(move |event| match weak_quorum.upgrade() {
+                    Some(quorum) => quorum.handle_event(event),
+                    None => events(event),
+                }),
+                ..client.clone()
             };
             Quorum {
-                context: Arc::new(context),
-                random: client.random.clone(),
+                nodes: QuorumNodes::open(config, size, hosts, &node_client),
+                config: quorum_config,
+                rules: client.rules,
+                clock: client.clock,
+                random: client.random,
+                events: client.events,
+                runtime: Handle::current(),
                 acquisitions: Mutex::default(),
+                turns: Mutex::default(),
             }
         })
     }
-}
-
-impl Quorum {
-    /// Handles an unsolicited message from a node. Releases the vote if its owner is unknown here.
-    fn handle_push(self: &Arc<Self>, node: usize, vote_push: VotePush) {
-        let known = self.acquisition_of_node_owner(vote_push.owner);
-        if let Some(acquisition) =
-            known.filter(|acquisition| acquisition.request.key.same_lock(&vote_push.key))
-        {
-            acquisition.handle_push(&self.context, node, vote_push.event);
-            return;
-        }
-        let server = self.context.nodes.all[node].clone();
-        self.context.spawn(async move {
-            // The result does not matter, because the vote is short and expires by itself.
-            let release = Release {
-                key: &vote_push.key,
-                kind: Kind::Mutex,
-                owner: vote_push.owner,
-                keep_for: Duration::ZERO,
-                success: None,
-            };
-            let _ = server
-                .release(vote_push.owner, &release, RETRY_RELEASE_INTERVAL)
-                .await;
-        });
-    }
 
     /// Handles an event of one of the servers.
-    fn handle_event(self: &Arc<Self>, event: StoreEvent) {
-        self.context.nodes.changed.notify_waiters();
+    fn handle_event(&self, event: StoreEvent) {
+        self.nodes.changed.notify_waiters();
         match event {
+            // What waits attempts again anyway.
             StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
-                let all: Vec<_> = lock(&self.acquisitions)
-                    .by_caller
-                    .values()
-                    .cloned()
-                    .collect();
-                for acquisition in all {
-                    acquisition.allow_requests();
-                    acquisition.drive(&self.context);
-                }
-                (self.context.events)(StoreEvent::RenewalsReconnected);
+                (self.events)(StoreEvent::RenewalsReconnected);
             }
             event @ (StoreEvent::Observer(_) | StoreEvent::Log(_) | StoreEvent::Revoked(_)) => {
-                (self.context.events)(event);
+                (self.events)(event);
             }
             StoreEvent::Granted(_)
             | StoreEvent::Stalled(_)
@@ -205,32 +200,52 @@ impl Quorum {
         }
     }
 
-    fn remove(&self, acquisition: &Arc<QuorumAcquisition>) {
-        let mut acquisitions = lock(&self.acquisitions);
-        acquisitions.callers.remove(&acquisition.request.owner);
-        let known = acquisitions.by_caller.get(&acquisition.caller);
-        if known.is_some_and(|known| Arc::ptr_eq(known, acquisition)) {
-            acquisitions.by_caller.remove(&acquisition.caller);
-        }
+    /// Spawns work on the runtime that sends commands, boxed like the executor's work.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let work: BoxFuture<'static, ()> = Box::pin(work);
+        self.runtime.spawn(work)
     }
 
-    fn acquisition(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
-        lock(&self.acquisitions).by_caller.get(&owner).cloned()
+    /// Changes what a caller has. Returns `None` if it has nothing.
+    fn update<T>(
+        &self,
+        caller: OwnerNumber,
+        change: impl FnOnce(&mut Acquisition) -> T,
+    ) -> Option<T> {
+        lock(&self.acquisitions).get_mut(&caller).map(change)
     }
 
-    /// Returns the acquisition with an owner id that the nodes know.
-    fn acquisition_of_node_owner(&self, owner: OwnerNumber) -> Option<Arc<QuorumAcquisition>> {
+    /// Forgets what a caller had, and ends its turn.
+    fn forget(&self, caller: OwnerNumber) {
+        lock(&self.acquisitions).remove(&caller);
+    }
+
+    fn knows(&self, caller: OwnerNumber) -> bool {
+        lock(&self.acquisitions).contains_key(&caller)
+    }
+
+    fn find_hold(&self, caller: OwnerNumber) -> Option<Hold> {
         let acquisitions = lock(&self.acquisitions);
-        let caller = acquisitions.callers.get(&owner)?;
-        acquisitions.by_caller.get(caller).cloned()
+        let Acquisition { attempt, token, .. } = acquisitions.get(&caller)?;
+        Some(Hold {
+            attempt: attempt.clone()?,
+            token: (*token)?,
+        })
     }
 
-    fn find_hold(&self, owner: OwnerNumber) -> Option<(VoteRequest, u64)> {
-        let acquisition = self.acquisition(owner)?;
-        match acquisition.progress() {
-            Progress::Held(hold) => Some((acquisition.request.clone(), hold.token)),
-            _ => None,
+    /// Returns the lock by which the calls of this client that want a key take turns.
+    fn turns_of(&self, key: &LockKey) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = lock(&self.turns);
+        if let Some(known) = turns.get(key).and_then(Weak::upgrade) {
+            return known;
         }
+        // Only before the table grows, not on every insert.
+        if turns.len() == turns.capacity() {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        let turn = Arc::default();
+        turns.insert(key.clone(), Arc::downgrade(&turn));
+        turn
     }
 }
 
@@ -247,11 +262,7 @@ impl LockStore for Arc<Quorum> {
                     CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
                 }
                 Command::Confirm(Confirm { owner, .. }) => {
-                    let proof = match quorum.find_hold(owner) {
-                        Some((request, token)) => quorum.confirm(request, token, timeout).await?,
-                        None => None,
-                    };
-                    CommandReply::Confirmed(proof.into())
+                    CommandReply::Confirmed(quorum.confirm(owner, timeout).await?.into())
                 }
                 Command::Renew(batch) => CommandReply::Renewed(quorum.renew(batch, timeout).await),
                 // A quorum has no readers-writer locks.
@@ -260,9 +271,7 @@ impl LockStore for Arc<Quorum> {
                     owner, keep_for, ..
                 }) => CommandReply::Released(quorum.release(owner, keep_for, timeout).await?),
                 Command::CheckQueue(checks) => {
-                    let checks = checks.iter();
-                    let checks = checks.map(|check| quorum.check_queue(check, timeout).boxed());
-                    CommandReply::QueueChecked(join_all(checks).await)
+                    CommandReply::QueueChecked(quorum.check_queues(checks, timeout).await)
                 }
                 Command::Inspect(inspect) => {
                     CommandReply::Inspected(Box::new(quorum.inspect(&inspect, timeout).await?))
@@ -282,14 +291,14 @@ impl LockStore for Arc<Quorum> {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.context.nodes.ready())
+        Box::pin(self.nodes.ready())
     }
 
     fn unavailable(&self) -> Option<StoreError> {
-        self.context.nodes.unavailable()
+        self.nodes.unavailable()
     }
 
     fn close(&self) {
-        self.context.nodes.close();
+        self.nodes.close();
     }
 }

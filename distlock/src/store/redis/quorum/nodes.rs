@@ -29,17 +29,15 @@ pub(super) struct QuorumNodes {
 }
 
 impl QuorumNodes {
-    /// Opens the connections in the background, on the current runtime. `client_of` adapts the
-    /// client for each server, given its index.
+    /// Opens the connections in the background, on the current runtime.
     pub(super) fn open(
         config: &RedisConfig,
         quorum_size: usize,
         hosts: &[Host],
         client: &Client,
-        client_of: impl Fn(usize, Client) -> Client,
     ) -> Self {
         let scripts = Arc::new(client.scripts.for_quorum());
-        let nodes = hosts.iter().enumerate().map(|(index, (host, port))| {
+        let nodes = hosts.iter().map(|(host, port)| {
             let server = ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
                 location: StoreLocation::Single(server.clone()),
@@ -54,7 +52,6 @@ impl QuorumNodes {
                 ..client.clone()
             };
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-            let client = client_of(index, client);
             let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
             authentication::spawn(&node, &config, &*transport);
             node
@@ -133,12 +130,12 @@ impl QuorumNodes {
     }
 
     /// Returns the newest time that a node has reached, as far as is known (µs).
-    pub(super) fn newest_time(&self) -> Option<u64> {
+    pub(super) fn newest_time(&self) -> u64 {
         let times = self.all.iter().filter_map(|node| {
             let shared = &*node.shared;
             shared.server_time.lower_bound(shared.clock.now())
         });
-        times.max()
+        times.max().unwrap_or(0)
     }
 
     pub(super) fn close(&self) {

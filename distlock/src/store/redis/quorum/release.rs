@@ -1,4 +1,4 @@
-//! Releases a lock on every node that may store state for this acquisition.
+//! Releases a lock on every node that may have stored something for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,66 +7,60 @@ use tokio::task::JoinSet;
 
 use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::acquisition::{Progress, QuorumAcquisition, QuorumContext};
-use crate::store::redis::quorum::{Quorum, RETRY_RELEASE_INTERVAL};
+use crate::store::redis::quorum::{Acquisition, Quorum};
+use crate::store::redis::quorum::attempt::Attempt;
+
+/// The pause before a release is retried on a node.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Minimum time to wait for the remaining nodes after a quorum has replied.
 const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
 
+const NOT_HELD: ReleaseReply = ReleaseReply {
+    was_held: false,
+    repeat_after: None,
+    is_recorded: false,
+};
+
 impl Quorum {
+    /// Ends the attempts of a caller, and releases the last one. The others are released already.
     pub(super) async fn release(
         self: &Arc<Self>,
         owner: OwnerNumber,
         keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let Some(acquisition) = self.acquisition(owner) else {
-            return Ok(ReleaseReply {
-                was_held: false,
-                repeat_after: None,
-                is_recorded: false,
-            });
+        let released = match self.update(owner, Acquisition::end).flatten() {
+            Some(attempt) => self.release_attempt(&attempt, keep_for, timeout).await?,
+            None => NOT_HELD,
         };
-        self.release_acquisition(&acquisition, keep_for, timeout)
-            .await
+        self.forget(owner);
+        Ok(released)
     }
 
-    /// Releases what an acquisition has on any node.
-    pub(super) async fn release_acquisition(
+    /// Releases what an attempt has on any node. Retries in the background on nodes that do not
+    /// reply.
+    pub(super) async fn release_attempt(
         self: &Arc<Self>,
-        acquisition: &Arc<QuorumAcquisition>,
+        attempt: &Arc<Attempt>,
         keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        // Only a holder hands off the lock. The new token is above the holder's own, whatever the
-        // client knows of the nodes' clocks.
-        let next_token = match acquisition.progress() {
-            Progress::Held(hold) => Some(self.context.next_token().max(hold.token + 1)),
-            _ => None,
-        };
-        acquisition.stop();
-        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
+        let is_first = attempt.end();
+        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
         let mut releasing = JoinSet::new();
-        for node in 0..nodes {
-            let (context, acquisition) = (self.context.clone(), acquisition.clone());
-            releasing.spawn_on(
-                async move {
-                    let released = (acquisition.clone())
-                        .release_on(context.clone(), node, keep_for, next_token, timeout)
-                        .await;
-                    let is_pending = match &released {
-                        None => false,
-                        Some(Ok(reply)) => reply.repeat_after.is_some(),
-                        Some(Err(_)) => true,
-                    };
-                    if is_pending && acquisition.mark_background_release(node) {
-                        let retries = release_later(context.clone(), acquisition, node, timeout);
-                        context.spawn(context.nodes.all[node].while_open(Box::pin(retries)));
-                    }
-                    released
-                },
-                &self.context.runtime,
-            );
+        for index in 0..nodes {
+            let (quorum, attempt) = (self.clone(), attempt.clone());
+            let release = async move {
+                let node = &quorum.nodes.all[index];
+                let released = attempt.release_on((index, node), keep_for, timeout).await;
+                if is_first && is_pending(released.as_ref()) {
+                    let retries = release_later(quorum.clone(), attempt, index, timeout);
+                    quorum.spawn(node.while_open(Box::pin(retries)));
+                }
+                released
+            };
+            releasing.spawn_on(release, &self.runtime);
         }
         let (mut answered, mut not_held, mut last) = (0, 0, None);
         let began = tokio::time::Instant::now();
@@ -97,34 +91,34 @@ impl Quorum {
         releasing.detach_all();
         match last {
             Some(error) if answered < quorum_size => Err(error),
-            _ => {
-                self.remove(acquisition);
-                Ok(ReleaseReply {
-                    was_held: not_held <= nodes - quorum_size,
-                    repeat_after: None,
-                    is_recorded: false,
-                })
-            }
+            _ => Ok(ReleaseReply {
+                was_held: not_held <= nodes - quorum_size,
+                ..NOT_HELD
+            }),
         }
     }
+}
+
+/// Returns true if a node may still have what was to be released.
+fn is_pending(released: Option<&Result<ReleaseReply, StoreError>>) -> bool {
+    released.is_some_and(|reply| reply.as_ref().is_ok_and(|reply| reply.repeat_after.is_some()))
+        || released.is_some_and(Result::is_err)
 }
 
 /// Retries a release until the node replies, or everything there has expired. The caller stops it
 /// when the node is closed.
 async fn release_later(
-    context: Arc<QuorumContext>,
-    acquisition: Arc<QuorumAcquisition>,
-    node: usize,
+    quorum: Arc<Quorum>,
+    attempt: Arc<Attempt>,
+    index: usize,
     timeout: Duration,
 ) {
-    let expires_at = acquisition.expires_at(context.clock.now());
-    while context.clock.now() < expires_at {
-        tokio::time::sleep(RETRY_RELEASE_INTERVAL).await;
-        let released =
-            (acquisition.clone()).release_on(context.clone(), node, Duration::ZERO, None, timeout);
-        if let Some(Ok(reply)) = released.await
-            && reply.repeat_after.is_none()
-        {
+    let expires_at = quorum.clock.now() + attempt.timing.ttl() + 2 * timeout;
+    while quorum.clock.now() < expires_at {
+        tokio::time::sleep(RETRY_INTERVAL).await;
+        let node = &quorum.nodes.all[index];
+        let released = attempt.release_on((index, node), Duration::ZERO, timeout);
+        if !is_pending(released.await.as_ref()) {
             return;
         }
     }

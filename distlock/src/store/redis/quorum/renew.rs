@@ -7,14 +7,12 @@ use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::fencing::FencingToken;
-use crate::protocol::messages::{Proof, RenewReply, Renewal, RenewalFailure};
+use crate::protocol::messages::{OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::Quorum;
-use crate::store::redis::quorum::node_commands::{
-    NodeRenewal, RenewVotes, RepairVote, VoteRequest,
-};
-use crate::store::redis::quorum::vote_state::Token;
+use crate::store::redis::quorum::attempt::{Attempt, Token};
+use crate::store::redis::quorum::commands::{ConfirmOnNode, NodeRenewal, RenewOnNode};
+use crate::store::redis::quorum::{Hold, Quorum};
 
 impl Quorum {
     /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
@@ -23,53 +21,76 @@ impl Quorum {
         batch: &[Renewal],
         timeout: Duration,
     ) -> RenewReply {
-        let sent_at = self.context.clock.now();
+        let sent_at = self.clock.now();
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (index, renewal) in batch.iter().enumerate() {
             match self.find_hold(renewal.owner) {
-                Some(hold) => {
-                    holds.push(hold);
+                Some(Hold { attempt, token }) => {
+                    holds.push((attempt, token));
                     indices.push(index);
                 }
                 None => failures.push((index, RenewalFailure::Gone)),
             }
         }
-        let renewed = self.extend(holds, true, timeout).await;
+        let renewed = self.extend(holds, timeout).await;
         let failed = indices.into_iter().zip(renewed);
         failures.extend(failed.filter_map(|(index, renewed)| Some((index, renewed.err()?))));
         RenewReply { sent_at, failures }
     }
 
+    /// Extends the hold of a call that has waited. Returns `None` if it has expired.
+    pub(super) async fn confirm(
+        self: &Arc<Self>,
+        owner: OwnerNumber,
+        timeout: Duration,
+    ) -> Result<Option<Proof>, StoreError> {
+        let sent_at = self.clock.now();
+        let Some(Hold { attempt, token }) = self.find_hold(owner) else {
+            return Ok(None);
+        };
+        let renewed = self.extend(vec![(attempt, token)], timeout).await;
+        match renewed.into_iter().next() {
+            Some(Ok(())) => Ok(Some(Proof {
+                sent_at,
+                token: FencingToken::new(token),
+            })),
+            Some(Err(RenewalFailure::Error(error))) => Err(error),
+            Some(Err(RenewalFailure::Gone | RenewalFailure::Revoked)) | None => Ok(None),
+        }
+    }
+
     async fn extend(
         self: &Arc<Self>,
-        holds: Vec<(VoteRequest, u64)>,
-        with_repair: bool,
+        holds: Vec<(Arc<Attempt>, Token)>,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum_size) = (self.context.nodes.all.len(), self.context.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
         let holds = Arc::new(holds);
+        let newest = self.nodes.newest_time();
         let mut renewing = JoinSet::new();
-        for node in 0..nodes {
-            let (store, holds) = (self.clone(), holds.clone());
+        for index in 0..nodes {
+            let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let server = &store.context.nodes.all[node];
-                    let renew = RenewVotes {
+                    let node = &quorum.nodes.all[index];
+                    let renew = RenewOnNode {
                         holds: &holds,
-                        quorum_config: &store.context.quorum_config,
+                        newest,
+                        config: &quorum.config,
                     };
-                    let results = server.run(None, &renew, timeout).await;
+                    let results = node.run(None, &renew, timeout).await;
                     let results = results.unwrap_or_else(|error| {
-                        vec![NodeRenewal::Error(error.at(server.address())); holds.len()]
+                        vec![NodeRenewal::Error(error.at(node.address())); holds.len()]
                     });
-                    for (hold, result) in holds.iter().zip(&results) {
-                        if with_repair && matches!(result, NodeRenewal::Free) {
-                            store.repair(node, hold, timeout);
+                    for ((attempt, token), result) in holds.iter().zip(&results) {
+                        if matches!(result, NodeRenewal::Repairable) {
+                            let repair = quorum.clone().repair(index, attempt.clone(), *token, timeout);
+                            quorum.spawn(repair);
                         }
                     }
                     results
                 },
-                &self.context.runtime,
+                &self.runtime,
             );
         }
         let mut tallies = vec![Tally::default(); holds.len()];
@@ -85,51 +106,27 @@ impl Quorum {
         renewing.detach_all();
         tallies
             .into_iter()
-            .map(|tally| tally.outcome(nodes, quorum_size, self.context.rules))
+            .map(|tally| tally.outcome(nodes, quorum_size, self.rules))
             .collect()
     }
 
-    /// Extends a hold that was handed off. Returns `None` if it has expired. Repairs nothing,
-    /// because the hold may not have begun, and another owner may hold the lock by now.
-    pub(super) async fn confirm(
-        self: &Arc<Self>,
-        request: VoteRequest,
+    /// Repairs a hold on a node that has lost it. It counts there from the next renewal on, which
+    /// also retries a repair that failed.
+    async fn repair(
+        self: Arc<Self>,
+        index: usize,
+        attempt: Arc<Attempt>,
         token: Token,
         timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
-        let sent_at = self.context.clock.now();
-        let renewed = self.extend(vec![(request, token)], false, timeout).await;
-        match renewed.into_iter().next() {
-            Some(Ok(())) => Ok(Some(Proof {
-                sent_at,
-                token: FencingToken::new(token),
-            })),
-            Some(Err(RenewalFailure::Error(error))) => Err(error),
-            Some(Err(RenewalFailure::Gone | RenewalFailure::Revoked)) | None => Ok(None),
-        }
-    }
-
-    /// Repairs a hold on a node that has lost it, in the background.
-    fn repair(&self, node: usize, (request, token): &(VoteRequest, u64), timeout: Duration) {
-        let Some(acquisition) = self.acquisition_of_node_owner(request.owner) else {
-            return;
+    ) {
+        let confirm = ConfirmOnNode {
+            attempt: &attempt,
+            token,
+            repairs: true,
+            config: &self.config,
         };
-        // No repair starts after a release has begun. A release that begins now waits for the
-        // repair.
-        if !acquisition.start_repair(node) {
-            return;
-        }
-        let (context, token) = (self.context.clone(), *token);
-        context.clone().spawn(async move {
-            let repair = RepairVote {
-                request: &acquisition.request,
-                token,
-                quorum_config: &context.quorum_config,
-            };
-            // On failure, the next renewal retries the repair.
-            let _ = context.nodes.all[node].run(None, &repair, timeout).await;
-            acquisition.finish_repair(&context, node);
-        });
+        let node = (index, &*self.nodes.all[index]);
+        attempt.run(node, &confirm, timeout).await;
     }
 }
 
@@ -152,7 +149,7 @@ impl Tally {
                 self.is_revoked = true;
             }
             // A repaired hold counts from the next renewal on.
-            NodeRenewal::Free => {}
+            NodeRenewal::Repairable => {}
             NodeRenewal::Error(error) => self.error = Some(error),
         }
     }
@@ -185,13 +182,13 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// One letter per node: Ours, Not ours, Revoked, Free, or an error (?).
+    /// One letter per node: Ours, Not ours, Revoked, Free (repairable), or an error (?).
     fn outcome(answers: &str) -> &'static str {
         let result = |letter| match letter {
             'O' => NodeRenewal::Held,
             'N' => NodeRenewal::NotOurs,
             'R' => NodeRenewal::Revoked,
-            'F' => NodeRenewal::Free,
+            'F' => NodeRenewal::Repairable,
             _ => NodeRenewal::Error(StoreError::new(Outage::TimedOut, "no answer")),
         };
         let mut tally = Tally::default();

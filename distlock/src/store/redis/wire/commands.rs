@@ -445,7 +445,6 @@ impl ScriptCall for Inspect<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(raw.value)?;
-        let votes = context.scripts.are_for_quorum();
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
@@ -454,18 +453,12 @@ impl ScriptCall for Inspect<'_> {
         let exists = reply.int()? == 1;
         let record_text = reply.text()?;
         let record = decode_record(&record_text, at);
-        let is_foreign_record = record.is_none() && !record_text.is_empty() && !votes;
-        let ends_at = ends_at(at, remaining);
-        let known = if votes {
-            let vote = context.decode_vote(&value, ends_at);
-            vote.map(|(by, is_held)| is_held.then_some(by))
-        } else {
-            context.decode_holder(&value, ends_at).map(Some)
-        };
+        let is_foreign_record = record.is_none() && !record_text.is_empty();
+        let known = context.decode_holder(&value, ends_at(at, remaining));
         // A foreign fence blocks the next acquire, and does not hide a holder.
         let is_conflict = known.is_none() && (exists || fence.is_none());
         let key_conflict = is_conflict.then(|| context.describe_conflict(self.key, CONFLICT));
-        if is_conflict && !votes {
+        if is_conflict {
             let inspection = Inspection {
                 key_conflict,
                 ..Inspection::default()
@@ -474,7 +467,7 @@ impl ScriptCall for Inspect<'_> {
         }
         // The remaining time of a lock that exists and expires.
         let expires_in = u64::try_from(remaining).ok().map(Duration::from_millis);
-        let holder = known.flatten().map(|holder| HolderView {
+        let holder = known.map(|holder| HolderView {
             expires_in,
             ..holder
         });

@@ -18,9 +18,6 @@ use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
 use crate::util::clock::BootInstant;
 
-/// The number of the layout, at the start of a lock's value. A value of another layout conflicts.
-const LAYOUT: &str = "2 ";
-
 impl ScriptContext<'_> {
     /// Reads a grant from a message on this client's channel. `local` converts the server's time to
     /// local time. Returns `None` for anything that is not a grant to this client.
@@ -83,7 +80,7 @@ impl ScriptContext<'_> {
     /// Reads the value of a lock that ends at `ends_at`. Returns `None` for an empty or conflicting
     /// one.
     pub(crate) fn decode_holder(&self, value: &str, ends_at: Option<u64>) -> Option<HolderView> {
-        let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
+        let mut fields = value.strip_prefix(self.names.layout)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
         if !is_made_of(client, char::is_ascii_hexdigit) || !is_made_of(number, char::is_ascii_digit)
@@ -124,26 +121,6 @@ impl ScriptContext<'_> {
             name,
             metadata,
         }
-    }
-
-    /// Reads a lock's value on a quorum's node, `3 state owner token ticket ttl since name`. Also
-    /// returns true if the lock is held there, and false if the node has only voted.
-    pub(crate) fn decode_vote(
-        &self,
-        value: &str,
-        ends_at: Option<u64>,
-    ) -> Option<(HolderView, bool)> {
-        let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
-        let state = fields.next()?;
-        let owner = fields.next()?;
-        let mut number = || fields.next()?.parse().ok();
-        let (token, _ticket, _ttl, since) = (number()?, number()?, number()?, number()?);
-        let token = FencingToken::new(token);
-        let holder = HolderView {
-            kept_until: ends_at.filter(|_| state == "kept"),
-            ..self.holder(owner, token, since, fields.next()?)
-        };
-        Some((holder, state != "vote"))
     }
 }
 

@@ -21,8 +21,11 @@ pub(crate) struct Names {
     channel_prefix: String,
     /// The key of the probe, which never exists.
     pub(crate) probe: String,
-    /// The key with the time from which a node of a quorum votes.
+    /// The key with the time from which a node of a quorum grants locks.
     pub(crate) epoch: String,
+    /// The number of the layout, at the start of a lock's value. A value of another layout
+    /// conflicts.
+    pub(crate) layout: &'static str,
     /// In a cluster, a client has a channel in each slot.
     is_cluster: bool,
 }
@@ -65,6 +68,7 @@ impl Names {
             channel_prefix: kind("client"),
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
+            layout: "2 ",
             is_cluster: false,
         }
     }
@@ -73,6 +77,14 @@ impl Names {
     pub(crate) fn for_cluster(namespace: &str) -> Self {
         Names {
             is_cluster: true,
+            ..Self::new(namespace)
+        }
+    }
+
+    /// Returns the names for a server of a quorum.
+    pub(crate) fn for_quorum(namespace: &str) -> Self {
+        Names {
+            layout: "3 ",
             ..Self::new(namespace)
         }
     }
@@ -115,13 +127,6 @@ impl Names {
         if let Some(selector) = record {
             cmd.arg(self.record(key, selector));
         }
-    }
-
-    /// Writes the number of keys, the four keys of a lock, and the epoch of the node.
-    pub(crate) fn append_all_and_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
-        cmd.arg(5);
-        self.append(cmd, key, &KeyKind::MUTEX);
-        cmd.arg(&self.epoch);
     }
 
     /// Writes keys of a lock.

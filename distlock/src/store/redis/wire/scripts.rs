@@ -9,7 +9,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use self::Form::{Counted, Mutex, Once, Quorum};
 use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
-    Renew, Repair, Revoke, Yield,
+    Renew, Revoke,
 };
 
 /// The start of every script. Run without keys, a script does nothing, but the server knows it from
@@ -48,9 +48,6 @@ pub(crate) enum ScriptId {
     AcquireAll,
     /// Only for calls that run at most once.
     DeleteRecord,
-    /// Only for a node of a quorum, like the next one.
-    Yield,
-    Repair,
 }
 
 /// The form of a script. The same command has several, for different locks or calls.
@@ -86,7 +83,7 @@ macro_rules! lua {
 }
 
 /// The fragments, by the name in the lines that include them. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 12] = [
+const FRAGMENTS: [(&str, &str); 11] = [
     lua!("acquire"),
     lua!("confirm"),
     lua!("release"),
@@ -98,13 +95,12 @@ const FRAGMENTS: [(&str, &str); 12] = [
     lua!("counted/extend"),
     lua!("once/record"),
     lua!("quorum/epoch"),
-    lua!("quorum/votes"),
 ];
 
 /// The fragments that an empty line follows. Without it, the hashes of the scripts would change.
-const BEFORE_EMPTY_LINE: [&str; 3] = ["next", "quorum/epoch", "quorum/votes"];
+const BEFORE_EMPTY_LINE: [&str; 2] = ["next", "quorum/epoch"];
 
-const SOURCES: [(Form, ScriptId, (&str, &str)); 28] = [
+const SOURCES: [(Form, ScriptId, (&str, &str)); 26] = [
     (Mutex, Acquire, lua!("acquire")),
     (Mutex, Confirm, lua!("confirm")),
     (Mutex, Renew, lua!("renew")),
@@ -131,8 +127,6 @@ const SOURCES: [(Form, ScriptId, (&str, &str)); 28] = [
     (Quorum, Renew, lua!("quorum/renew")),
     (Quorum, Release, lua!("quorum/release")),
     (Quorum, Revoke, lua!("quorum/revoke")),
-    (Quorum, Yield, lua!("quorum/yield")),
-    (Quorum, Repair, lua!("quorum/repair")),
 ];
 
 #[derive(Debug)]
@@ -180,11 +174,6 @@ impl Scripts {
             (*id, Arc::new(Script::hashed(source)))
         };
         Scripts(self.0.iter().map(sharded).collect())
-    }
-
-    /// Returns true if these are the scripts of a node of a quorum.
-    pub(crate) fn are_for_quorum(&self) -> bool {
-        self.0.contains_key(&(Mutex, Yield))
     }
 
     /// Returns a script in the form for mutexes, which is the only one of a quorum.

@@ -1,0 +1,196 @@
+//! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::protocol::messages::{HolderView, OwnerNumber};
+use crate::protocol::store_error::StoreError;
+use crate::store::redis::quorum::attempt::{Attempt, Token};
+use crate::store::redis::quorum::config::QuorumConfig;
+use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::decode;
+use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::names::KeyKind;
+use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+
+/// Why a node has not granted the lock.
+#[derive(Clone, Debug)]
+pub(super) enum Refusal {
+    /// Another owner has the lock there.
+    Taken(HolderView),
+    KeyConflict(String),
+    /// The remaining time in which the node grants nothing.
+    Quarantine(Duration),
+    /// The attempt's lock has ended there, or has a larger token than the hold would have.
+    Outdated,
+    Failed(StoreError),
+}
+
+/// Takes the lock on a node, if it is free there.
+pub(super) struct AcquireOnNode<'a> {
+    pub(super) attempt: &'a Attempt,
+    pub(super) config: &'a QuorumConfig,
+}
+
+impl ScriptCall for AcquireOnNode<'_> {
+    type Reply = Result<Token, Refusal>;
+
+    fn owner(&self) -> Option<OwnerNumber> {
+        Some(self.attempt.owner)
+    }
+
+    fn is_acquire(&self) -> bool {
+        true
+    }
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Acquire, script_ref);
+        append_grant(&mut cmd, context, self.attempt, self.attempt.floor, self.config);
+        cmd
+    }
+
+    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
+        let (status, at) = (reply.int()?, reply.int()?);
+        let conflict = || Refusal::KeyConflict(errors::CONFLICT.to_owned());
+        let refusal = match status {
+            1 => return Dated::at(at, Ok(reply.token()?.get())),
+            3 => {
+                let value = reply.text()?;
+                let holder = context.decode_holder(&value, decode::kept_until(at, &mut reply)?);
+                holder.map_or_else(conflict, Refusal::Taken)
+            }
+            4 => {
+                let timeout = self.attempt.timing.command_timeout();
+                Refusal::Failed(StoreError::timed_out(timeout))
+            }
+            5 => conflict(),
+            7 => Refusal::Quarantine(Duration::from_micros(reply.int()?.saturating_sub(at))),
+            other => return Err(reply::unknown_status(other, "an acquire")),
+        };
+        Dated::at(at, Err(refusal))
+    }
+
+    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
+        Some(Err(Refusal::KeyConflict(error_text.to_owned())))
+    }
+}
+
+/// Gives a node the token of the whole hold. Returns true if the node has the hold then.
+pub(super) struct ConfirmOnNode<'a> {
+    pub(super) attempt: &'a Attempt,
+    pub(super) token: Token,
+    /// Set if the node may have lost the hold. It then takes the lock again if that is free.
+    pub(super) repairs: bool,
+    pub(super) config: &'a QuorumConfig,
+}
+
+impl ScriptCall for ConfirmOnNode<'_> {
+    type Reply = bool;
+
+    fn owner(&self) -> Option<OwnerNumber> {
+        Some(self.attempt.owner)
+    }
+
+    fn is_acquire(&self) -> bool {
+        true
+    }
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Confirm, script_ref);
+        append_grant(&mut cmd, context, self.attempt, self.token, self.config);
+        cmd.arg(self.attempt.floor).arg(u8::from(self.repairs));
+        cmd
+    }
+
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<bool> {
+        let mut reply = ReplyReader::from_list(raw.value)?;
+        let (status, at) = (reply.int()?, reply.int()?);
+        Dated::at(at, status == 1)
+    }
+}
+
+/// Writes the keys and arguments of a command that stores a hold.
+fn append_grant(
+    cmd: &mut Cmd,
+    context: &ScriptContext<'_>,
+    attempt: &Attempt,
+    token: Token,
+    config: &QuorumConfig,
+) {
+    cmd.arg(3);
+    let kinds = [KeyKind::Lock, KeyKind::Fence];
+    context.names.append(cmd, &attempt.key, &kinds);
+    cmd.arg(&context.names.epoch)
+        .arg(context.owner(attempt.owner))
+        .arg(millis(attempt.timing.ttl()))
+        .arg(context.apply_by())
+        .arg(millis(context.settings.fence_ttl))
+        .arg(&*context.holder_name(attempt.metadata.as_deref()))
+        .arg(token)
+        .arg(millis(config.quarantine()))
+        .arg(config.run_id(context));
+}
+
+/// The result of renewing a hold on a node.
+#[derive(Clone, Debug)]
+pub(super) enum NodeRenewal {
+    Held,
+    /// The lock is free there, or has a smaller token of this hold, so the hold may be repaired.
+    Repairable,
+    NotOurs,
+    Revoked,
+    Error(StoreError),
+}
+
+/// Extends holds on a node. The reply has the result of each hold, in the same order.
+pub(super) struct RenewOnNode<'a> {
+    pub(super) holds: &'a [(std::sync::Arc<Attempt>, Token)],
+    /// A time that some node has reached (server µs).
+    pub(super) newest: u64,
+    pub(super) config: &'a QuorumConfig,
+}
+
+impl ScriptCall for RenewOnNode<'_> {
+    type Reply = Vec<NodeRenewal>;
+
+    const RENEWS: bool = true;
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script(ScriptId::Renew, script_ref);
+        cmd.arg(self.holds.len() + 1).arg(&context.names.epoch);
+        for (attempt, _) in self.holds {
+            cmd.arg(context.names.lock(&attempt.key));
+        }
+        cmd.arg(self.config.run_id(context))
+            .arg(millis(self.config.quarantine()))
+            .arg(self.newest);
+        for (attempt, token) in self.holds {
+            cmd.arg(context.owner(attempt.owner))
+                .arg(*token)
+                .arg(millis(attempt.timing.ttl()));
+        }
+        cmd
+    }
+
+    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Vec<NodeRenewal>> {
+        let mut results = vec![NodeRenewal::Held; self.holds.len()];
+        let mut reply = ReplyReader::from_list(raw.value)?;
+        while let Some(failure) = reply.next() {
+            let mut failure = ReplyReader::from_list(failure)?;
+            let result = results.get_mut(failure.index()?);
+            let result =
+                result.ok_or_else(|| reply::malformed("a renewal index that is out of range"))?;
+            *result = match &*failure.text()? {
+                "" => NodeRenewal::NotOurs,
+                "REPAIR" => NodeRenewal::Repairable,
+                "REVOKED" => NodeRenewal::Revoked,
+                error => NodeRenewal::Error(errors::classify_text(error)),
+            };
+        }
+        Dated::undated(results)
+    }
+}
