@@ -57,9 +57,7 @@ impl Quorum {
         if let Some(hold) = self.find_hold(acquire.owner) {
             return Ok(AcquireReply::Held(hold.proof()));
         }
-        lock(&self.acquisitions)
-            .entry(acquire.owner)
-            .or_default();
+        lock(&self.acquisitions).entry(acquire.owner).or_default();
         let reply = if acquire.wait.is_zero() {
             self.try_acquire(&wanted).await
         } else {
@@ -73,10 +71,7 @@ impl Quorum {
 
     /// Attempts until the lock is held by this call or by another one. If each of several calls got
     /// a part of the nodes, all of them try again.
-    async fn try_acquire(
-        self: &Arc<Self>,
-        wanted: &Wanted,
-    ) -> Result<AcquireReply, StoreError> {
+    async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<AcquireReply, StoreError> {
         loop {
             let failure = match self.attempt(wanted).await {
                 Ok(proof) => return Ok(AcquireReply::Held(proof)),
@@ -195,7 +190,9 @@ impl Quorum {
         let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
         let mut commands = JoinSet::new();
         for node in 0..nodes.all.len() {
-            let acquiring = self.clone().acquire_on(node, attempt.clone(), wanted.timeout);
+            let acquiring = self
+                .clone()
+                .acquire_on(node, attempt.clone(), wanted.timeout);
             commands.spawn_on(acquiring, &self.runtime);
         }
         while let Some(Ok((node, reply))) = commands.join_next().await {
@@ -241,7 +238,9 @@ impl Quorum {
             attempt: &attempt,
             config: &self.config,
         };
-        let reply = attempt.run((node, &self.nodes.all[node]), &acquire, timeout).await;
+        let reply = attempt
+            .run((node, &self.nodes.all[node]), &acquire, timeout)
+            .await;
         let reply = match reply {
             Some(Ok(granted)) => granted.map(Some),
             Some(Err(error)) => Err(Refusal::Failed(error)),
@@ -263,7 +262,9 @@ impl Quorum {
             repairs: false,
             config: &self.config,
         };
-        let reply = attempt.run((node, &self.nodes.all[node]), &confirm, timeout).await;
+        let reply = attempt
+            .run((node, &self.nodes.all[node]), &confirm, timeout)
+            .await;
         let reply = match reply {
             Some(Ok(true)) => Ok(None),
             Some(Ok(false)) | None => Err(Refusal::Outdated),

@@ -48,7 +48,13 @@ impl ScriptCall for AcquireOnNode<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Acquire, script_ref);
-        append_grant(&mut cmd, context, self.attempt, self.attempt.floor, self.config);
+        append_grant(
+            &mut cmd,
+            context,
+            self.attempt,
+            self.attempt.floor,
+            self.config,
+        );
         cmd
     }
 

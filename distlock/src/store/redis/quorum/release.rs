@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::{Acquisition, Quorum};
 use crate::store::redis::quorum::attempt::Attempt;
+use crate::store::redis::quorum::{Acquisition, Quorum};
 
 /// The pause before a release is retried on a node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
@@ -101,8 +101,11 @@ impl Quorum {
 
 /// Returns true if a node may still have what was to be released.
 fn is_pending(released: Option<&Result<ReleaseReply, StoreError>>) -> bool {
-    released.is_some_and(|reply| reply.as_ref().is_ok_and(|reply| reply.repeat_after.is_some()))
-        || released.is_some_and(Result::is_err)
+    released.is_some_and(|reply| {
+        reply
+            .as_ref()
+            .is_ok_and(|reply| reply.repeat_after.is_some())
+    }) || released.is_some_and(Result::is_err)
 }
 
 /// Retries a release until the node replies, or everything there has expired. The caller stops it

@@ -84,7 +84,10 @@ impl Quorum {
                     });
                     for ((attempt, token), result) in holds.iter().zip(&results) {
                         if matches!(result, NodeRenewal::Repairable) {
-                            let repair = quorum.clone().repair(index, attempt.clone(), *token, timeout);
+                            let repair =
+                                quorum
+                                    .clone()
+                                    .repair(index, attempt.clone(), *token, timeout);
                             quorum.spawn(repair);
                         }
                     }
