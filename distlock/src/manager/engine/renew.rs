@@ -114,28 +114,28 @@ impl DueRenewal {
 
     /// Returns what all holds of a batch have in common: the script, the command timeout and the
     /// durability.
-    fn group(&self) -> (bool, Duration, Durability) {
+    fn batch_key(&self) -> (bool, Duration, Durability) {
         let (kind, timing) = (self.renewal.kind, self.renewal.timing);
         let durability = self.renewal.durability;
         (kind.is_counted(), timing.command_timeout(), durability)
     }
 }
 
-/// Returns batches of holds of one group, each small enough for one script.
+/// Returns batches of holds that are alike in this, each small enough for one script.
 fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
-    holds.sort_unstable_by_key(DueRenewal::group);
+    holds.sort_unstable_by_key(DueRenewal::batch_key);
     holds
-        .chunk_by(|a, b| a.group() == b.group())
-        .flat_map(|group| match group[0].group() {
-            (true, ..) => group.chunks(COUNTED_RENEW_BATCH),
-            (false, ..) => group.chunks(RENEW_BATCH),
+        .chunk_by(|a, b| a.batch_key() == b.batch_key())
+        .flat_map(|alike| match alike[0].batch_key() {
+            (true, ..) => alike.chunks(COUNTED_RENEW_BATCH),
+            (false, ..) => alike.chunks(RENEW_BATCH),
         })
         .map(<[_]>::to_vec)
         .collect()
 }
 
 async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
-    let Some((_, timeout, _)) = holds.first().map(DueRenewal::group) else {
+    let Some((_, timeout, _)) = holds.first().map(DueRenewal::batch_key) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();

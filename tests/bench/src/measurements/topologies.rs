@@ -1,4 +1,6 @@
-//! The same pairs and hand-offs over TLS, in clusters and over quorums.
+//! The same pairs and hand-offs over TLS and in clusters, and pairs and a shared key over quorums.
+
+use std::time::Duration;
 
 use distlock_tests::{Authority, RedisCluster, RedisQuorum, RedisServer};
 
@@ -40,16 +42,28 @@ pub(super) const CLUSTER: Measurement = Measurement {
 pub(super) const QUORUM: Measurement = Measurement {
     pins: true,
     ..Measurement::new("quorum", 4, 6, prepare_quorum, |_| {
-        vec![
+        let mut rows = vec![
             pair(HEALTHY, ONE_SERVER).at_most(2.3),
             pair(HEALTHY, ONE_WITHOUT_RUNTIME_CONNECTIONS),
-            hand_off(HEALTHY, ONE_SERVER).at_most(2.0),
             pair(DEAD, HEALTHY).at_most(1.5),
             pair(FROZEN, HEALTHY).at_most(1.5),
-            hand_off(DEAD, HEALTHY),
-            hand_off(FROZEN, HEALTHY),
-            pair(HEALTHY, RSLOCK).against("rslock over the same 3", RSLOCK),
-        ]
+            pair(HEALTHY, RSLOCK).against(RSLOCK_OVER_THEM, RSLOCK),
+        ];
+        for (ours, callers) in [
+            (SHARED, "16 managers"),
+            (SHARED_BY_ONE, "16 tasks of a manager"),
+        ] {
+            let name = |what| format!("quorum of 3, {callers}, hold 2 ms, think 10 ms: {what}");
+            let rate = Figure::p50(ours, "rate");
+            let wait = |quantile| Figure::of_all(quantile, ours, "wait");
+            let shared = [
+                Row::new(name("turns"), "/s", rate).at_least(1.2),
+                Row::new(name("acquire p99"), "ms", wait(0.99)).at_most(0.5),
+                Row::new(name("longest acquire"), "ms", wait(1.0)),
+            ];
+            rows.extend(shared.map(|row| row.against(RSLOCK_OVER_THEM, SHARED_RSLOCK)));
+        }
+        rows
     })
 };
 
@@ -68,6 +82,10 @@ const ONE_WITHOUT_RUNTIME_CONNECTIONS: &str = "one server without runtime connec
 const HEALTHY: &str = "quorum of 3";
 const DEAD: &str = "quorum of 3, one dead";
 const FROZEN: &str = "quorum of 3, one frozen";
+const RSLOCK_OVER_THEM: &str = "rslock over the same 3";
+const SHARED: &str = "quorum of 3, shared key";
+const SHARED_BY_ONE: &str = "quorum of 3, shared key, one manager";
+const SHARED_RSLOCK: &str = "rslock, shared key";
 
 fn prepare_tls(bench: &Bench) -> anyhow::Result<Environment> {
     const HOST: &str = "127.0.0.1";
@@ -111,18 +129,27 @@ fn prepare_quorum(bench: &Bench) -> anyhow::Result<Environment> {
     });
     dead.server(2).kill();
     frozen.server(2).stop_process();
-    let subjects = [
-        both(bench, ONE_SERVER, &server.url()),
-        without_runtime_connections(bench, ONE_WITHOUT_RUNTIME_CONNECTIONS, &server.url()),
-        both(bench, HEALTHY, &healthy.url()),
-        both(bench, DEAD, &dead.url()),
-        both(bench, FROZEN, &frozen.url()),
-        vec![bench.subject(RSLOCK, RSLOCK, PAIR, &healthy.servers_urls())],
-    ];
+    let shared = |clients| Load::Contended {
+        clients,
+        window: Duration::from_secs(bench.pick(4, 2)),
+    };
+    let (one, three, each) = (server.url(), healthy.url(), healthy.servers_urls());
+    let mut subjects =
+        without_runtime_connections(bench, ONE_WITHOUT_RUNTIME_CONNECTIONS, &server.url());
+    subjects.extend([
+        bench.subject(ONE_SERVER, DISTLOCK, PAIR, &one),
+        bench.subject(HEALTHY, DISTLOCK, PAIR, &three),
+        bench.subject(DEAD, DISTLOCK, PAIR, &dead.url()),
+        bench.subject(FROZEN, DISTLOCK, PAIR, &frozen.url()),
+        bench.subject(RSLOCK, RSLOCK, PAIR, &each),
+        bench.subject(SHARED, DISTLOCK, shared(16), &three),
+        bench.subject(SHARED_BY_ONE, DISTLOCK, shared(1), &three),
+        bench.subject(SHARED_RSLOCK, RSLOCK, shared(16), &each),
+    ]);
     let quorums = [healthy, dead, frozen];
     let servers = quorums.iter().flat_map(RedisQuorum::servers);
     let servers = servers.chain([&server]);
-    Environment::new(servers, subjects.concat()).keep((server, quorums))
+    Environment::new(servers, subjects).keep((server, quorums))
 }
 
 /// Returns the subjects for pairs and for hand-offs over one path to one or several servers.

@@ -168,3 +168,102 @@ impl Grants {
         Failure::Error(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(token: u64) -> Refusal {
+        Refusal::Taken(HolderView {
+            local_owner: None,
+            this_process: false,
+            token: crate::fencing::FencingToken::new(token),
+            weight: 1,
+            since: 7,
+            expires_in: None,
+            kept_until: None,
+            name: "another".to_owned(),
+            metadata: None,
+        })
+    }
+
+    fn failed() -> Refusal {
+        Refusal::Failed(StoreError::new(Outage::TimedOut, "no answer"))
+    }
+
+    /// Feeds the replies of the nodes, in their order, and returns the last step.
+    fn after(nodes: usize, replies: Vec<Result<Option<Token>, Refusal>>) -> (Grants, Step) {
+        let mut grants = Grants::new(nodes, nodes / 2 + 1, Rules::ALL);
+        let mut step = grants.step();
+        for (node, reply) in replies.into_iter().enumerate() {
+            grants.handle(node, reply);
+            step = grants.step();
+        }
+        (grants, step)
+    }
+
+    #[test]
+    fn equal_tokens_of_a_majority_are_a_hold() {
+        assert_eq!(after(3, vec![Ok(Some(7))]).1, Step::AwaitReply);
+        assert_eq!(after(3, vec![Ok(Some(7)), Ok(Some(7))]).1, Step::Held(7));
+        let two_of_five = vec![Ok(Some(7)), Ok(Some(7))];
+        assert_eq!(after(5, two_of_five).1, Step::AwaitReply);
+    }
+
+    #[test]
+    fn the_largest_token_is_written_to_the_nodes_that_gave_less() {
+        let (mut grants, step) = after(3, vec![Ok(Some(9)), Ok(Some(7))]);
+        assert_eq!(step, Step::Confirm(9, vec![1]));
+        // A token that arrives later does not count if it is larger, and is replaced if smaller.
+        grants.handle(2, Ok(Some(11)));
+        assert_eq!(grants.step(), Step::AwaitReply);
+        grants.handle(1, Ok(None));
+        assert_eq!(grants.step(), Step::Held(9));
+        let (mut grants, _) = after(3, vec![Ok(Some(9)), Ok(Some(7)), Ok(Some(8))]);
+        grants.handle(1, Err(Refusal::Outdated));
+        assert_eq!(grants.step(), Step::AwaitReply);
+        grants.handle(2, Ok(None));
+        assert_eq!(grants.step(), Step::Held(9));
+    }
+
+    #[test]
+    fn too_few_nodes_are_a_failure_with_its_reason() {
+        let failure = |replies| {
+            let (grants, step) = after(3, replies);
+            assert_eq!(step, Step::Failed);
+            match grants.failure() {
+                Failure::Taken {
+                    holder,
+                    by_majority,
+                } => {
+                    format!(
+                        "{:?} {by_majority}",
+                        holder.map(|holder| holder.token.get())
+                    )
+                }
+                Failure::KeyConflict(detail) => detail,
+                Failure::Error(error) => error.to_string(),
+            }
+        };
+        assert_eq!(failure(vec![Err(taken(5)), Err(taken(5))]), "Some(5) true");
+        let split = vec![Ok(Some(7)), Err(taken(6)), Err(taken(5))];
+        assert!(failure(split).ends_with(" false"));
+        // A node without a reply may grant later, but two of three may not.
+        let one_failed = vec![Ok(Some(7)), Err(failed()), Err(taken(5))];
+        assert_eq!(failure(one_failed), "Some(5) false");
+        let two_failed = vec![Err(failed()), Err(failed())];
+        assert!(failure(two_failed).contains("no answer"));
+        let quarantine = |millis| {
+            Err(Refusal::Quarantine(std::time::Duration::from_millis(
+                millis,
+            )))
+        };
+        let waits = failure(vec![quarantine(2_000), quarantine(1_000), Err(failed())]);
+        assert!(waits.contains("will grant in 2.0 s"), "{waits}");
+        let conflicts = vec![
+            Err(failed()),
+            Err(Refusal::KeyConflict("a list".to_owned())),
+        ];
+        assert_eq!(failure(conflicts), "a list");
+    }
+}
