@@ -19,6 +19,7 @@ if value then
 elseif ARGV[10] == '0' then
   return { 0, now }
 end
-set_fence(string.format('%.0f', math.max(last_token(), tonumber(token))))
+local known = last_token()
+set_fence(string.format('%.0f', math.max(known, tonumber(token))))
 redis.call('SET', lock, '3 ' .. owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. name, 'PX', ttl)
 return { 1, now }

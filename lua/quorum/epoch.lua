@@ -15,11 +15,12 @@ local function grants_from(run_id, quarantine, latest_time)
   return from
 end
 
--- Returns the last token that this node knows, or zero.
+-- Returns the last token that this node knows, or zero, and the flag behind it: a plus sign means that clients other than
+-- the holder's want the lock.
 local function last_token()
-  local fence_value = redis.call('GET', fence) or '0'
-  if not string.find(fence_value, '^%d+$') then error('FOREIGN the fence key holds a foreign value') end
-  return tonumber(fence_value)
+  local token, flag = string.match(redis.call('GET', fence) or '0', '^(%d+)(%+?)$')
+  if not token then error('FOREIGN the fence key holds a foreign value') end
+  return tonumber(token), flag
 end
 
 -- Keeps the fence, and so rising tokens, until `fence_ttl` after the server's clock has reached the token.

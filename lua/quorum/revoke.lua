@@ -11,7 +11,7 @@ local now = time[1] * 1000000 + time[2]
 local client, number, zeros, token, max_ttl, rest =
   string.match(redis.call('GET', lock) or '', '^3 (%x+):(%d+) (0*)(%d+) (%d+) (.*)$')
 if token ~= ARGV[1] or zeros == '0' then return { 0, '' } end
-local remaining, new_token = redis.call('PTTL', lock), last_token()
+local remaining, new_token = redis.call('PTTL', lock), (last_token())
 if remaining < 0 or remaining > tonumber(max_ttl) then remaining = tonumber(max_ttl) end
 -- Changes nothing, but fails on a server that rejects writes, before the lock is marked.
 redis.call('PEXPIRE', lock, math.max(remaining, 1))

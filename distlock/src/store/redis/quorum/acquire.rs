@@ -1,6 +1,7 @@
 //! Acquires a lock: attempts it until a majority of nodes has granted it, or the caller stops.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
@@ -13,21 +14,23 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::commands::{AcquireOnNode, ConfirmOnNode, Refusal};
+use crate::store::redis::quorum::commands::{AcquireOnNode, ConfirmOnNode, Granted, Refusal};
 use crate::store::redis::quorum::grants::{Failure, Grants, Step};
-use crate::store::redis::quorum::{Acquisition, Quorum};
+use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
+use crate::util::random::Random;
 
 /// How far the floor token is ahead of all nodes' clocks (µs), so that no request arrives after a
 /// node's clock has reached it. All nodes then give the same token.
 const TOKEN_LEAD_MICROS: u64 = 100_000;
 
-/// The shortest pause between two attempts, and the longest one of a call that has just begun to
-/// wait. The longest pause shrinks while the call waits, so that calls that have waited longer are
-/// more likely to be next.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause between two attempts. Of two such pauses of different calls, one is most
+/// likely over before the other's attempt begins.
 const MAX_PAUSE: Duration = Duration::from_millis(80);
+
+/// The longest pause of a call that has often been too late.
+const MIN_PAUSE: Duration = Duration::from_millis(8);
 
 /// What a call wants.
 #[derive(Clone)]
@@ -72,12 +75,13 @@ impl Quorum {
     /// Attempts until the lock is held by this call or by another one. If each of several calls got
     /// a part of the nodes, all of them try again.
     async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<AcquireReply, StoreError> {
+        let mut pauses = Pauses::default();
         loop {
             let failure = match self.attempt(wanted).await {
-                Ok(proof) => return Ok(AcquireReply::Held(proof)),
+                Ok((proof, _)) => return Ok(AcquireReply::Held(proof)),
                 Err(failure) => failure,
             };
-            let pause = self.pause(wanted);
+            let pause = pauses.next(&failure, &*self.random);
             let has_time = self.clock.now() + pause < wanted.started + wanted.timeout;
             match failure {
                 Failure::Taken {
@@ -106,19 +110,19 @@ impl Quorum {
         let turns = self.turns_of(&wanted.key);
         let wait_until = wanted.started + wait;
         let Ok(turn) = turns.clone().try_lock_owned() else {
-            let turn = async move { turns.lock_owned().await };
-            self.wait_in_background(wanted.clone(), turn, wait_until);
+            self.wait_in_background(wanted.clone(), turns.lock_owned(), None, wait_until);
             let inspected = self.inspect_holder(&wanted.key, wanted.timeout).await;
             return Ok(AcquireReply::Queued(Vec::from_iter(inspected)));
         };
         match self.attempt(wanted).await {
-            Ok(proof) => {
-                self.keep_turn(wanted.caller, turn);
+            Ok((proof, is_contended)) => {
+                self.keep_turn(wanted.caller, turn, is_contended);
                 Ok(AcquireReply::Held(proof))
             }
-            Err(Failure::Taken { holder, .. }) => {
+            Err(failure @ Failure::Taken { .. }) => {
+                let holder = failure.holder().cloned();
                 let turn = std::future::ready(turn);
-                self.wait_in_background(wanted.clone(), turn, wait_until);
+                self.wait_in_background(wanted.clone(), turn, Some(failure), wait_until);
                 Ok(AcquireReply::Queued(Vec::from_iter(holder)))
             }
             Err(Failure::KeyConflict(detail)) => Ok(AcquireReply::KeyConflict(detail)),
@@ -127,24 +131,33 @@ impl Quorum {
     }
 
     /// Spawns the attempts of a call that waits. They end with a grant, with the wait, with the
-    /// call's release, or with an error, which the call gets when it acquires again.
+    /// call's release, or with an error, which the call gets when it acquires again. `failure` is
+    /// that of its first attempt, if there was one. Without one, the call takes over from another
+    /// call of this client, and only pauses if other clients want the lock.
     fn wait_in_background(
         self: &Arc<Self>,
         wanted: Wanted,
-        turn: impl Future<Output = OwnedMutexGuard<()>> + Send + 'static,
+        turn: impl Future<Output = OwnedMutexGuard<Turn>> + Send + 'static,
+        mut failure: Option<Failure>,
         wait_until: BootInstant,
     ) {
         let (quorum, caller) = (self.clone(), wanted.caller);
         let waiting = self.spawn(async move {
             let turn = turn.await;
+            if *turn && failure.is_none() {
+                failure = Some(Failure::CONTENDED);
+            }
+            let mut pauses = Pauses::default();
             loop {
-                tokio::time::sleep(quorum.pause(&wanted)).await;
+                if let Some(failure) = &failure {
+                    tokio::time::sleep(pauses.next(failure, &*quorum.random)).await;
+                }
                 if quorum.clock.now() >= wait_until {
                     return;
                 }
                 match quorum.attempt(&wanted).await {
-                    Ok(proof) => {
-                        quorum.keep_turn(wanted.caller, turn);
+                    Ok((proof, is_contended)) => {
+                        quorum.keep_turn(wanted.caller, turn, is_contended);
                         (quorum.events)(StoreEvent::Granted(Grant {
                             key: wanted.key,
                             is_counted: false,
@@ -155,7 +168,7 @@ impl Quorum {
                         }));
                         return;
                     }
-                    Err(Failure::Taken { .. }) => {}
+                    Err(taken @ Failure::Taken { .. }) => failure = Some(taken),
                     Err(Failure::KeyConflict(_) | Failure::Error(_)) => {
                         quorum.forget(wanted.caller);
                         return;
@@ -168,8 +181,9 @@ impl Quorum {
         }
     }
 
-    /// Attempts once to take the lock on a majority of nodes.
-    async fn attempt(self: &Arc<Self>, wanted: &Wanted) -> Result<Proof, Failure> {
+    /// Attempts once to take the lock on a majority of nodes. Also returns true if other clients
+    /// want it.
+    async fn attempt(self: &Arc<Self>, wanted: &Wanted) -> Result<(Proof, bool), Failure> {
         let nodes = &self.nodes;
         if let Some(error) = nodes.unavailable() {
             return Err(Failure::Error(error));
@@ -210,10 +224,11 @@ impl Quorum {
                     commands.detach_all();
                     let set_held = |acquisition: &mut Acquisition| acquisition.token = Some(token);
                     self.update(wanted.caller, set_held);
-                    return Ok(Proof {
+                    let proof = Proof {
                         sent_at: started,
                         token: FencingToken::new(token),
-                    });
+                    };
+                    return Ok((proof, attempt.is_contended.load(Ordering::Relaxed)));
                 }
                 Step::Failed => break,
             }
@@ -242,7 +257,17 @@ impl Quorum {
             .run((node, &self.nodes.all[node]), &acquire, timeout)
             .await;
         let reply = match reply {
-            Some(Ok(granted)) => granted.map(Some),
+            Some(Ok(granted)) => granted.map(
+                |Granted {
+                     token,
+                     is_contended,
+                 }| {
+                    attempt
+                        .is_contended
+                        .fetch_or(is_contended, Ordering::Relaxed);
+                    Some(token)
+                },
+            ),
             Some(Err(error)) => Err(Refusal::Failed(error)),
             None => Err(Refusal::Outdated),
         };
@@ -274,17 +299,44 @@ impl Quorum {
     }
 
     /// Ends the wait of a caller, whose turn lasts until it releases.
-    fn keep_turn(&self, caller: OwnerNumber, turn: OwnedMutexGuard<()>) {
+    fn keep_turn(&self, caller: OwnerNumber, mut turn: OwnedMutexGuard<Turn>, is_contended: bool) {
+        *turn = is_contended;
         self.update(caller, |acquisition| {
             (acquisition.waiting, acquisition.turn) = (None, Some(turn));
         });
     }
+}
 
-    /// Returns the pause before the next attempt.
-    fn pause(&self, wanted: &Wanted) -> Duration {
-        let waited = self.clock.now().since(wanted.started);
-        let longest = MAX_PAUSE.saturating_sub(waited / 4).max(2 * MIN_PAUSE);
-        let [random, ..] = self.random.next().to_be_bytes();
-        MIN_PAUSE + (longest - MIN_PAUSE) * u32::from(random) / 255
+/// The pauses between the attempts of one call. They grow shorter while the lock changes hands
+/// without this call, and longer while one holder has it.
+struct Pauses {
+    longest: Duration,
+    last_holder: Option<FencingToken>,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Pauses {
+            longest: MAX_PAUSE,
+            last_holder: None,
+        }
+    }
+}
+
+impl Pauses {
+    /// Returns the pause after a failed attempt.
+    fn next(&mut self, failure: &Failure, random: &dyn Random) -> Duration {
+        let holder = failure.holder().map(|holder| holder.token);
+        if let (Some(last), Some(holder)) = (self.last_holder, holder) {
+            self.longest = if last == holder {
+                (self.longest * 2).min(MAX_PAUSE)
+            } else {
+                (self.longest / 2).max(MIN_PAUSE)
+            };
+        }
+        self.last_holder = holder.or(self.last_holder);
+        let [random, ..] = random.next().to_be_bytes();
+        let shortest = self.longest / 4;
+        shortest + (self.longest - shortest) * u32::from(random) / 255
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Attempt {
     pub(super) floor: Token,
     /// The lease counts from here.
     pub(super) started: BootInstant,
+    /// Set if a node has reported that other clients want the lock.
+    pub(super) is_contended: AtomicBool,
     is_released: AtomicBool,
     /// Whether each node may have stored something. The lock orders the commands to that node.
     nodes: Vec<tokio::sync::Mutex<bool>>,
@@ -51,6 +53,7 @@ impl Attempt {
             metadata,
             floor,
             started,
+            is_contended: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
             nodes: (0..nodes).map(|_| false.into()).collect(),
         }

@@ -29,6 +29,14 @@ pub(super) enum Refusal {
     Failed(StoreError),
 }
 
+/// A node's grant of the lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    pub(super) token: Token,
+    /// Set if other clients have asked for the lock since it was last granted.
+    pub(super) is_contended: bool,
+}
+
 /// Takes the lock on a node, if it is free there.
 pub(super) struct AcquireOnNode<'a> {
     pub(super) attempt: &'a Attempt,
@@ -36,7 +44,7 @@ pub(super) struct AcquireOnNode<'a> {
 }
 
 impl ScriptCall for AcquireOnNode<'_> {
-    type Reply = Result<Token, Refusal>;
+    type Reply = Result<Granted, Refusal>;
 
     fn owner(&self) -> Option<OwnerNumber> {
         Some(self.attempt.owner)
@@ -63,7 +71,17 @@ impl ScriptCall for AcquireOnNode<'_> {
         let (status, at) = (reply.int()?, reply.int()?);
         let conflict = || Refusal::KeyConflict(errors::CONFLICT.to_owned());
         let refusal = match status {
-            1 => return Dated::at(at, Ok(reply.token()?.get())),
+            1 => {
+                let token = reply.token()?.get();
+                let is_contended = reply.int()? == 1;
+                return Dated::at(
+                    at,
+                    Ok(Granted {
+                        token,
+                        is_contended,
+                    }),
+                );
+            }
             3 => {
                 let value = reply.text()?;
                 let holder = context.decode_holder(&value, decode::kept_until(at, &mut reply)?);

@@ -43,6 +43,21 @@ pub(super) enum Failure {
     Error(StoreError),
 }
 
+impl Failure {
+    /// Other clients want the lock.
+    pub(super) const CONTENDED: Failure = Failure::Taken {
+        holder: None,
+        by_majority: false,
+    };
+
+    pub(super) fn holder(&self) -> Option<&HolderView> {
+        match self {
+            Failure::Taken { holder, .. } => holder.as_ref(),
+            Failure::KeyConflict(_) | Failure::Error(_) => None,
+        }
+    }
+}
+
 /// The grants of the nodes to one attempt.
 #[derive(Debug)]
 pub(super) struct Grants {

@@ -55,10 +55,13 @@ pub(super) struct Quorum {
     /// The runtime that sends all commands, regardless of the caller's.
     runtime: Handle,
     acquisitions: Mutex<HashMap<OwnerNumber, Acquisition>>,
-    /// For each key that calls of this client wait for or hold, a lock of which the holder is the
-    /// only one that sends acquires.
-    turns: Mutex<HashMap<LockKey, Weak<tokio::sync::Mutex<()>>>>,
+    /// The turns of this client's calls, for each key that they wait for or hold.
+    turns: Mutex<HashMap<LockKey, Weak<tokio::sync::Mutex<Turn>>>>,
 }
+
+/// What a call that waits needs to send acquires, and keeps until it releases. The value is true if
+/// other clients want the lock: the next call then gives them a chance.
+type Turn = bool;
 
 /// What a caller has here, from its acquire to its release.
 #[derive(Debug, Default)]
@@ -72,7 +75,7 @@ struct Acquisition {
     /// The task that attempts again and again.
     waiting: Option<AbortHandle>,
     /// Ends the turn of this caller when it is dropped.
-    turn: Option<OwnedMutexGuard<()>>,
+    turn: Option<OwnedMutexGuard<Turn>>,
 }
 
 impl Acquisition {
@@ -234,7 +237,7 @@ impl Quorum {
     }
 
     /// Returns the lock by which the calls of this client that want a key take turns.
-    fn turns_of(&self, key: &LockKey) -> Arc<tokio::sync::Mutex<()>> {
+    fn turns_of(&self, key: &LockKey) -> Arc<tokio::sync::Mutex<Turn>> {
         let mut turns = lock(&self.turns);
         if let Some(known) = turns.get(key).and_then(Weak::upgrade) {
             return known;
