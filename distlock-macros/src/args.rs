@@ -15,7 +15,7 @@ use crate::captures;
 use crate::duration::Time;
 use crate::errors::Errors;
 use crate::kind::Kind;
-use crate::names::{ARGUMENTS, RENAMED, argument_list, example, unknown};
+use crate::names::{ARGUMENTS, argument_list, example, unknown};
 
 use crate::policy::Policy;
 use crate::value::{self, string_literal, without_groups};
@@ -247,18 +247,11 @@ fn argument(input: ParseStream<'_>, errors: &mut Errors) -> Option<Argument> {
             value: None,
         });
     }
-    let Ok(mut name) = input.call(Ident::parse_any) else {
+    let Ok(name) = input.call(Ident::parse_any) else {
         errors.push(not_an_argument(input.span()));
         let _ = skip_argument(input);
         return None;
     };
-    if let Some((_, new)) = RENAMED.iter().find(|(old, _)| name == old) {
-        errors.push_at(
-            name.span(),
-            format!("`{name}` is now named `{new}`: write `{}`", example(new)),
-        );
-        name = Ident::new(new, name.span());
-    }
     let legal = ARGUMENTS.iter().find(|(legal, _)| name == legal);
     let Some((_, example)) = legal else {
         errors.push(unknown(&name));

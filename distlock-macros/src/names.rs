@@ -60,9 +60,6 @@ const FOREIGN_NAMES: [(&str, &str); 24] = [
     ("krate", "crate"),
 ];
 
-/// Former names of arguments, and their replacements.
-pub(crate) const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error")];
-
 /// Returns the error for an argument that does not exist.
 pub(crate) fn unknown(name: &Ident) -> syn::Error {
     let text = name.unraw().to_string();

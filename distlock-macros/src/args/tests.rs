@@ -54,14 +54,6 @@ fn each_error_has_its_own_message() {
             "did you mean `min_hold`?",
         ),
         (
-            quote!(key = "k", locks = self.locks),
-            "`locks` is now named `manager`: write `manager = self.locks`",
-        ),
-        (
-            quote!(key = "k", on_fail = |_| None),
-            "`on_fail` is now named `on_error`: write `on_error = |error| None`",
-        ),
-        (
             quote!(key = "k", on_errors = |_| None),
             "did you mean `on_error`?",
         ),

@@ -129,13 +129,13 @@ impl FaultyServer {
     }
 
     /// Learns a script from its source. Fails if the script is named by an unknown hash.
-    pub(super) fn knows(&self, client: usize, hash: &str, by_hash: bool) -> Result<(), String> {
+    pub(super) fn knows(&self, hash: &str, by_hash: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if !by_hash {
             state.scripts.insert(hash.to_owned(), true);
         } else if state.scripts.get(hash) != Some(&true) {
             let is_forgotten = state.scripts.contains_key(hash);
-            self.witness.unknown_script(client, is_forgotten);
+            self.witness.unknown_script(is_forgotten);
             return Err("NOSCRIPT No matching script. Please use EVAL.".into());
         }
         Ok(())

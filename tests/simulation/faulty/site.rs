@@ -204,9 +204,8 @@ impl Site {
                 by_hash,
                 what,
             } => {
-                self.server.knows(self.index, hash, *by_hash)?;
+                self.server.knows(hash, *by_hash)?;
                 match what {
-                    Run::Nothing => Ok(redis::Value::Int(0)),
                     Run::Probe => Ok(self.server.probed()),
                     Run::Op(client, op) => {
                         let (listening, receiver) = self.listening(client, wire);

@@ -55,13 +55,11 @@ pub(super) enum Request {
 
 #[derive(Clone, Debug)]
 pub(super) enum Run {
-    /// A call without keys.
-    Nothing,
     Probe,
     Op(ClientId, Op),
 }
 
-/// The scripts that clients load or run.
+/// The scripts of mutexes that clients run.
 const SENT: [ScriptId; 8] = [
     ScriptId::Acquire,
     ScriptId::AcquireAll,
@@ -257,7 +255,6 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
-        (0, _) => Run::Nothing,
         (1, ScriptId::Probe) => {
             words.expect("distlock:probe");
             Run::Probe

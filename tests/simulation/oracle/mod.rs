@@ -22,10 +22,6 @@ use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
 
-/// Extra time of a call that uses an unknown script. The script is loaded, sent again by hash, and
-/// sent by source, each with a timeout of at most 200 ms here.
-const FLUSH_COSTS: Millis = 3 * 200;
-
 /// An observer of everything, with knowledge that the clients cannot have.
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
@@ -53,8 +49,6 @@ struct State {
     /// Owners with a reported end of their hold.
     notified: BTreeSet<OwnerNumber>,
     connections: Connections,
-    /// When the server last did not know a script of a client.
-    unknown: BTreeMap<usize, Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -95,7 +89,6 @@ impl Oracle {
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
-                unknown: BTreeMap::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -181,11 +174,7 @@ impl Oracle {
         let mut state = lock(&self.state);
         let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
         let took = (now - call.began).saturating_sub(stopped);
-        let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
-        let unknown = state.unknown.get(&client);
-        if unknown.is_some_and(|when| *when + FLUSH_COSTS >= call.began) {
-            limit += FLUSH_COSTS;
-        }
+        let limit = u64::try_from(limit.as_millis()).unwrap() + 10;
         let what = match &result {
             Ok(_) => "calls: ok",
             Err(Error::Busy { .. }) => "calls: busy",
@@ -262,14 +251,13 @@ impl Oracle {
         (state.trace).line(now, format_args!("! {fault:?}{affected}: {detail}"));
     }
 
-    /// Records that the server did not know, or had forgotten, a client's script.
-    pub(crate) fn unknown_script(&self, client: usize, is_forgotten: bool) {
+    /// Records that the server did not know, or had forgotten, a script.
+    pub(crate) fn unknown_script(&self, is_forgotten: bool) {
         self.count(if is_forgotten {
             "unknown scripts"
         } else {
             "scripts: first used"
         });
-        lock(&self.state).unknown.insert(client, self.network.now());
     }
 
     /// Records that a client listens on a new connection, perhaps with a new id.

@@ -426,8 +426,7 @@ async fn each_kind_is_renewed_and_handed_off(store: &Fixture) {
     hand_offs(store, [store.manager().await, store.manager().await]).await;
 }
 
-/// The same with acknowledgments. The server does not know the scripts of these kinds yet, so the
-/// connection for acknowledgments loads them.
+/// The same with acknowledgments. The server does not know the scripts of these kinds yet.
 async fn each_kind_is_acknowledged_by_a_replica(store: &Fixture) {
     let manager = async || store.connect(store.builder().min_replicas(1)).await;
     hand_offs(store, [manager().await, manager().await]).await;

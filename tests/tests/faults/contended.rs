@@ -26,7 +26,7 @@ impl Contended {
         Self::on(RedisServer::start(), lease).await
     }
 
-    /// Starts on a server with every script loaded, so that each use of one is a single command.
+    /// Starts on a server that knows every script, so that each use of one is a single command.
     pub(crate) async fn warm(lease: Duration) -> Self {
         let server = RedisServer::start();
         warm(&server).await;

@@ -1,5 +1,5 @@
 //! The handshake of a connection. It kills the old connection, subscribes, and verifies that the
-//! server accepts writes and knows the scripts. Only then does the connection count as up.
+//! server accepts writes and runs scripts. Only then does the connection count as up.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,6 @@ use crate::store::BoxFuture;
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::group::{ClusterNode, Group};
-use crate::store::redis::conn::loaded_scripts::LoadedScripts;
 use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session, SessionEnd};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
@@ -24,10 +23,7 @@ use crate::store::redis::transport::{
 };
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::scripts::ScriptId::{
-    Acquire, CheckQueue, Confirm, Downgrade, Inspect, Release, Renew,
-};
-use crate::store::redis::wire::scripts::{self, Form, Script, ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
 use crate::util::mutex::lock;
 
@@ -114,14 +110,7 @@ impl Dialer {
         if self.purpose == Purpose::Runtime {
             server_side_id = fetch_server_side_id(&*connection).await?;
         }
-        // A proxy routes a script by its keys, and SCRIPT LOAD has none. Each script is sent as
-        // source when the server does not know it.
-        let load_commands = if connection.has_pushes() {
-            self.load_commands()
-        } else {
-            Vec::new()
-        };
-        let run_id = self.probe(&*connection, &load_commands, slot).await?;
+        let run_id = self.probe(&*connection, slot).await?;
         if connection.has_pushes() && self.purpose != Purpose::Runtime {
             let registered = RegisteredConnection {
                 address: shared.address.clone(),
@@ -146,38 +135,8 @@ impl Dialer {
             server_side_id,
             predecessor_may_be_alive,
             end,
-            scripts: LoadedScripts::new(self.reload_commands(load_commands)),
             subscribed,
         })
-    }
-
-    /// Returns the commands that load the scripts that the connection uses.
-    fn load_commands(&self) -> Vec<Cmd> {
-        let all = &*self.shared.scripts;
-        let used: &[ScriptId] = match self.purpose {
-            Purpose::Renewals => &[Renew],
-            Purpose::Acks => &[Confirm, Renew],
-            Purpose::Commands | Purpose::Runtime if self.shared.group.is_quorum() => {
-                &[Acquire, Confirm, Release, Inspect]
-            }
-            Purpose::Commands | Purpose::Runtime => {
-                &[Acquire, Confirm, Renew, Release, CheckQueue, Inspect]
-            }
-        };
-        used.iter().map(|id| all.get(*id).load_command()).collect()
-    }
-
-    /// Returns the commands that load scripts which the server does not know. A write that waits
-    /// for acknowledgments cannot be sent as source, so those of counted locks and of success
-    /// records are among them.
-    fn reload_commands(&self, mut load_commands: Vec<Cmd>) -> Vec<Cmd> {
-        let all = &*self.shared.scripts;
-        if self.purpose == Purpose::Acks && !self.shared.group.is_quorum() {
-            let counted = [Confirm, Renew, Downgrade].map(|id| all.in_form(Form::Counted, id));
-            load_commands.extend(counted.map(Script::load_command));
-            load_commands.push(all.in_form(Form::Once, Confirm).load_command());
-        }
-        load_commands
     }
 
     /// Returns the credentials if they are those of the default user. A server without a password
@@ -259,13 +218,12 @@ impl Dialer {
         Ok((server_side_id, predecessor_may_be_alive))
     }
 
-    /// Runs a script with the commands that locks need, and loads the other scripts. A replica is
-    /// then not taken for a primary, and no command is sent twice because its script is unknown.
-    /// Returns the server's run id, if the server reports it.
+    /// Runs a script with the commands that locks need, as source and by hash, which are separate
+    /// permissions. A replica is then not taken for a primary. Returns the server's run id, if the
+    /// server reports it.
     async fn probe(
         &self,
         connection: &dyn Connection,
-        load_commands: &[Cmd],
         slot: Option<Slot>,
     ) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
@@ -283,8 +241,6 @@ impl Dialer {
             [probe(ScriptRef::Source), probe(ScriptRef::Hash)]
         });
         let mut commands: Vec<_> = probes.collect();
-        let probes = commands.len();
-        commands.extend_from_slice(load_commands);
         // A proxy may route each command to another server, and does not know INFO.
         let requests_info = connection.has_pushes();
         if requests_info {
@@ -320,7 +276,7 @@ impl Dialer {
                 "the server is a replica, which has no vote of its own in a quorum; name independent servers",
             ));
         }
-        for (reply, command) in replies.into_iter().take(probes).zip(["EVAL", "EVALSHA"]) {
+        for (reply, command) in replies.into_iter().zip(["EVAL", "EVALSHA"]) {
             match reply {
                 Ok(value) => {
                     let (at, failed) = decode::probe(value)?;

@@ -6,7 +6,6 @@ pub(crate) mod connection_registry;
 pub(crate) mod group;
 pub(crate) mod handshake;
 pub(crate) mod health;
-pub(crate) mod loaded_scripts;
 pub(crate) mod reconnecting_connection;
 pub(crate) mod server_time;
 pub(crate) mod session;

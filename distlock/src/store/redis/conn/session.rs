@@ -7,7 +7,6 @@ use tokio::sync::SetOnce;
 
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::loaded_scripts::LoadedScripts;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::mutex::lock;
@@ -26,7 +25,6 @@ pub(crate) struct Session {
     /// Set if the previous connection could not be killed. Its commands may still be applied.
     pub(crate) predecessor_may_be_alive: bool,
     pub(crate) end: Arc<SessionEnd>,
-    pub(crate) scripts: LoadedScripts,
     /// In a cluster, the subscribed slots, updated by the server's pushes in their order. The push
     /// that ends a subscription may arrive after the reply to a command.
     pub(crate) subscribed: Arc<Mutex<HashSet<Slot>>>,

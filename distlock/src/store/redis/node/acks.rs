@@ -1,14 +1,13 @@
 //! Writes that count only once replicas, or disks, have them. `WAIT` blocks its connection and
-//! counts only that connection's writes, so they use separate connections. Writes that arrive while
-//! a `WAIT` is in flight share the next one.
+//! counts only that connection's writes, so they use separate connections.
 
 use std::fmt;
-use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
-use tokio::sync::{mpsc, oneshot};
+use redis::{Cmd, RedisResult, Value};
+use tokio::sync::oneshot;
 use tokio::time::{self, Instant};
 
 use crate::config::options::Durability;
@@ -18,12 +17,12 @@ use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::reconnecting_connection::{
-    LIVENESS_CHECK_DELAY, MAX_IN_FLIGHT, OnConnected, ReconnectingConnection,
+    LIVENESS_CHECK_DELAY, OnConnected, ReconnectingConnection,
 };
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
-use crate::store::redis::wire::scripts;
+use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
@@ -100,24 +99,16 @@ impl fmt::Debug for AckConnections {
     }
 }
 
-/// A connection for writes with the same requirement.
+/// A connection for writes with the same requirement, of which one is in flight at a time.
 #[derive(Debug)]
 pub(crate) struct AckConnection {
-    connection: Arc<ReconnectingConnection>,
+    connection: ReconnectingConnection,
     durability: Durability,
-    writes: mpsc::UnboundedSender<Write>,
-    in_flight: Arc<Mutex<Option<BatchInFlight>>>,
-}
-
-/// A queued write, for which a caller waits.
-#[derive(Debug)]
-struct Write {
-    /// A command sent before the write; its reply is discarded.
-    preceding: Option<Cmd>,
-    command: Cmd,
-    timeout: Duration,
-    deadline: Instant,
-    reply_to: oneshot::Sender<Result<WriteResult, StoreError>>,
+    dialer: Dialer,
+    /// Locked from the send of a write until the reply to its `WAIT`.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The connection's activity count before the last write was sent.
+    activity_before: AtomicU64,
 }
 
 /// The result of a write that was sent.
@@ -127,219 +118,143 @@ pub(crate) struct WriteResult {
     pub(crate) response: Result<TimedReply, StoreError>,
 }
 
-/// A batch of writes in flight, with its `WAIT`.
-#[derive(Debug)]
-struct BatchInFlight {
-    session: Arc<Session>,
-    /// The connection's activity count before the batch was sent.
-    activity_before: u64,
-}
+/// The replies to a write and its `WAIT`.
+type Replies = Result<Vec<RedisResult<Value>>, StoreError>;
 
 impl AckConnection {
     fn open(connections: &AckConnections, durability: Durability) -> Self {
         let dialer = connections.dialer.with_new_generation();
-        let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
         let connection = ReconnectingConnection::spawn(
-            dialer,
+            dialer.clone(),
             None,
             connections.connect_timeout,
             connections.health.clone(),
             connections.connected.clone(),
         );
-        let connection = Arc::new(connection);
-        let in_flight = Arc::default();
-        let (writes, queue) = mpsc::unbounded_channel();
-        let writer = Writer {
-            connection: connection.clone(),
-            durability,
-            in_flight: Arc::clone(&in_flight),
-            now: Box::new(move || shared.clock.now()),
-        };
-        transport.spawn(Box::pin(writer.run(queue)));
         AckConnection {
             connection,
             durability,
-            writes,
-            in_flight,
+            dialer,
+            turn: Arc::default(),
+            activity_before: AtomicU64::default(),
         }
     }
 
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
     /// sending, the write may have been applied.
-    pub(crate) fn write(
-        &self,
+    pub(crate) fn write<'a>(
+        self: &'a Arc<Self>,
         preceding: Option<Cmd>,
-        command: Cmd,
+        command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<WriteResult, StoreError>> {
+    ) -> BoxFuture<'a, Result<WriteResult, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
             // The first write opens the connection.
             let _ = time::timeout_at(deadline, self.connection.ready()).await;
             self.connection.session()?;
-            let (reply_to, response) = oneshot::channel();
-            let write = Write {
-                preceding,
-                command,
-                timeout,
-                deadline,
-                reply_to,
-            };
-            self.writes.send(write).map_err(|_| closed_error())?;
-            match time::timeout_at(deadline, response).await {
-                Ok(response) => response.unwrap_or_else(|_| Err(closed_error().mark_sent())),
-                Err(_) if self.is_acknowledging() => {
-                    Err(too_few_acks_error(self.durability, timeout))
-                }
-                Err(_) => Err(StoreError::timed_out(timeout)),
+            let mut script_ref = ScriptRef::Hash;
+            loop {
+                let commands = preceding.iter().cloned().chain([command(script_ref)]);
+                let sending = self.send_in_turn(commands.collect(), deadline);
+                let (session, sent_at, replies) = match time::timeout_at(deadline, sending).await {
+                    Ok(sent) => sent?,
+                    Err(_) if self.is_acknowledging() => {
+                        return Err(too_few_acks_error(self.durability, timeout));
+                    }
+                    Err(_) => return Err(StoreError::timed_out(timeout)),
+                };
+                let mut replies = replies?.into_iter().rev();
+                let (Some(wait), Some(reply)) = (replies.next(), replies.next()) else {
+                    return Err(StoreError::new(Outage::Other, "the server did not reply"));
+                };
+                let response = match (script_ref, reply) {
+                    (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
+                        script_ref = ScriptRef::Source;
+                        continue;
+                    }
+                    (_, Err(error)) => Err(errors::classify(&error)),
+                    (_, Ok(value)) => match self.is_acknowledged(wait) {
+                        Ok(true) => Ok(TimedReply { sent_at, value }),
+                        Ok(false) => Err(too_few_acks_error(self.durability, timeout)),
+                        Err(error) => Err(error),
+                    },
+                };
+                return Ok(WriteResult { session, response });
             }
         })
     }
 
-    /// Returns true if the server has sent data since the batch, so only `WAIT` is still pending.
-    fn is_acknowledging(&self) -> bool {
-        let in_flight = lock(&self.in_flight);
-        (in_flight.as_ref())
-            .is_some_and(|batch| batch.session.connection.activity() != batch.activity_before)
-    }
-}
-
-/// The task that sends the queued writes in batches of up to `MAX_IN_FLIGHT`.
-struct Writer {
-    connection: Arc<ReconnectingConnection>,
-    durability: Durability,
-    in_flight: Arc<Mutex<Option<BatchInFlight>>>,
-    now: Box<dyn Fn() -> BootInstant + Send + Sync>,
-}
-
-impl Writer {
-    async fn run(self, mut queue: mpsc::UnboundedReceiver<Write>) {
-        let mut batch = Vec::new();
-        while queue.recv_many(&mut batch, MAX_IN_FLIGHT).await > 0 {
-            // A caller that has gone has released what it had, so its write is not sent.
-            batch.retain(|write| !write.reply_to.is_closed());
-            let unknown = self.send(mem::take(&mut batch)).await;
-            // The scripts are loaded now.
-            let unknown = self.send(unknown).await;
-            fail_all(unknown, || {
-                StoreError::new(
-                    Outage::Other,
-                    "the server lost its scripts again right after they were loaded; check for a client that runs SCRIPT FLUSH",
-                )
-            });
-        }
-    }
-
-    /// Sends writes with one `WAIT`, and delivers their results. Loads the scripts if the server
-    /// does not know one, and returns the writes that need it.
-    async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
-        let last_deadline = batch.iter().map(|write| write.deadline).max();
-        let Some(last_deadline) = last_deadline else {
-            return batch;
-        };
-        let session = match self.connection.session() {
-            Ok(session) => session,
-            Err(error) => {
-                fail_all(batch, || error.clone());
-                return Vec::new();
-            }
-        };
-        let reloads_before = session.scripts.reload_count();
-        let mut commands = Vec::with_capacity(batch.len() + 1);
-        for write in &batch {
-            commands.extend(write.preceding.clone());
-            commands.push(write.command.clone());
-        }
-        let remaining = last_deadline.saturating_duration_since(Instant::now());
-        // Sent together, so that `WAIT` covers no other writes, and last, so that it covers these.
+    /// Sends commands with a `WAIT`, once the one before has its reply. If the caller leaves, a
+    /// task keeps the turn until the reply, because otherwise the server would run one `WAIT` after
+    /// another for callers that have left.
+    async fn send_in_turn(
+        self: &Arc<Self>,
+        mut commands: Vec<Cmd>,
+        deadline: Instant,
+    ) -> Result<(Arc<Session>, BootInstant, Replies), StoreError> {
+        let turn = self.turn.clone().lock_owned().await;
+        let session = self.connection.session()?;
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        // Sent together, so that `WAIT` covers no other writes, and last, so that it covers this.
         commands.push(encode::wait(self.durability, remaining));
-        let sent_at = (self.now)();
-        let (replies, wait) = match self.send_batch(&session, &commands, remaining).await {
-            Ok(replies) => replies,
-            Err(error) => {
-                fail_all(batch, || error.clone());
-                return Vec::new();
-            }
-        };
-        let mut replies = replies.into_iter();
-        let mut unknown = Vec::new();
-        for write in batch {
-            let Some(reply) = replies.nth(usize::from(write.preceding.is_some())) else {
-                break;
-            };
-            let response = match (reply, &wait) {
-                (Err(error), _) if scripts::is_noscript(&error) => {
-                    unknown.push(write);
-                    continue;
-                }
-                (Err(error), _) => Err(errors::classify(&error)),
-                (Ok(value), Ok(true)) => Ok(TimedReply { sent_at, value }),
-                (Ok(_), Ok(false)) => Err(too_few_acks_error(self.durability, write.timeout)),
-                (Ok(_), Err(error)) => Err(error.clone()),
-            };
-            let session = session.clone();
-            // The caller may have gone.
-            let _ = write.reply_to.send(Ok(WriteResult { session, response }));
-        }
-        if !unknown.is_empty() {
-            let loading = session.scripts.reload(&*session.connection, reloads_before);
-            // If loading fails, the next attempt fails as well.
-            let _ = time::timeout_at(last_deadline, loading).await;
-        }
-        unknown
+        let sent_at = self.dialer.shared.clock.now();
+        let (reply_to, replies) = oneshot::channel();
+        let (this, used) = (self.clone(), session.clone());
+        self.dialer.transport.spawn(Box::pin(async move {
+            let _turn = turn;
+            let replies = this.send(&used, &commands, remaining).await;
+            // The caller may have left.
+            let _ = reply_to.send(replies);
+        }));
+        let replies = replies.await;
+        let replies = replies.unwrap_or_else(|_| Err(closed_error().mark_sent()));
+        Ok((session, sent_at, replies))
     }
 
-    /// Returns the replies to writes, and whether their requirement is met.
-    async fn send_batch(
-        &self,
-        session: &Arc<Session>,
-        commands: &[Cmd],
-        timeout: Duration,
-    ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, StoreError>), StoreError> {
+    /// Sends commands, and waits for the replies until the session ends.
+    async fn send(&self, session: &Session, commands: &[Cmd], timeout: Duration) -> Replies {
         let connection = &session.connection;
         let activity_before = connection.activity();
-        *lock(&self.in_flight) = Some(BatchInFlight {
-            session: session.clone(),
-            activity_before,
-        });
+        self.activity_before
+            .store(activity_before, Ordering::Relaxed);
         let mut sent = connection.send_all(commands);
         let mut silence = std::pin::pin!(time::sleep(LIVENESS_CHECK_DELAY));
         let mut was_silent = false;
-        let replies = loop {
+        loop {
             tokio::select! {
                 biased;
-                replies = &mut sent => break replies.map_err(|error| errors::classify(&error)),
-                error = self.connection.session_ended(session) => break Err(error),
+                replies = &mut sent => return replies.map_err(|error| errors::classify(&error)),
+                error = self.connection.session_ended(session) => return Err(error),
                 () = &mut silence, if !was_silent => {
                     was_silent = true;
-                    // A server that has replied to the writes only waits for acknowledgments.
+                    // A server that has replied to the write only waits for acknowledgments.
                     if connection.activity() == activity_before {
                         self.connection.check_liveness(timeout);
                     }
                 }
             }
-        };
-        *lock(&self.in_flight) = None;
-        let mut replies = replies?;
-        let wait = match replies.pop() {
-            Some(Ok(response)) => decode::is_acknowledged(self.durability, response),
-            Some(Err(error)) => Err(explain_rejection(self.durability, errors::classify(&error))),
-            None => Err(StoreError::new(Outage::Other, "the server did not reply")),
-        };
-        Ok((replies, wait))
+        }
+    }
+
+    /// Returns true if the server has sent data since the last write, so only `WAIT` is pending.
+    fn is_acknowledging(&self) -> bool {
+        let activity_before = self.activity_before.load(Ordering::Relaxed);
+        let session = self.connection.session();
+        session.is_ok_and(|session| session.connection.activity() != activity_before)
+    }
+
+    fn is_acknowledged(&self, wait: RedisResult<Value>) -> Result<bool, StoreError> {
+        match wait {
+            Ok(response) => decode::is_acknowledged(self.durability, response),
+            Err(error) => Err(explain_rejection(self.durability, errors::classify(&error))),
+        }
     }
 }
 
 fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent()
-}
-
-fn fail_all(batch: Vec<Write>, new_error: impl Fn() -> StoreError) {
-    for write in batch {
-        // The caller may have gone.
-        let _ = write.reply_to.send(Err(new_error()));
-    }
 }
 
 fn too_few_acks_error(durability: Durability, timeout: Duration) -> StoreError {

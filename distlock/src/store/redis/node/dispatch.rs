@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
@@ -21,7 +21,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
-use crate::store::redis::wire::scripts::{self, ScriptRef};
+use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 
 impl Node {
     /// Runs a script over its connection. `preceding` is sent in the same write.
@@ -137,9 +137,10 @@ impl Node {
             // connection.
             let id = self.shared.id();
             let context = self.shared.script_context(&id);
-            let command = script.encode(&context, ScriptRef::Hash);
+            let command = |script_ref| script.encode(&context, script_ref);
             let acks = self.acks.for_durability(durability)?;
-            let WriteResult { session, response } = acks.write(preceding, command, timeout).await?;
+            let WriteResult { session, response } =
+                acks.write(preceding, &command, timeout).await?;
             let raw =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
             let reply = script.decode(&context, raw)?.reply;
@@ -173,32 +174,13 @@ impl Node {
     ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let session = &runtime_connection.session;
-            let reloads_before = session.scripts.reload_count();
             let activity_before = session.connection.activity();
-            let attempt = |by| {
-                let command = command(by);
-                async move {
-                    let sent_at = self.shared.clock.now();
-                    let response = session.connection.send(command);
-                    match runtime_connection
-                        .wait_for_reply(owner, sent_at, timeout, response)
-                        .await
-                    {
-                        Some(Ok(value)) => Ok(TimedReply { sent_at, value }),
-                        Some(Err(error)) => Err(Failure::Error(error)),
-                        None => Err(Failure::TimedOut),
-                    }
-                }
-            };
-            let load = || async move {
-                let now = self.shared.clock.now();
-                let loading = session.scripts.reload(&*session.connection, reloads_before);
-                runtime_connection
-                    .wait_for_reply(owner, now, timeout, loading)
-                    .await;
-            };
-            let result = run_by_hash_or_source(attempt, load).await;
-            if let Err(Failure::TimedOut) = result {
+            let started_at = self.shared.clock.now();
+            let reply = self.by_hash_or_source(session, &[], command);
+            let result = runtime_connection
+                .wait_for_reply(owner, started_at, timeout, reply)
+                .await;
+            if result.is_none() {
                 // The I/O thread checks whether the server is alive.
                 self.commands.check_liveness(timeout);
                 if session.connection.activity() == activity_before {
@@ -211,7 +193,6 @@ impl Node {
     }
 
     /// Runs a script with a timeout of our own, and sends `preceding` in the same write.
-    /// The returned instant is before the command was sent.
     pub(crate) fn call<'a>(
         &'a self,
         connection: &'a ReconnectingConnection,
@@ -222,28 +203,31 @@ impl Node {
     ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
-            let reloads_before = session.scripts.reload_count();
-            let attempt = |by| self.attempt(connection, session, timeout, preceding, command(by));
-            let load = || async move {
-                let loading = session.scripts.reload(&*session.connection, reloads_before);
-                // If loading takes too long, the next attempt fails and reports it.
-                let _ = tokio::time::timeout(timeout, loading).await;
-            };
-            let result = run_by_hash_or_source(attempt, load).await;
-            self.handle_failure(session, timeout, result)
+            let mut reply = self.by_hash_or_source(session, preceding, command);
+            // A command with more time keeps waiting while the connection's liveness is checked.
+            let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
+            let mut result = tokio::time::timeout(first_timeout, reply.as_mut()).await;
+            if result.is_err() {
+                connection.check_liveness(timeout);
+                if timeout > first_timeout {
+                    result = tokio::time::timeout(timeout - first_timeout, reply).await;
+                }
+            }
+            self.handle_failure(session, timeout, result.ok())
         })
     }
 
+    /// Handles the failure of a command, which is `None` if it had no reply in time.
     fn handle_failure<T>(
         &self,
         session: &Session,
         timeout: Duration,
-        result: Result<T, Failure>,
+        result: Option<RedisResult<T>>,
     ) -> Result<T, StoreError> {
         let error = match result {
-            Ok(result) => return Ok(result),
-            Err(Failure::Error(error)) => errors::classify(&error),
-            Err(Failure::TimedOut) => StoreError::timed_out(timeout),
+            Some(Ok(result)) => return Ok(result),
+            Some(Err(error)) => errors::classify(&error),
+            None => StoreError::timed_out(timeout),
         };
         if self.shared.group.cluster().is_none()
             && let Some(error) = errors::cluster_node_error(&error)
@@ -257,30 +241,27 @@ impl Node {
         })
     }
 
-    async fn attempt(
-        &self,
-        connection: &ReconnectingConnection,
-        session: &Session,
-        timeout: Duration,
-        preceding: &[Cmd],
-        command: Cmd,
-    ) -> Result<TimedReply, Failure> {
-        let sent_at = self.shared.clock.now();
-        let mut query = send(&*session.connection, preceding, command);
-        // A command with more time keeps waiting while the connection's liveness is checked.
-        let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
-        let mut result = tokio::time::timeout(first_timeout, query.as_mut()).await;
-        if result.is_err() {
-            connection.check_liveness(timeout);
-            if timeout > first_timeout {
-                result = tokio::time::timeout(timeout - first_timeout, query).await;
+    /// Runs a script by its hash, or as source if the server does not know it: then nothing was
+    /// run. The returned instant is before the command was sent.
+    fn by_hash_or_source<'a>(
+        &'a self,
+        session: &'a Session,
+        preceding: &'a [Cmd],
+        command: &'a EncodeCommand<'a>,
+    ) -> BoxFuture<'a, RedisResult<TimedReply>> {
+        Box::pin(async move {
+            let mut script_ref = ScriptRef::Hash;
+            loop {
+                let sent_at = self.shared.clock.now();
+                let reply = send(&*session.connection, preceding, command(script_ref)).await;
+                match (script_ref, reply) {
+                    (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
+                        script_ref = ScriptRef::Source;
+                    }
+                    (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
+                }
             }
-        }
-        match result {
-            Ok(Ok(value)) => Ok(TimedReply { sent_at, value }),
-            Ok(Err(error)) => Err(Failure::Error(error)),
-            Err(_) => Err(Failure::TimedOut),
-        }
+        })
     }
 
     /// Ends the sessions if `error` shows that the server is now a replica. It will not be the
@@ -293,33 +274,6 @@ impl Node {
             }
         }
     }
-}
-
-/// Runs a script that the server may have forgotten. If so, the script is loaded and run again, or
-/// sent as source. Every attempt has its own deadline, because earlier ones ran nothing.
-async fn run_by_hash_or_source<
-    T,
-    F: Future<Output = Result<T, Failure>>,
-    L: Future<Output = ()>,
->(
-    attempt: impl Fn(ScriptRef) -> F,
-    load: impl FnOnce() -> L,
-) -> Result<T, Failure> {
-    let result = attempt(ScriptRef::Hash).await;
-    if !is_unknown(&result) {
-        return result;
-    }
-    // Dropped here, because otherwise every command's future would reserve space for the result
-    // across these rare steps.
-    drop(result);
-    // If loading fails, the next attempt fails as well.
-    load().await;
-    let result = attempt(ScriptRef::Hash).await;
-    if !is_unknown(&result) {
-        return result;
-    }
-    drop(result);
-    attempt(ScriptRef::Source).await
 }
 
 /// Sends a command after others in one write. The replies of the others are ignored, except for
@@ -345,18 +299,4 @@ fn send<'a>(
         }
         last.unwrap_or(Ok(Value::Nil))
     })
-}
-
-/// A function that encodes a command. Without a type parameter, its senders are compiled once.
-pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
-
-/// The reason why an attempt failed.
-enum Failure {
-    Error(RedisError),
-    TimedOut,
-}
-
-/// Returns true if the server does not know the script.
-fn is_unknown<T>(result: &Result<T, Failure>) -> bool {
-    matches!(result, Err(Failure::Error(error)) if scripts::is_noscript(error))
 }

@@ -31,14 +31,11 @@ impl RequestNumbers {
         }
     }
 
-    /// Appends a number to a script call or a `PING`. Returns `None` for other commands, and for a
-    /// script call without keys, which only loads the script.
+    /// Appends a number to a script call or a `PING`. Returns `None` for other commands.
     pub(crate) fn append_to(&self, command: &mut Cmd) -> Option<RequestNumber> {
         let mut words = command.args_iter();
         let is_numbered = match words.next() {
-            Some(Arg::Simple(b"EVALSHA" | b"EVAL")) => {
-                !matches!(words.nth(1), Some(Arg::Simple(b"0")))
-            }
+            Some(Arg::Simple(b"EVALSHA" | b"EVAL")) => true,
             Some(Arg::Simple(b"PING")) => self.includes_ping,
             _ => false,
         };
@@ -91,11 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn scripts_with_keys_are_numbered_and_pings_where_no_proxy_rejects_them() {
+    fn scripts_are_numbered_and_pings_where_no_proxy_rejects_them() {
         for (words, with_ping, without_ping) in [
             (&["EVALSHA", "hash", "1", "key"][..], true, true),
-            (&["EVAL", "return 0", "10"], true, true),
-            (&["EVAL", "return 0", "0"], false, false),
+            (&["EVAL", "return 0", "1", "key"], true, true),
             (&["PING"], true, false),
             (&["WAIT", "1", "100"], false, false),
         ] {

