@@ -75,8 +75,7 @@ async fn drop_after(
         let ended = call.await;
         if let Some(holder) = holder {
             // The queue must become empty although the lock is still held.
-            let gone = async || fixture.inspect(&key).await.queue_length == 0;
-            eventually_async(CLEAN, gone).await;
+            fixture.until_waiting(&key, 0).await;
             holder.release().await.unwrap();
         }
         ended
@@ -104,7 +103,7 @@ async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
 }
 
 async fn nothing_left(fixture: &Fixture) {
-    if fixture.is_redis() {
+    if fixture.is_redis() || fixture.is_quorum() {
         eventually_async(CLEAN, async || fixture.left_over().is_empty()).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Mutual exclusion, and first come, first served.
+//! Mutual exclusion.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::fixture::{PATIENCE, SOON, ms};
 use distlock::Error;
@@ -103,38 +103,5 @@ for_each_store! {
         assert!(second.is_some(), "the lock of another namespace conflicted");
         guard.release().await.unwrap();
         assert!(second.is_some_and(|second| second.is_held()));
-    }
-
-    /// Waiters are served in order, also those behind a waiter that left.
-    async fn the_first_caller_is_served_first(store) {
-        const WAITERS: usize = 12;
-        const LEAVING: [usize; 2] = [0, 5];
-        let managers = store.managers(3).await;
-        let holder = store.hold("k").await;
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
-        for place in 0..WAITERS {
-            let lock = managers[place * 7 % 3].lock("k").wait(PATIENCE);
-            let order = order.clone();
-            tasks.push(tokio::spawn(async move {
-                let guard = lock.acquire().await.unwrap();
-                order.lock().unwrap().push(place);
-                // A later waiter must not pass even if it is faster.
-                tokio::task::yield_now().await;
-                guard.release().await.unwrap();
-            }));
-            store.until_waiting("k", place as u64 + 1).await;
-        }
-        for place in LEAVING {
-            tasks[place].abort();
-        }
-        store.until_waiting("k", (WAITERS - LEAVING.len()) as u64).await;
-        holder.release().await.unwrap();
-        for (place, task) in tasks.into_iter().enumerate() {
-            assert_eq!(task.await.is_ok(), !LEAVING.contains(&place), "{place}");
-        }
-        let order = order.lock().unwrap().clone();
-        let expected = (0..WAITERS).filter(|place| !LEAVING.contains(place));
-        assert_eq!(order, expected.collect::<Vec<_>>());
     }
 }

@@ -1,11 +1,13 @@
 //! Stores, their managers, and the checks of tests from outside.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 #[cfg(distlock_inside)]
 use distlock::__inside::runtime_connections_at_once;
+use distlock::observer::{Event, Observer};
 use distlock::{
     Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
     Tls,
@@ -99,12 +101,39 @@ impl Servers {
     }
 }
 
+/// The running and the waiting calls for each key. The servers of a quorum do not know its waiters.
+#[derive(Debug, Default)]
+struct Calls(Mutex<HashMap<Arc<str>, (u64, u64)>>);
+
+impl Observer for Calls {
+    fn observe(&self, event: &Event) {
+        let (Event::AcquireStarted { key, .. }
+        | Event::Queued { key, .. }
+        | Event::Acquired { key, .. }
+        | Event::Skipped { key, .. }
+        | Event::AcquireFailed { key, .. }) = event
+        else {
+            return;
+        };
+        let mut calls = self.0.lock().unwrap();
+        let (running, waiting) = calls.entry(key.clone()).or_default();
+        match event {
+            Event::AcquireStarted { .. } => *running += 1,
+            Event::Queued { .. } => *waiting += 1,
+            _ => *running = running.saturating_sub(1),
+        }
+        // If one call ends, another one that has not waited is counted in its place.
+        *waiting = (*waiting).min(*running);
+    }
+}
+
 /// A store with keys that only one test uses.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) url: String,
     namespace: String,
     servers: Servers,
+    calls: Arc<Calls>,
     /// Inspects the locks, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
@@ -159,6 +188,7 @@ impl Fixture {
             url,
             namespace,
             servers,
+            calls: Arc::default(),
             observer,
         }
     }
@@ -215,7 +245,9 @@ impl Fixture {
         let builder = self.servers.builder();
         let builder = match &self.servers.quorum {
             None => builder,
-            Some(_) => builder.quorum(Quorum::new().max_lease(LONGEST)),
+            Some(_) => builder
+                .quorum(Quorum::new().max_lease(LONGEST))
+                .add_observer(self.calls.clone()),
         };
         runtime_connections_at_once(builder.namespace(&self.namespace))
     }
@@ -253,7 +285,7 @@ impl Fixture {
     /// Starts a call for this lock, and returns once it is queued.
     pub(crate) async fn queued(&self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
-        let before = self.inspect(&key).await.queue_length;
+        let before = self.waiting(&key).await;
         let call = tokio::spawn(async move { lock.wait(PATIENCE).acquire().await });
         self.until_waiting(&key, before + 1).await;
         Waiter(call)
@@ -270,9 +302,19 @@ impl Fixture {
         panic!("{key}: no inspection got a reply");
     }
 
-    /// Waits until exactly `waiters` calls are queued for a lock.
+    /// Returns how many calls wait for a lock.
+    async fn waiting(&self, key: &str) -> u64 {
+        if self.is_quorum() {
+            let calls = self.calls.0.lock().unwrap();
+            calls.get(key).map_or(0, |(_, waiting)| *waiting)
+        } else {
+            self.inspect(key).await.queue_length
+        }
+    }
+
+    /// Waits until exactly `waiters` calls wait for a lock.
     pub(crate) async fn until_waiting(&self, key: &str, waiters: u64) {
-        let arrived = async || self.inspect(key).await.queue_length == waiters;
+        let arrived = async || self.waiting(key).await == waiters;
         eventually_async(PATIENCE, arrived).await;
     }
 
@@ -287,16 +329,23 @@ impl Fixture {
 
     #[track_caller]
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.raw().keys(&format!("{}:*", self.namespace))
+        let names = format!("{}:*", self.namespace);
+        let servers = match &self.servers.quorum {
+            Some(quorum) => quorum.servers(),
+            None => std::slice::from_ref(self.server()),
+        };
+        let keys = servers
+            .iter()
+            .flat_map(|server| server.client().keys(&names));
+        keys.collect()
     }
 
-    /// Returns the remaining keys in Redis except fences, which store tokens for hours.
+    /// Returns the remaining keys in Redis except epochs, and fences, which store tokens for hours.
     #[track_caller]
     pub(crate) fn left_over(&self) -> Vec<String> {
-        let fence = self.name("fence", "");
-        let fences = fence.trim_end_matches("{}");
+        let kept = ["fence", "epoch"].map(|kind| format!("{}:{kind}", self.namespace));
         let mut keys = self.keys();
-        keys.retain(|key| !key.starts_with(fences));
+        keys.retain(|key| !kept.iter().any(|kind| key.starts_with(kind)));
         keys
     }
 
@@ -449,8 +498,9 @@ macro_rules! for_each_store {
     };
 }
 
-/// Makes a test of each function for every store that has semaphores and readers-writer locks.
-macro_rules! for_each_counting_store {
+/// Makes a test of each function for every store except a quorum, which has no queues, semaphores
+/// and readers-writer locks.
+macro_rules! for_each_queueing_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
         $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
 

@@ -227,7 +227,7 @@ async fn assert_wrong_kind(store: &Fixture, key: &str, existing: Kind, requested
     }
 }
 
-for_each_counting_store! {
+for_each_queueing_store! {
     async fn a_key_in_use_as_another_kind_is_refused(store) {
         let manager = store.named("existing").await;
         for existing in ALL {

@@ -25,6 +25,7 @@ mod loss;
 mod metadata;
 mod once;
 mod paused;
+mod queues;
 mod reentry;
 mod runtimes;
 mod rw_lock;

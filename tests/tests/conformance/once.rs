@@ -34,7 +34,7 @@ fn hourly(manager: &LockManager) -> Lock {
     manager.lock("k").once_per(HOUR)
 }
 
-for_each_counting_store! {
+for_each_queueing_store! {
     async fn a_success_closes_the_period_for_every_client(store) {
         let [first, second] = &store.managers(2).await[..] else { panic!() };
         let token = ran(hourly(first).metadata("run 1")).await.unwrap();

@@ -41,7 +41,7 @@ async fn served<G>(call: JoinHandle<Result<G, Error>>) -> G {
     within(PATIENCE, call).await.unwrap().unwrap()
 }
 
-for_each_counting_store! {
+for_each_queueing_store! {
     /// Each phase of readers and each write has a token above all before.
     async fn readers_share_and_writers_exclude(store) {
         let (first, second) = (store.manager().await.rw_lock("k"), store.manager().await.rw_lock("k"));

@@ -29,7 +29,7 @@ async fn tried(semaphore: &Semaphore, weight: u32) -> Option<SemaphorePermit> {
     answered(async || semaphore.try_acquire_many(weight).await).await
 }
 
-for_each_counting_store! {
+for_each_queueing_store! {
     async fn no_more_permits_are_held_than_there_are(store) {
         const PERMITS: u32 = 3;
         let rounds = store.hand_offs(10, 2);

@@ -55,13 +55,10 @@ for_each_store! {
     }
 
     async fn other_errors_remain_errors(store) {
-        let manager = store.connect(store.builder().max_waiters(0)).await;
-        let _held = store.hold("k").await;
+        let manager = store.manager().await;
         let nothing = async |_: HeldLock| Ok::<_, Error>(());
         let invalid = manager.lock("k").lease(Duration::ZERO).try_run(nothing).await;
         assert!(matches!(invalid, Err(Error::Config { .. })), "{invalid:?}");
-        let full = manager.lock("k").wait(PATIENCE).try_run(nothing).await;
-        assert!(matches!(full, Err(Error::QueueFull { .. })), "{full:?}");
         manager.shutdown().await;
         let late = manager.lock("k").try_run(nothing).await;
         assert!(matches!(late, Err(Error::ShutDown { .. })), "{late:?}");

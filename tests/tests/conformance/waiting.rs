@@ -1,13 +1,13 @@
-//! How long calls wait, what they return, and in which order they are served.
+//! How long calls wait, and what they return.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{Error, LockManager};
 use distlock_tests::{eventually_async, within};
 
-use crate::fixture::{LATE, PATIENCE, SOON, ms};
+use crate::fixture::{LATE, PATIENCE, ms};
 
-async fn refusal(manager: &LockManager, wait: Duration) -> (Error, Duration) {
+pub(crate) async fn refusal(manager: &LockManager, wait: Duration) -> (Error, Duration) {
     let started = Instant::now();
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
     (error, started.elapsed())
@@ -56,58 +56,6 @@ for_each_store! {
         guard.release().await.unwrap();
         let again = second.lock("k").try_acquire().await.unwrap();
         assert!(again.is_some_and(|guard| guard.is_held()));
-    }
-
-    /// The holder has vanished, the lock expires, and a queued call waits for its grant. Neither a
-    /// try nor a newcomer passes it.
-    async fn no_call_overtakes_a_queue(store) {
-        let (hasty, newcomer) = (store.manager().await, store.manager().await);
-        store.vanished_holder("k", ms(3_000)).await;
-        let waiter = store.waiter("k").await;
-        let (lock, short) = (hasty.lock("k"), newcomer.lock("k").wait(ms(20)));
-        let mut tries = 0;
-        // Concurrently, because successive tries hit the moment at which the lock is free.
-        let trying = async {
-            while !waiter.0.is_finished() {
-                assert!(store.tried(&lock).await.is_none(), "a try passed");
-                tries += 1;
-            }
-        };
-        let coming = async {
-            while !waiter.0.is_finished() {
-                assert!(short.acquire().await.is_err(), "a newcomer passed the queue");
-            }
-        };
-        within(PATIENCE, async { tokio::join!(trying, coming) }).await;
-        let guard = waiter.guard().await;
-        assert!(guard.is_held() && tries > 0);
-        guard.release().await.unwrap();
-        // The last newcomer may still be leaving the queue.
-        store.until_free("k", SOON).await;
-        assert!(store.tried(&lock).await.is_some());
-    }
-
-    async fn a_full_queue_refuses_at_once(store) {
-        let _guard = store.hold("k").await;
-        let small = store.connect(store.builder().max_waiters(2)).await;
-        let first = store.queued(small.lock("k")).await;
-        let second = store.queued(small.lock("k")).await;
-        let (error, elapsed) = refusal(&small, PATIENCE).await;
-        assert!(error.is_busy(), "{error:?}");
-        assert!(elapsed < LATE, "after {elapsed:?}");
-        let message = error.to_string();
-        for part in ["its queue is full", "raise `max_waiters`"] {
-            assert!(message.contains(part), "{part} is not in {message}");
-        }
-        assert!(!message.contains("longer wait"), "{message}");
-        // Another key has its own queue.
-        assert!(small.lock("other").acquire().await.is_ok());
-        // A place that becomes free can be taken.
-        second.0.abort();
-        store.until_waiting("k", 1).await;
-        let third = store.queued(small.lock("k")).await;
-        third.0.abort();
-        first.0.abort();
     }
 }
 

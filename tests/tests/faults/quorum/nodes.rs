@@ -1,11 +1,11 @@
 //! Servers allowed as nodes: one per name, and no replica.
 
 use distlock::{Error, LockManager};
-use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
+use distlock_tests::{RedisQuorum, RedisServer, eventually_async, within};
 
 use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{primary, replica_of};
-use crate::support::{LONG, connect_patiently, ms, taken_once};
+use crate::support::{LONG, connect_patiently, ms, ok, taken_once};
 
 /// Panics unless `connect` rejects these nodes at once.
 pub(super) async fn is_refused(url: &str, part: &str) {
@@ -33,7 +33,7 @@ async fn two_names_of_one_server_are_refused() {
     let port = quorum.server(0).port();
     let url = format!("{},localhost:{port}", quorum.url());
     is_refused(&url, "the same server as redis://").await;
-    // A lazy manager gives this server one vote, so it needs the other server.
+    // A lazy manager counts this server once, so it needs the other server.
     let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
@@ -43,7 +43,7 @@ async fn two_names_of_one_server_are_refused() {
 
 /// The same is detected later if one node was down at connect, or if its name has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_later_resolves_to_another_node_has_no_vote() {
+async fn a_name_that_later_resolves_to_another_node_does_not_count() {
     for was_down in [false, true] {
         let quorum = three();
         let [first, second, third] = [0, 1, 2].map(|place| quorum.server(place));
@@ -63,7 +63,7 @@ async fn a_name_that_later_resolves_to_another_node_has_no_vote() {
         }
         second.kill();
         until_logged(&manager, &["the same server as redis://", "refused"]).await;
-        // The name gets a vote again once it reaches a server of its own.
+        // The name counts again once it reaches a server of its own.
         proxy.move_to(third.addr());
         serves(&manager).await;
         until_clean(&quorum).await;
@@ -73,31 +73,24 @@ async fn a_name_that_later_resolves_to_another_node_has_no_vote() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_refused() {
     let (first, second) = (primary(), RedisServer::start());
-    for writable in [false, true] {
-        let replica = replica_of(&first).await;
-        if writable {
-            let set = ["CONFIG", "SET", "replica-read-only", "no"];
-            assert_eq!(replica.client().cmd(&set), Reply::Status("OK".into()));
-        }
-        let ports = [&first, &second, &replica].map(RedisServer::port);
-        let url = RedisQuorum::url_at(ports);
-        is_refused(&url, "is a replica").await;
-        // The same server, once it is no longer a replica.
-        let manager = LockManager::connect_lazy(&url).unwrap();
-        let addr = [format!("127.0.0.1:{}", replica.port())];
-        second.stop_process();
-        until_logged(&manager, &["is a replica", &addr[0]]).await;
-        second.cont_process();
-        let mut raw = replica.client();
-        raw.cmd(&["REPLICAOF", "NO", "ONE"]);
-        drop(raw);
-        within(LONG, connect_patiently(&url)).await.unwrap();
-    }
+    let replica = replica_of(&first).await;
+    let mut raw = replica.client();
+    ok(&mut raw, &["CONFIG", "SET", "replica-read-only", "no"]);
+    let url = RedisQuorum::url_at([&first, &second, &replica].map(RedisServer::port));
+    is_refused(&url, "is a replica").await;
+    // The same server, once it is no longer a replica.
+    let manager = LockManager::connect_lazy(&url).unwrap();
+    second.stop_process();
+    let address = format!("127.0.0.1:{}", replica.port());
+    until_logged(&manager, &["is a replica", &address]).await;
+    second.cont_process();
+    ok(&mut raw, &["REPLICAOF", "NO", "ONE"]);
+    within(LONG, connect_patiently(&url)).await.unwrap();
 }
 
-/// A node that becomes a replica while in use has no vote from then on.
+/// A node that becomes a replica while in use does not count from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_becomes_a_replica_has_no_vote() {
+async fn a_node_that_becomes_a_replica_does_not_count() {
     let quorum = three();
     let manager = connect_patiently(quorum.url()).await.unwrap();
     taken_once(&manager, "k").await;

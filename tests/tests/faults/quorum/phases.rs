@@ -1,10 +1,10 @@
 //! One fault at one of three servers, or on one client's path to it, fails no call. It strikes at
-//! any moment of an acquisition, a hold or a hand-off.
+//! any moment of an acquisition, a wait or a hold.
 
 use distlock_tests::within;
 
 use crate::quorum::stage::{Fault, Phase, Stage, for_each};
-use crate::support::{HELD, LONG, tried, until_renewed_twice};
+use crate::support::{HELD, LONG, hold, tried, until_renewed_twice};
 
 /// Runs `what` under each fault at one server, and checks that both clients go on.
 async fn survives_each_fault(what: impl AsyncFn(&Stage)) {
@@ -32,8 +32,7 @@ async fn a_fault_during_the_acquire() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_during_the_hold() {
     survives_each_fault(async |stage| {
-        let lock = stage.subject.lock("k").lease(HELD);
-        let guard = lock.acquire().await.unwrap();
+        let guard = hold(&stage.subject, "k", HELD).await;
         let inside = stage.exclusion.enter(guard.fencing_token());
         stage.strike();
         until_renewed_twice(&guard).await;
@@ -47,21 +46,10 @@ async fn a_fault_during_the_hold() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_with_a_waiter() {
     survives_each_fault(async |stage| {
-        let (guard, waiting) = stage.queued(LONG).await;
+        let (guard, waiting) = stage.queued().await;
         stage.strike();
         guard.release().await.unwrap();
         within(LONG, stage.serves(waiting)).await.unwrap();
-    })
-    .await;
-}
-
-/// The fault strikes when the holder has sent its release and no server has received it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_during_the_hand_off() {
-    survives_each_fault(async |stage| {
-        let (waiting, releasing) = stage.handed_on().await;
-        within(LONG, stage.serves(waiting)).await.unwrap();
-        within(LONG, releasing).await.unwrap().unwrap();
     })
     .await;
 }

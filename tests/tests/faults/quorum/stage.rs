@@ -2,16 +2,16 @@
 //! connections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
+use distlock::observer::{self, Event};
 use distlock::{Error, LockGuard, LockManager};
 use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_async};
 use futures::{StreamExt as _, stream};
-use tokio::task::JoinHandle;
 
-use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
-use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
+use crate::quorum::{until_clean, with_leases_up_to};
+use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, hold, lock_key, ms};
 
 /// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);
@@ -56,31 +56,20 @@ impl Fault {
         use Fault::{Cut, RepliesLost, RequestsLost, Slow};
         matches!(self, Cut | RequestsLost | RepliesLost | Slow)
     }
-
-    pub(super) fn is_of_the_clock(self) -> bool {
-        matches!(self, Fault::ClockForward | Fault::ClockBack)
-    }
 }
 
 /// The next step of an acquisition when the fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Acquire,
-    /// All servers have granted the lock in one round, and the client does not know yet.
+    /// All servers have granted the lock, and the client does not know yet.
     Given,
-    /// All servers have voted, and the client does not know yet.
-    Votes,
-    /// All votes are known, and must be confirmed.
+    /// The servers have granted it with different tokens, of which one must be confirmed.
     Confirmation,
 }
 
 impl Phase {
-    pub(super) const ALL: [Phase; 4] = [
-        Phase::Acquire,
-        Phase::Given,
-        Phase::Votes,
-        Phase::Confirmation,
-    ];
+    pub(super) const ALL: [Phase; 3] = [Phase::Acquire, Phase::Given, Phase::Confirmation];
 }
 
 /// A fault, with the servers and the clients.
@@ -94,8 +83,8 @@ pub(super) struct Stage {
     pub(super) subject: LockManager,
     pub(super) other: LockManager,
     pub(super) exclusion: Arc<Exclusion>,
-    /// Set if a command may have arrived before the strike although it was to be held back.
-    has_slipped: AtomicBool,
+    /// How many calls have waited so far.
+    queued: Arc<AtomicU64>,
 }
 
 impl Stage {
@@ -103,14 +92,15 @@ impl Stage {
         Self::with_leases_up_to(ms(60_000), fault, places).await
     }
 
-    /// A server that has lost its data does not vote for `longest`, and a little more.
+    /// A server that has lost its data does not grant for `longest`, and a little more.
     pub(super) async fn with_leases_up_to(
         longest: Duration,
         fault: Fault,
         places: &[usize],
     ) -> Self {
         let quorum = RedisQuorum::of((0..3).map(|place| {
-            if fault.is_of_the_clock() && places.contains(&place) {
+            let is_stepped = matches!(fault, Fault::ClockForward | Fault::ClockBack);
+            if is_stepped && places.contains(&place) {
                 RedisServer::builder().own_clock().start()
             } else {
                 RedisServer::start()
@@ -119,10 +109,15 @@ impl Stage {
         quorum.vote("distlock");
         let proxies = quorum.proxies();
         let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
-        let connect = async |url: String| {
-            let builder = with_leases_up_to(longest).connect_timeout(LONG);
-            builder.connect(&url).await.unwrap()
-        };
+        let queued = Arc::new(AtomicU64::new(0));
+        let count = queued.clone();
+        let observer = observer::from_fn(move |event| {
+            let is_queued = matches!(event, Event::Queued { .. });
+            count.fetch_add(u64::from(is_queued), Ordering::SeqCst);
+        });
+        let builder = with_leases_up_to(longest).add_observer(observer);
+        let builder = builder.connect_timeout(LONG);
+        let connect = async |url: String| builder.clone().connect(&url).await.unwrap();
         Stage {
             subject: connect(url).await,
             other: connect(quorum.url()).await,
@@ -131,13 +126,8 @@ impl Stage {
             places: places.to_vec(),
             proxies,
             exclusion: Exclusion::new(),
-            has_slipped: AtomicBool::new(false),
+            queued,
         }
-    }
-
-    /// Returns true if the machine was too busy for [`Stage::strike_before_delivery`].
-    pub(super) fn has_slipped(&self) -> bool {
-        self.has_slipped.load(Ordering::SeqCst)
     }
 
     pub(super) fn strike(&self) {
@@ -158,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// Ends the fault, and gives the affected servers their votes as if it were long ago.
+    /// Ends the fault, and lets the affected servers grant as if it were long ago.
     pub(super) fn heal(&self) {
         self.stop();
         for place in &self.places {
@@ -174,11 +164,7 @@ impl Stage {
                 Fault::Kill => server.restart(),
                 Fault::Freeze => server.cont_process(),
                 Fault::ClockForward | Fault::ClockBack => server.step_clock(true, Duration::ZERO),
-                Fault::RestartEmpty | Fault::Flush => {}
-                Fault::Cut | Fault::RequestsLost | Fault::RepliesLost | Fault::Slow => {
-                    proxy.heal();
-                    proxy.release_held();
-                }
+                _ => proxy.heal(),
             }
         }
     }
@@ -190,43 +176,6 @@ impl Stage {
         }
     }
 
-    /// Stops or resumes the data from the servers to the subject.
-    fn stop_replies(&self, on: bool) {
-        for proxy in &self.proxies {
-            proxy.stop_reading(Directions::ToClient, on);
-        }
-    }
-
-    /// Holds back the subject's commands, has it send one to each server, and then strikes.
-    pub(super) async fn strike_before_delivery(&self, send: impl FnOnce()) {
-        let held = |proxy: &Proxy| proxy.stats().requests_held;
-        let before: Vec<_> = self.proxies.iter().map(held).collect();
-        let accepted = |proxy: &Proxy| proxy.stats().accepted;
-        let dialed = || self.proxies.iter().map(accepted).sum::<u64>();
-        let dialed_before = dialed();
-        for proxy in &self.proxies {
-            proxy.hold_requests();
-        }
-        send();
-        // On a busy machine a connection may have been replaced, and the old one carries nothing.
-        let until_sent = async {
-            for (proxy, before) in self.proxies.iter().zip(before) {
-                eventually_async(LONG, async || held(proxy) > before).await;
-            }
-        };
-        let _ = tokio::time::timeout(LONG / 3, until_sent).await;
-        self.strike();
-        // A connection that is silent for long is replaced, and the new one was not held back.
-        let has_slipped = dialed() != dialed_before;
-        self.has_slipped.store(has_slipped, Ordering::SeqCst);
-        for (place, proxy) in self.proxies.iter().enumerate() {
-            // A fault of the connection also loses the commands in flight.
-            if !self.fault.is_of_the_connection() || !self.places.contains(&place) {
-                proxy.release_held();
-            }
-        }
-    }
-
     /// Starts an acquisition, and strikes when the call has reached `phase`.
     pub(super) async fn acquire(&self, phase: Phase, wait: Duration) -> Acquiring {
         let acquire = || acquire_later(&self.subject, "k", LEASE, wait);
@@ -234,62 +183,44 @@ impl Stage {
             self.strike();
             return acquire();
         }
-        if phase != Phase::Given {
-            self.have_a_token_ahead();
+        if phase == Phase::Confirmation {
+            self.have_different_tokens();
         }
-        self.stop_replies(true);
+        let stop_replies = |on| {
+            let proxies = self.proxies.iter();
+            proxies.for_each(|proxy| proxy.stop_reading(Directions::ToClient, on));
+        };
+        stop_replies(true);
         let acquiring = acquire();
-        for place in 0..3 {
-            let mut raw = self.quorum.server(place).client();
+        for server in self.quorum.servers() {
+            let mut raw = server.client();
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         }
-        if phase == Phase::Confirmation {
-            self.strike_before_delivery(|| self.stop_replies(false))
-                .await;
-        } else {
-            self.strike();
-            self.stop_replies(false);
-        }
+        self.strike();
+        stop_replies(false);
         acquiring
     }
 
-    /// Stores a token above any that a client would propose. The servers then vote, and must
-    /// confirm in a second round.
-    fn have_a_token_ahead(&self) {
-        for place in 0..3 {
-            let mut raw = self.quorum.server(place).client();
-            let seconds = raw.cmd(&["TIME"]).array()[0].text().unwrap().to_owned();
-            let ahead = seconds.parse::<u64>().unwrap() + 10;
-            let token = format!("{ahead}000000");
-            raw.cmd(&["SET", &fence_key("k"), &token, "PX", "60000"]);
+    /// Stores tokens above any that a client would propose, so that each server gives another. The
+    /// largest is at a server that the fault does not affect, so that the others must confirm it.
+    fn have_different_tokens(&self) {
+        let ahead = UNIX_EPOCH.elapsed().unwrap().as_secs() + 10;
+        for (place, server) in self.quorum.servers().iter().enumerate() {
+            let rank = place + 3 * usize::from(!self.places.contains(&place));
+            let token = format!("{ahead}00{rank}000");
+            let set = ["SET", &fence_key("k"), &token, "PX", "60000"];
+            server.client().cmd(&set);
         }
     }
 
-    /// Lets the other client hold the lock, with the subject in all queues.
-    pub(super) async fn queued(&self, wait: Duration) -> (LockGuard, Acquiring) {
-        self.queue(&self.other, &self.subject, wait).await
-    }
-
-    /// Lets the subject hand off to the other client, and strikes before the release arrives.
-    pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
-        let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
-        let mut releasing = None;
-        self.strike_before_delivery(|| releasing = Some(tokio::spawn(guard.release())))
-            .await;
-        (waiting, releasing.expect("the release was sent"))
-    }
-
-    async fn queue(
-        &self,
-        holder: &LockManager,
-        waiter: &LockManager,
-        wait: Duration,
-    ) -> (LockGuard, Acquiring) {
-        let lock = holder.lock("k").lease(LEASE);
-        let guard = lock.acquire().await.unwrap();
+    /// Lets the other client hold the lock, while the subject waits.
+    pub(super) async fn queued(&self) -> (LockGuard, Acquiring) {
+        let before = self.queued.load(Ordering::SeqCst);
+        let guard = hold(&self.other, "k", LEASE).await;
         drop(self.exclusion.enter(guard.fencing_token()));
-        let waiting = acquire_later(waiter, "k", LEASE, wait);
-        until_queued_everywhere(&self.quorum, "k", 1).await;
+        let waiting = acquire_later(&self.subject, "k", LEASE, LONG);
+        let is_queued = async || self.queued.load(Ordering::SeqCst) > before;
+        eventually_async(LONG, is_queued).await;
         (guard, waiting)
     }
 

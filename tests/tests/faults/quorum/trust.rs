@@ -55,7 +55,7 @@ fn become_user(quorum: &RedisQuorum) -> String {
 }
 
 /// A node needs the permissions of a single server, and INFO. Without a run id, a script would take
-/// its server for a restarted one, which does not vote.
+/// its server for a restarted one, which grants nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_the_same_permissions_and_info() {
     let quorum = three();
@@ -67,7 +67,7 @@ async fn a_user_needs_the_same_permissions_and_info() {
     let mut raw = quorum.server(1).client();
     set_user(&mut raw, &[PLACES, NEEDED, USEFUL, &["-info"]].concat());
     is_refused(&url, "the user needs INFO").await;
-    // A node that denies INFO during a hold votes again when it allows it.
+    // A node that denies INFO during a hold grants again when it allows it.
     raw.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "YES"]);
     until_renewed_twice(&guard).await;
     become_user(&quorum);

@@ -29,7 +29,7 @@ async fn all_nodes_are_reached_over_tls() {
         builder.clone().connect(&all).await,
     );
     works(&quorum, &first.unwrap(), &second.unwrap()).await;
-    // One node cannot prove its identity, so nothing is sent to it and it has no vote.
+    // One node cannot prove its identity, so nothing is sent to it and it does not count.
     let with_odd = url([one, two, &odd]);
     let error = builder.clone().connect(&with_odd).await.unwrap_err();
     let named = format!("rediss://{HOST}:{}", odd.tls_port());

@@ -116,19 +116,24 @@ impl Quorum {
                     key: &check.key,
                     max_listed: 0,
                 };
-                let inspection = match self.inspect(&inspect, timeout).await {
-                    Ok(inspection) => inspection,
-                    Err(error) => return CheckQueueReply::Failed(error),
-                };
-                if let Some(detail) = inspection.key_conflict {
-                    return CheckQueueReply::KeyConflict(detail);
-                }
+                let inspected = self.inspect(&inspect, timeout).await;
                 let missing = check.owners.iter().filter(|owner| !self.knows(**owner));
+                let missing: Vec<_> = missing.copied().collect();
+                let (kind, holders) = match inspected {
+                    Ok(Inspection {
+                        key_conflict: Some(detail),
+                        ..
+                    }) => return CheckQueueReply::KeyConflict(detail),
+                    Ok(inspection) => (inspection.kind, inspection.holders),
+                    Err(error) if missing.is_empty() => return CheckQueueReply::Failed(error),
+                    // These callers acquire again, and get the reason.
+                    Err(_) => (None, Vec::new()),
+                };
                 CheckQueueReply::Checked {
-                    kind: inspection.kind,
-                    holders: inspection.holders,
+                    kind,
+                    holders,
                     holding: Vec::new(),
-                    missing: missing.copied().collect(),
+                    missing,
                     is_unfinished: false,
                 }
             };
