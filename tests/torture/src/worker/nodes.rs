@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use distlock_tests::Resp;
 
-use crate::servers::votes_in;
+use crate::servers::grants;
 
 /// Upper limit of waiting for a reply. A node that takes longer counts as silent.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-const EPOCH: &str = "distlock:epoch";
 
 #[derive(Debug)]
 pub(super) struct Nodes(Vec<Node>);
@@ -18,8 +16,7 @@ pub(super) struct Nodes(Vec<Node>);
 #[derive(Debug)]
 struct Node {
     address: SocketAddr,
-    /// The connection, and the run id of the server process, which changes with a restart.
-    connection: Option<(Resp, String)>,
+    connection: Option<Resp>,
 }
 
 /// The statement of a node about a lock.
@@ -27,7 +24,7 @@ struct Node {
 enum NodeView {
     /// The token with which the lock is held, or `None` if it is not held.
     Held(Option<u64>),
-    /// The node is silent or does not vote, so it may have forgotten any hold.
+    /// The node is silent or in quarantine, so it may have forgotten any hold.
     Unknown,
 }
 
@@ -72,33 +69,22 @@ impl Node {
         if self.connection.is_none() {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);
-            let run = fresh.try_cmd(&["INFO", "server"]).ok()?;
-            if run.is_error() {
-                return None;
-            }
-            let run = run
-                .text()?
-                .lines()
-                .find_map(|line| line.strip_prefix("run_id:"))?;
-            let run = run.trim_end().to_owned();
-            self.connection = Some((fresh, run));
+            self.connection = Some(fresh);
         }
-        let (connection, run) = self.connection.as_mut()?;
-        // Read in this order: a node that forgets the key after the first read no longer votes.
+        let connection = self.connection.as_mut()?;
+        // Read in this order: a node that forgets the key after the first read grants nothing.
         let value = connection.try_cmd(&["GET", key]).ok()?;
-        let epoch = connection.try_cmd(&["GET", EPOCH]).ok()?;
-        let time = connection.try_cmd(&["TIME"]).ok()?;
-        if value.is_error() || epoch.is_error() || !votes_in(&epoch, &time, run) {
+        if value.is_error() || !grants(|words| Ok(connection.try_cmd(words)?)).ok()? {
             return Some(NodeView::Unknown);
         }
         Some(NodeView::Held(held(value.text())))
     }
 }
 
-/// Parses the token of `3 held owner token ...`. A vote is not a hold.
+/// Parses the token of `3 owner token ...`. A leading zero means that the hold has ended.
 fn held(value: Option<&str>) -> Option<u64> {
-    let mut fields = value?.strip_prefix("3 held ")?.split(' ');
-    fields.nth(1)?.parse().ok()
+    let token = value?.strip_prefix("3 ")?.split(' ').nth(1)?;
+    token.parse().ok().filter(|_| !token.starts_with('0'))
 }
 
 #[cfg(test)]
@@ -125,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn holds_are_distinguished_from_votes() {
-        assert_eq!(held(Some("3 held a:1 70 5 850 5 name")), Some(70));
-        assert_eq!(held(Some("3 vote a:1 70 5 850 5 name")), None);
-        assert_eq!(held(Some("3 kept a:1 70 5 850 5 name")), None);
+    fn holds_are_distinguished_from_ended_ones() {
+        assert_eq!(held(Some("3 a:1 70 850 5 name")), Some(70));
+        assert_eq!(held(Some("3 a:1 070 850 5 name")), None);
+        assert_eq!(held(Some("3 a:1 0070 850 5 name")), None);
         assert_eq!(held(None), None);
     }
 }
