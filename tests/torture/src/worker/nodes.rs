@@ -19,15 +19,6 @@ struct Node {
     connection: Option<Resp>,
 }
 
-/// The statement of a node about a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NodeView {
-    /// The token with which the lock is held, or `None` if it is not held.
-    Held(Option<u64>),
-    /// The node is silent or in quarantine, so it may have forgotten any hold.
-    Unknown,
-}
-
 impl Nodes {
     pub(super) fn of(addresses: &[SocketAddr]) -> Self {
         let nodes = addresses.iter().map(|address| Node {
@@ -44,28 +35,27 @@ impl Nodes {
     }
 }
 
-fn agreed(views: &[NodeView], token: u64) -> Option<u64> {
-    let others = views.iter().filter_map(|view| match view {
-        NodeView::Held(held) if *held != Some(token) => Some(*held),
-        _ => None,
-    });
-    let others: Vec<_> = others.collect();
-    if others.len() <= (views.len() - 1) / 2 {
+/// Decides from the token of each node's hold. A node without a view denies nothing.
+fn agreed(views: &[Option<Option<u64>>], token: u64) -> Option<u64> {
+    let others = views.iter().flatten().filter(|held| **held != Some(token));
+    if others.clone().count() <= (views.len() - 1) / 2 {
         return Some(token);
     }
-    others.into_iter().flatten().max()
+    others.flatten().max().copied()
 }
 
 impl Node {
-    fn view(&mut self, key: &str) -> NodeView {
+    /// Returns the token with which the lock is held here, if it is. Returns `None` if the node is
+    /// silent or in quarantine, so that it may have forgotten any hold.
+    fn view(&mut self, key: &str) -> Option<Option<u64>> {
         let view = self.try_view(key);
         if view.is_none() {
             self.connection = None;
         }
-        view.unwrap_or(NodeView::Unknown)
+        view
     }
 
-    fn try_view(&mut self, key: &str) -> Option<NodeView> {
+    fn try_view(&mut self, key: &str) -> Option<Option<u64>> {
         if self.connection.is_none() {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);
@@ -74,10 +64,8 @@ impl Node {
         let connection = self.connection.as_mut()?;
         // Read in this order: a node that forgets the key after the first read grants nothing.
         let value = connection.try_cmd(&["GET", key]).ok()?;
-        if value.is_error() || !grants(|words| Ok(connection.try_cmd(words)?)).ok()? {
-            return Some(NodeView::Unknown);
-        }
-        Some(NodeView::Held(held(value.text())))
+        let grants = grants(|words| Ok(connection.try_cmd(words)?)).ok()?;
+        (grants && !value.is_error()).then(|| held(value.text()))
     }
 }
 
@@ -93,28 +81,27 @@ mod tests {
 
     #[test]
     fn a_majority_decides_on_the_holder() {
-        let (ours, other, free) = (
-            NodeView::Held(Some(7)),
-            NodeView::Held(Some(8)),
-            NodeView::Held(None),
-        );
+        let (ours, other, free, unknown) = (Some(Some(7)), Some(Some(8)), Some(None), None);
         for (views, expected) in [
-            ([ours, ours, other], Some(7)),
-            ([ours, NodeView::Unknown, free], Some(7)),
-            ([ours, other, free], Some(8)),
-            ([NodeView::Unknown, free, free], None),
+            (vec![ours, ours, other], Some(7)),
+            (vec![ours, unknown, free], Some(7)),
+            (vec![ours, other, free], Some(8)),
+            (vec![unknown, free, free], None),
+            (vec![ours, unknown, unknown, free, free], Some(7)),
         ] {
             assert_eq!(agreed(&views, 7), expected, "{views:?}");
         }
-        let five = [ours, NodeView::Unknown, NodeView::Unknown, free, free];
-        assert_eq!(agreed(&five, 7), Some(7));
     }
 
     #[test]
     fn holds_are_distinguished_from_ended_ones() {
-        assert_eq!(held(Some("3 a:1 70 850 5 name")), Some(70));
-        assert_eq!(held(Some("3 a:1 070 850 5 name")), None);
-        assert_eq!(held(Some("3 a:1 0070 850 5 name")), None);
-        assert_eq!(held(None), None);
+        for (value, expected) in [
+            (Some("3 a:1 70 850 5 name"), Some(70)),
+            (Some("3 a:1 070 850 5 name"), None),
+            (Some("3 a:1 0070 850 5 name"), None),
+            (None, None),
+        ] {
+            assert_eq!(held(value), expected, "{value:?}");
+        }
     }
 }
