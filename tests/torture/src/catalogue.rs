@@ -77,8 +77,8 @@ const SHARDED: Kinds = &[
     (Kind::Busy, 1),
 ];
 
-/// A server that forgets votes again only once all that it forgot is older than a lease.
-const VOTERS: Kinds = &[
+/// A server that forgets grants again only once all that it forgot is older than a lease.
+const INDEPENDENT: Kinds = &[
     (Kind::ServerStop, 6),
     (Kind::RestartLossy, 6),
     (Kind::FlushAll, 3),
@@ -92,9 +92,11 @@ const VOTERS: Kinds = &[
     (Kind::TakePermission, 2),
 ];
 
-/// Faults at other servers of a quorum of five, at the same time as `VOTERS`.
-const MORE_VOTERS: Kinds = &[
+/// Faults at other servers of a quorum of five, at the same time as `INDEPENDENT`.
+const MORE_INDEPENDENT: Kinds = &[
     (Kind::ServerStop, 4),
+    (Kind::RestartLossy, 2),
+    (Kind::FlushAll, 2),
     (Kind::KillClients, 1),
     (Kind::PauseWrites, 1),
     (Kind::OutOfMemory, 1),
@@ -106,10 +108,10 @@ pub(crate) fn usual(topology: Topology) -> Vec<Faults> {
         Topology::Standalone | Topology::Tls => vec![faults(ONE_SERVER, (200, 900))],
         Topology::Sentinel | Topology::Replicas => vec![faults(WATCHED, (800, 2_500))],
         Topology::Cluster => vec![faults(SHARDED, (300, 1_200))],
-        Topology::Quorum3 => vec![faults(VOTERS, (300, 1_500))],
+        Topology::Quorum3 => vec![faults(INDEPENDENT, (300, 1_500))],
         Topology::Quorum5 => vec![
-            faults(VOTERS, (300, 1_500)),
-            faults(MORE_VOTERS, (1_000, 4_000)),
+            faults(INDEPENDENT, (300, 1_500)),
+            faults(MORE_INDEPENDENT, (1_000, 4_000)),
         ],
     }
 }
@@ -201,7 +203,6 @@ const ALL: Profile = Profile {
     process: faults(PROCESS, (2_000, 5_500)),
     link: faults(LINK, (900, 2_700)),
     servers: None,
-    forgetful: false,
     apart: false,
     spared: 0,
     load: USUAL_LOAD,
@@ -250,21 +251,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
-    // Beyond the promise of a quorum: its servers restart from old snapshots.
-    Profile {
-        name: "forgetting",
-        leases: &[(3_000, 1)],
-        servers: Some(faults(&[(Kind::Rewind, 1)], (20, 300))),
-        forgetful: true,
-        load: Load {
-            hot_keys: 4,
-            hot_share: 0.5,
-            bodies: OFTEN_LONG,
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // A server of a quorum forgets as soon as all servers vote again.
+    // A server of a quorum forgets as soon as all servers grant again.
     Profile {
         name: "losses",
         leases: &[(3_000, 1)],
@@ -287,10 +274,12 @@ pub(crate) const PROFILES: &[Profile] = &[
         spared: 2,
         ..NARROW
     },
-    // One of three servers is away for long, and all callers keep waiting.
+    // One of three servers is away for long, and all callers keep waiting. The lease is long, so
+    // that a lock that no client holds would be noticed.
     Profile {
         name: "two-of-three",
         keys: 4,
+        leases: &[(3_000, 1)],
         servers: Some(lasting(
             &[(Kind::ServerStop, 1)],
             (300, 600),

@@ -46,8 +46,6 @@ pub(crate) enum Kind {
     Busy,
     TakePermission,
     ForeignFence,
-    /// The server restarts with its data from the beginning of the run, as from an old snapshot.
-    Rewind,
     // Faults of a primary and its replica.
     /// The primary dies. Once it has been replaced, it restarts without its data.
     FailoverKill,
@@ -82,8 +80,7 @@ impl Kind {
 
     /// Returns true if the server forgets all its data.
     pub(crate) fn forgets(self) -> bool {
-        use Kind::{FlushAll, RestartLossy, Rewind};
-        matches!(self, RestartLossy | FlushAll | Rewind)
+        matches!(self, Kind::RestartLossy | Kind::FlushAll)
     }
 
     /// Returns true if the server keeps its locks and its clock.
@@ -114,11 +111,8 @@ impl Kind {
 
     /// Returns true if servers do not answer during the fault.
     pub(crate) fn is_silent(self) -> bool {
-        use Kind::{Busy, RestartLossless, RestartLossy, Rewind, ServerStop};
-        matches!(
-            self,
-            ServerStop | RestartLossless | RestartLossy | Rewind | Busy
-        )
+        use Kind::{Busy, RestartLossless, RestartLossy, ServerStop};
+        matches!(self, ServerStop | RestartLossless | RestartLossy | Busy)
     }
 
     /// Returns true if no holder loses its lock. `acknowledged` means that locks need the replica.

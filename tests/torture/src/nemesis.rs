@@ -151,10 +151,7 @@ impl<'a> Nemesis<'a> {
             kind: fault.kind,
             worker: fault.worker,
             node: fault.node,
-            lossless: setup
-                .options
-                .topology
-                .keeps_locks(fault.kind, setup.options.profile),
+            lossless: setup.options.topology.keeps_locks(fault.kind),
             keys: is_of_servers.then(|| setup.target.keys(fault)).flatten(),
             detail: format!("{fault:?}"),
         }));

@@ -194,7 +194,6 @@ fn length(profile: &Profile, kind: Kind, of_quorum: bool, random: &mut Random) -
         Kind::ServerStop | Kind::RestartLossy if of_quorum => random.spread_millis((30, 3_500)),
         Kind::ServerStop => random.spread_millis((30, 900)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),
-        Kind::Rewind => random.millis((10, 50)),
         Kind::ClockStep => random.millis((200, 1_500)),
         Kind::OutOfMemory => random.millis((100, 500)),
         Kind::Refuse => random.millis((100, 600)),

@@ -15,8 +15,6 @@ pub(crate) struct Profile {
     pub(crate) link: Faults,
     /// `None` means all faults that the topology supports.
     pub(crate) servers: Option<Faults>,
-    /// The servers of a quorum are configured as if they forgot nothing, yet they forget.
-    pub(crate) forgetful: bool,
     /// The clocks of the servers of a quorum differ.
     pub(crate) apart: bool,
     /// The number of workers without faults, counted from the last one.

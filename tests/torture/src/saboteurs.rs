@@ -98,9 +98,14 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("minority-acquires", "calm", 8, &[Invariant::Exclusion])
         .under(Topology::Quorum3)
         .short(),
-    saboteur("stale-votes-count", "partitions", 12, BELIEFS).under(Topology::Quorum3),
     saboteur("minority-extends", "partitions", 12, BELIEFS).under(Topology::Quorum3),
-    saboteur("no-yield", "two-of-three", 24, &[Invariant::Liveness]).under(Topology::Quorum3),
+    saboteur(
+        "refused-not-released",
+        "two-of-three",
+        24,
+        &[Invariant::Liveness],
+    )
+    .under(Topology::Quorum3),
     saboteur("no-write-back", "newcomers", 24, &[Invariant::Tokens]).under(Topology::Quorum3),
     saboteur("no-quarantine", "losses", 12, BELIEFS).under(Topology::Quorum3),
 ];

@@ -6,6 +6,9 @@
 //! - one grant to a waiter that does not answer, and one for each further worker with a fault,
 //! - the half second until the queue is checked, and some slack.
 //!
+//! A quorum has no order: waiting calls try again at random times. The bound is then a dead holder's
+//! lease and [`SERVED_WITHIN`], and every call that waits for longer than that must be served.
+//!
 //! A call for two keys may hold the first of them, in the order of all calls, but only while
 //! another call has the second one. So a deadlock leaves keys unheld.
 
@@ -23,6 +26,10 @@ const SLACK: Nanos = 500 * MILLI;
 const AFTERMATH: Nanos = SECOND;
 /// A worker that lost part of a handshake to its link dials for up to 2 s before it retries.
 const REDIALING: Nanos = 3 * SECOND;
+
+/// How long a call may wait over a quorum while a majority of the servers serves it. Its attempts
+/// are at most 80 ms apart, so this is more than a hundred of them.
+const SERVED_WITHIN: Nanos = 10 * SECOND;
 
 /// The run with what is known about all its keys.
 struct Waits<'a> {
@@ -114,9 +121,17 @@ impl<'a> Waits<'a> {
         Spans::of(waits).minus(&self.disturbed[key as usize])
     }
 
+    /// Returns how long a call waited over a quorum that could have served it.
+    fn unserved(&self, op: &Op) -> Nanos {
+        self.live(op.key, &[op]).iter().map(Span::length).sum()
+    }
+
     /// Returns how long a key may stay unheld.
     fn bound(&self, key: Key, span: Span) -> Nanos {
         let lease = self.leases[key as usize];
+        if self.run.quorum_servers().is_some() {
+            return lease + grace(lease) + SERVED_WITHIN;
+        }
         let grant = grant_lease(lease);
         let one_grant = grant + grace(grant);
         let others = absent(self.run, span.widened(self.run.memory(), 0)).saturating_sub(1);
@@ -160,6 +175,19 @@ pub(super) fn check(run: &Run) -> Finding {
         "longest time unheld with live waiters {} ms",
         longest / MILLI
     );
+    if run.quorum_servers().is_some() {
+        longest = 0;
+        for op in run.ops.iter().filter(|op| op.wait > SERVED_WITHIN) {
+            finding.checked += 1;
+            let unserved = waits.unserved(op);
+            longest = longest.max(unserved);
+            if unserved > SERVED_WITHIN {
+                let what = format!("waited for {} ms of a quorum's time", unserved / MILLI);
+                finding.violation(run, Violation::of(run, &[op], op.waiting(), what));
+            }
+        }
+        finding.note += &format!(", longest wait {} ms", longest / MILLI);
+    }
     finding
 }
 
@@ -253,6 +281,20 @@ mod tests {
                 );
             }
             assert_eq!(found(&history), expected, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_a_quorum_does_not_serve_is_a_violation() {
+        for (until, silent, expected) in [(10_900, 0, 0), (11_100, 0, 1), (11_100, 2, 0)] {
+            let mut history = History::of("quorum3");
+            let wait = |op, until| Call::new(1, op, "k", 1_000).returned(until, Outcome::Busy);
+            history.call(wait(1, until).invoked_as(Door::Run, 1000, 20_000));
+            // One silent server explains nothing, and two do.
+            for node in 0..silent.max(1) {
+                history.fault_at(node, 2_000, 3_000, Kind::ServerStop, None);
+            }
+            assert_eq!(found(&history), expected, "{until} {silent}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A fault at a minority of the servers excuses nothing. Faults count while too many servers are
 //! impaired at once, by their own faults or by faults on a worker's links to them. A server that
-//! forgot is impaired until it votes again.
+//! forgot is impaired until it grants again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::kind::Kind;
 const AFTERMATH: Nanos = SECOND + 500 * MILLI;
 
 /// Returns the effects on a lock that needs a majority of `servers`. `quarantine` is the time that
-/// a server which forgot does not vote.
+/// a server which forgot does not grant.
 pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Faults {
     let too_many = (servers - 1) / 2 + 1;
     // Returns when too many servers are impaired for one worker, or for all workers (`None`).
@@ -36,9 +36,8 @@ pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Fault
     };
     let of_workers = faults.list.iter().filter_map(|fault| fault.worker);
     let workers: BTreeSet<_> = of_workers.map(Some).chain([None]).collect();
-    // Data forgotten beyond the promise excuses the effect on a lock.
-    let kept = |fault: &&Fault| fault.node.is_none() || !fault.lossless;
-    let mut effects: Vec<_> = faults.list.iter().filter(kept).cloned().collect();
+    let of_no_server = |fault: &&Fault| fault.node.is_none();
+    let mut effects: Vec<_> = faults.list.iter().filter(of_no_server).cloned().collect();
     for worker in workers {
         let harmful = impaired(worker, &|fault| !fault.spares_holders);
         let all = impaired(worker, &|_| true).minus(&harmful);
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
     use crate::check::testing::History;
 
-    /// The lease is one second, so a server that forgot votes again after 1.25 s.
+    /// The lease is one second, so a server that forgot grants again after 1.25 s.
     fn faults(history: &History, servers: u32) -> Faults {
         effects(&history.build().faults, servers, 1_250 * MILLI)
     }
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_forgotten_is_impaired_until_it_votes() {
+    fn a_server_that_has_forgotten_is_impaired_until_it_grants() {
         for (kind, harms) in [
             (Kind::ServerStop, false),
             (Kind::RestartLossy, true),

@@ -362,15 +362,15 @@ impl Run {
             }
         }
         self.ops.sort_by_key(|op| op.invoked);
-        if let Some(count) = self.voters() {
+        if let Some(count) = self.quorum_servers() {
             // Corresponds to the `max_lease` on which all clients agree.
             let lease = self.longest_lease().max(SECOND);
             self.faults = quorum::effects(&self.faults, count, lease + grace(lease));
         }
     }
 
-    /// Returns how many servers vote, or `None` without a quorum.
-    fn voters(&self) -> Option<u32> {
+    /// Returns the number of servers of a quorum, or `None` without one.
+    pub(crate) fn quorum_servers(&self) -> Option<u32> {
         self.header.topology.strip_prefix("quorum")?.parse().ok()
     }
 
@@ -402,9 +402,13 @@ impl Run {
     }
 
     /// Returns how long a call may exceed its wait: one command, or three with a quorum. The three
-    /// are the acquire, its confirmation, and the withdrawal of too few votes.
+    /// are the acquire, its confirmation, and the release of an attempt that failed.
     pub(crate) fn patience(&self, lease: Nanos) -> Nanos {
-        let commands = if self.voters().is_some() { 3 } else { 1 };
+        let commands = if self.quorum_servers().is_some() {
+            3
+        } else {
+            1
+        };
         command_deadline(lease) * commands
     }
 

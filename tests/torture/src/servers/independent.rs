@@ -22,13 +22,10 @@ const APART: Duration = Duration::from_secs(20);
 pub(super) struct Independent {
     quorum: RedisQuorum,
     faults: ServerFaults,
-    /// Set if the servers are configured as if they forgot nothing, yet they forget.
-    forgetful: bool,
 }
 
 impl Independent {
-    /// Starts servers that vote from the beginning. Forgetful servers vote in every run of their
-    /// process, and each has a snapshot of that state.
+    /// Starts servers that grant from the beginning.
     pub(super) fn start(server: &RedisServerBuilder, count: u32, needs: Needs) -> Self {
         let quorum = RedisQuorum::of((0..count).map(|_| server.clone().start()));
         if needs.apart {
@@ -37,28 +34,19 @@ impl Independent {
             }
         }
         quorum.vote(NAMESPACE);
-        if needs.forgetful {
-            for server in quorum.servers() {
-                let mut raw = server.client();
-                raw.cmd(&["SET", &format!("{NAMESPACE}:epoch"), "- 0"]);
-                raw.cmd(&["SAVE"]);
-            }
-        }
         Independent {
             quorum,
             faults: ServerFaults::new(needs.keys),
-            forgetful: needs.forgetful,
         }
     }
 
-    /// Returns true if all servers vote, so that no client relies on data that one has forgotten.
-    fn all_vote(&self) -> anyhow::Result<bool> {
-        for server in self.quorum.servers() {
-            if !votes(server)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// Returns true if no server is in quarantine, so that no client relies on data that one has
+    /// forgotten.
+    fn all_grant(&self) -> anyhow::Result<bool> {
+        let mut servers = self.quorum.servers().iter();
+        servers.try_fold(true, |all, server| {
+            Ok(all && grants(|words| query(server, words))?)
+        })
     }
 }
 
@@ -81,13 +69,13 @@ impl Target for Independent {
         servers.map(RedisServer::proxy).collect()
     }
 
-    /// Returns true if a fault can begin. Unless the run is forgetful, a server forgets only while
-    /// all servers answer and vote, as the promise of a quorum requires.
+    /// Returns true if a fault can begin. A server forgets only while all servers answer and grant,
+    /// as the promise of a quorum requires.
     fn is_ready(&mut self, fault: &Planned, in_force: &[Kind]) -> anyhow::Result<bool> {
-        if !fault.kind.forgets() || self.forgetful {
+        if !fault.kind.forgets() {
             return Ok(true);
         }
-        Ok(!in_force.iter().any(|kind| kind.is_silent()) && self.all_vote()?)
+        Ok(!in_force.iter().any(|kind| kind.is_silent()) && self.all_grant()?)
     }
 
     fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
@@ -102,36 +90,30 @@ impl Target for Independent {
     }
 }
 
-/// Returns true if a server has known this run of its process for long enough to vote.
-fn votes(server: &RedisServer) -> anyhow::Result<bool> {
-    let epoch = query(server, &["GET", &format!("{NAMESPACE}:epoch")])?;
-    let info = query(server, &["INFO", "server"])?;
-    let time = query(server, &["TIME"])?;
+/// Returns true if a server is not in quarantine: it has known this run of its process for long
+/// enough. `query` sends a command to it.
+pub(crate) fn grants(
+    mut query: impl FnMut(&[&str]) -> anyhow::Result<Reply>,
+) -> anyhow::Result<bool> {
+    let epoch = query(&["GET", &format!("{NAMESPACE}:epoch")])?;
+    let info = query(&["INFO", "server"])?;
+    let Reply::Array(time) = query(&["TIME"])? else {
+        return Ok(false);
+    };
+    let [seconds, micros] = [0, 1].map(|part| time.get(part)?.text()?.parse::<u64>().ok());
+    let now = seconds
+        .zip(micros)
+        .map(|(seconds, micros)| seconds * 1_000_000 + micros);
     let mut lines = info.text().unwrap_or_default().lines();
     let run = lines.find_map(|line| line.strip_prefix("run_id:"));
-    Ok(votes_in(&epoch, &time, run.unwrap_or_default().trim_end()))
-}
-
-/// Returns true if a server with this epoch votes at this time, in this run of its process.
-pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
-    let Reply::Array(time) = time else {
-        return false;
-    };
-    let mut parts = time.iter().map(|part| part.text()?.parse::<u64>().ok());
-    let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) else {
-        return false;
-    };
     let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
-    // `-` applies to every run: the server is configured as one that forgets nothing.
-    let from = from.filter(|(of, _)| *of == run || *of == "-");
-    from.and_then(|(_, from)| from.parse::<u64>().ok())
-        .is_some_and(|from| from <= seconds * 1_000_000 + micros)
+    let from = from.filter(|(of, _)| run.map(str::trim_end) == Some(*of));
+    let from = from.and_then(|(_, from)| from.parse::<u64>().ok());
+    Ok(from.zip(now).is_some_and(|(from, now)| from <= now))
 }
 
 /// Returns the quorum configuration of all clients. Its `max_lease` is the longest lease of the
-/// run, the supervisor's included, so that a server that forgot votes again soon.
+/// run, the supervisor's included, so that a server that forgot grants again soon.
 pub(crate) fn terms(profile: &Profile) -> Quorum {
-    Quorum::new()
-        .max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))
-        .assume_durable_servers(profile.forgetful)
+    Quorum::new().max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))
 }

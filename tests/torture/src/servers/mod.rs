@@ -16,10 +16,9 @@ use distlock_tests::{Proxy, RedisServer};
 
 use crate::kind::Kind;
 use crate::plan::Planned;
-use crate::profile::Profile;
 use crate::worker::all_keys;
 use independent::Independent;
-pub(crate) use independent::{terms, votes_in};
+pub(crate) use independent::{grants, terms};
 use query::query;
 use sharded::Sharded;
 use single::Single;
@@ -68,7 +67,7 @@ impl Topology {
         u32::from(self == Topology::Replicas)
     }
 
-    /// Returns the number of independent servers that vote, or 0 without a quorum.
+    /// Returns the number of independent servers, or 0 without a quorum.
     pub(crate) fn nodes(self) -> u32 {
         match self {
             Topology::Quorum3 => 3,
@@ -78,10 +77,8 @@ impl Topology {
     }
 
     /// Returns true if faults of this kind make the servers forget no lock with a valid hold.
-    pub(crate) fn keeps_locks(self, kind: Kind, profile: &Profile) -> bool {
-        kind.is_lossless()
-            || kind.is_failover() && self.min_replicas() > 0
-            || self.nodes() > 0 && !profile.forgetful
+    pub(crate) fn keeps_locks(self, kind: Kind) -> bool {
+        kind.is_lossless() || kind.is_failover() && self.min_replicas() > 0 || self.nodes() > 0
     }
 
     /// Returns true if a link can have this fault.
@@ -135,8 +132,6 @@ pub(crate) struct Needs {
     pub(crate) clock: bool,
     /// The server can be killed without losing data.
     pub(crate) persistence: bool,
-    /// The servers of a quorum restart with their data from the beginning.
-    pub(crate) forgetful: bool,
     /// The clocks of the servers of a quorum differ.
     pub(crate) apart: bool,
     /// The number of keys that the run uses.

@@ -35,7 +35,7 @@ impl ServerFaults {
         let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.stop_process(),
-            Kind::RestartLossless | Kind::Rewind => server.kill(),
+            Kind::RestartLossless => server.kill(),
             Kind::RestartLossy => {
                 server.kill();
                 let persisted = server.dir().join("appendonlydir");
@@ -76,7 +76,7 @@ impl ServerFaults {
         let command = |words: &[&str]| query(server, words).map(drop);
         match fault.kind {
             Kind::ServerStop => server.cont_process(),
-            Kind::RestartLossless | Kind::RestartLossy | Kind::Rewind => server.restart(),
+            Kind::RestartLossless | Kind::RestartLossy => server.restart(),
             Kind::ClockStep => server.set_clock(true, Duration::ZERO),
             Kind::OutOfMemory => command(&["CONFIG", "SET", "maxmemory", "0"])?,
             Kind::Refuse => command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?,

@@ -74,7 +74,6 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
     let target = topology.start(Needs {
         clock: has(Kind::ClockStep),
         persistence: has(Kind::RestartLossless),
-        forgetful: profile.forgetful,
         apart: profile.apart,
         keys: options.keys,
     })?;

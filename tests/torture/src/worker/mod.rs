@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// The address of the resource
     #[arg(long)]
     resource: SocketAddr,
-    /// The addresses of the lock servers without faults; one has the locks, or all vote
+    /// The addresses of the lock servers without faults; one has the locks, or a quorum
     #[arg(long = "server")]
     servers: Vec<SocketAddr>,
     /// The CA certificate of the servers
