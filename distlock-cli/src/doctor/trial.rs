@@ -23,7 +23,7 @@ const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 pub(super) async fn of(manager: &LockManager) -> Diagnostic {
     let handed_off = hand_off(manager).await;
     let (severity, help) = match &handed_off {
-        Ok(took) if *took <= MAX_HAND_OFF => (Severity::Ok, ""),
+        Ok(took) if took.is_none_or(|took| took <= MAX_HAND_OFF) => (Severity::Ok, ""),
         Ok(_) => (
             Severity::Warning,
             "if this is so each time, waiters poll instead of being notified: grant the user the permissions for a \
@@ -53,7 +53,8 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
         ),
     };
     let message = match handed_off {
-        Ok(took) => format!("acquired, waited for, handed off after {took:.1?} and released"),
+        Ok(Some(took)) => format!("acquired, waited for, handed off after {took:.1?} and released"),
+        Ok(None) => "acquired and released".to_owned(),
         Err(error) => error.to_string(),
     };
     Diagnostic {
@@ -65,10 +66,14 @@ pub(super) async fn of(manager: &LockManager) -> Diagnostic {
     }
 }
 
-/// Returns the duration of a hand-off from one call to the next.
-async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
+/// Returns the duration of a hand-off from one call to the next, or `None` over a quorum, which has
+/// no queue.
+async fn hand_off(manager: &LockManager) -> Result<Option<Duration>, Error> {
     let lock = manager.lock(KEY).wait(WAIT).lease(WAIT * 2);
     let first = lock.acquire().await?;
+    if matches!(manager.inspect(KEY).await, Ok(state) if !state.servers.is_empty()) {
+        return first.release().await.map(|()| None);
+    }
     let release = async {
         let started = Instant::now();
         while started.elapsed() < WAIT
@@ -85,5 +90,5 @@ async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
         second.release().await.map(|()| acquired)
     };
     let (released, acquired) = tokio::join!(release, wait);
-    Ok(acquired?.saturating_duration_since(released?))
+    Ok(Some(acquired?.saturating_duration_since(released?)))
 }

@@ -224,6 +224,8 @@ fn a_server_of_a_quorum_that_is_down_is_bad() {
         (0, 3),
         "{diagnostics:?}"
     );
+    let locking = diagnostics.iter().find(|found| found["check"] == "locking");
+    assert_eq!(locking.expect("a check")["severity"], "ok", "{locking:?}");
     servers.server(1).kill();
     let (diagnostics, code) = all_diagnostics(&servers.url());
     assert_eq!(

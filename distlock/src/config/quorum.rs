@@ -5,8 +5,12 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// The settings on which all clients of a `redis+quorum://` URL must agree. They define how many
-/// servers a lock needs, and when a server that may have forgotten a lock votes again. Clients with
-/// different settings do not exclude each other. The URL names at least three servers.
+/// servers a lock needs, and for how long a server that may have forgotten a lock grants none.
+/// Clients with different settings do not exclude each other. The URL names at least three servers.
+///
+/// The servers have no queue. A call that waits tries again after a random pause of 10 to 80 ms, so
+/// calls of different clients have no order, and under contention a call may lose to others until
+/// its `wait` ends. Waiting calls of one manager for one key take turns.
 ///
 /// ```
 /// use distlock::{LockManager, Quorum};
@@ -48,9 +52,9 @@ impl Quorum {
         }
     }
 
-    /// Sets how many servers have to vote for a holder: more than half of them, at most all.
-    /// Default: the smallest majority. With a greater size, up to `2 * size - servers - 1` servers
-    /// may even forget a lock and vote again at once.
+    /// Sets how many servers have to grant a lock: more than half of them, at most all. Default:
+    /// the smallest majority. With a greater size, up to `2 * size - servers - 1` servers may even
+    /// forget a lock and grant it again at once.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -66,7 +70,7 @@ impl Quorum {
     }
 
     /// Sets the longest lease of any client; more than zero, default 1 minute. A server that was
-    /// restarted, was flushed, or is new may have forgotten a lock. It does not vote for `longest`,
+    /// restarted, was flushed, or is new may have forgotten a lock. It grants none for `longest`,
     /// plus a grace period of up to ten seconds. A lock with a longer lease, or a longer
     /// [`min_hold`](crate::Lock::min_hold), is rejected with [`Error::Config`].
     ///
@@ -88,7 +92,7 @@ impl Quorum {
     }
 
     /// Sets whether to assume that a restarted server has forgotten no write that it acknowledged,
-    /// so that it votes as soon as it is back; default `false`. Every server then needs
+    /// so that it grants locks as soon as it is back; default `false`. Every server then needs
     /// `appendonly yes`, `appendfsync always` and a disk that keeps all data that was flushed to
     /// it. The client detects only a server that comes back without any data. If another server has
     /// forgotten a lock, two clients may hold that lock.

@@ -396,10 +396,10 @@ impl Lock {
 
     /// Acquires the lock, waiting in its queue for at most `wait`.
     ///
-    /// First come, first served, across all processes. If the caller's own call tree already holds
-    /// the lock, the call re-enters it without accessing the store. The options of the outer hold
-    /// then apply, and only `wait` is taken from this call. Sibling branches of one body exclude
-    /// each other.
+    /// First come, first served, across all processes, except over a
+    /// [quorum](crate::Quorum). If the caller's own call tree already holds the lock, the call
+    /// re-enters it without accessing the store. The options of the outer hold then apply, and only
+    /// `wait` is taken from this call. Sibling branches of one body exclude each other.
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -54,7 +54,8 @@ pub enum Event {
         /// The kind of the hold.
         kind: HoldKind,
     },
-    /// A call was added to the queue of its lock.
+    /// A call was added to the queue of its lock. Over a quorum, which has no queue: it begins to
+    /// wait.
     #[non_exhaustive]
     Queued {
         /// The name of the lock.
@@ -296,7 +297,8 @@ pub enum Event {
 pub enum AcquirePath {
     /// The lock was free.
     Free,
-    /// The previous holder's release handed it off, and the server notified the waiter.
+    /// The previous holder's release handed it off, and the server notified the waiter. Over a
+    /// quorum, which has no hand-off: the call had to wait.
     HandedOff,
     /// A periodic check of the queue, every 500 ms, found that the lock was handed off or free.
     QueueCheck,

@@ -292,7 +292,7 @@ impl Inspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerInspection {
     pub(crate) address: String,
-    /// The holder is the holder at that server; a vote is not a hold.
+    /// The holder is the holder at that server. It may be an attempt without a majority.
     pub(crate) inspection: Result<Inspection, StoreError>,
 }
 

@@ -37,7 +37,7 @@ impl StoreOptions {
             .namespace("inventory-demo")
             .min_replicas(self.min_replicas);
         let builder = if url.contains("+quorum://") {
-            // New servers do not vote for the duration of the longest lease, which is short here.
+            // New servers grant nothing for the duration of the longest lease, which is short here.
             builder.quorum(Quorum::new().max_lease(LEASE))
         } else {
             builder

@@ -52,7 +52,7 @@ pub struct LockState {
     /// The time until the last of the holds has expired, if they are neither renewed nor released;
     /// `None` if the lock is free.
     pub expires_in: Option<Duration>,
-    /// The number of waiters in the queue.
+    /// The number of waiters in the queue; zero over a quorum, which has none.
     pub queue_length: u64,
     /// The waiters in the order in which they are served, at most the first 1,000. Empty in a
     /// [`list`](LockManager::list).
@@ -171,10 +171,10 @@ impl SuccessRecord {
 pub struct ServerState {
     /// The server's host and port.
     pub address: String,
-    /// The lock's holder on this server. One server alone does not make a hold. `None` while a
-    /// client merely has this server's vote.
+    /// The lock's holder on this server. One server alone does not make a hold: it may be part of
+    /// an attempt that fails.
     pub holder: Option<Holder>,
-    /// The number of waiters in this server's queue.
+    /// Zero: the servers of a quorum have no queues.
     pub queue_length: u64,
     /// The last fencing token that this server knows.
     pub last_fencing_token: Option<FencingToken>,

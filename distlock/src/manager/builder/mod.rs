@@ -154,7 +154,7 @@ impl LockManager {
     /// | `redis+unix:///path/to/socket`, `unix:///path/to/socket` | one server of this machine |
     /// | `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` | the server that the sentinels report as the primary of the service, now and after every failover |
     /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a Redis Cluster. Any of these nodes names the others, and the node of a lock's slot stores the lock |
-    /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must agree ([`Quorum`](crate::Quorum)). Quorums are new and not for production yet |
+    /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must grant a lock, without a queue ([`Quorum`](crate::Quorum)). Quorums are new and not for production yet |
     /// | `memory:` | an in-process store of its own, for development and tests: it excludes no other process |
     /// | `memory:<name>` | the same, shared by all managers of this process with this name and the same [namespace](LockManagerBuilder::namespace) |
     ///
@@ -311,7 +311,7 @@ impl LockManagerBuilder {
     /// Sets how many calls of all processes may wait for one key; default 10,000, 0 for none.
     /// Further calls fail with [`Error::QueueFull`] at once. Waiters of ended processes and waiters
     /// with an expired `wait` do not count for long: every rejected call removes dead entries from
-    /// a hundred places of the queue.
+    /// a hundred places of the queue. Has no effect over a quorum, which has no queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};

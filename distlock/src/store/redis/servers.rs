@@ -27,7 +27,7 @@ pub enum ServerRole {
     Standalone,
     /// A server that has the locks of its slots.
     Primary,
-    /// A server that has a vote.
+    /// One of the independent servers of a quorum.
     Voter,
     /// A server that returns the address of a service's primary.
     Sentinel {

@@ -1,5 +1,6 @@
-//! The decision whether an attempt has the lock, without I/O: `handle` processes a node's reply, and
-//! `step` returns what follows. The model (`tests/model`, module `quorum`) explores these rules.
+//! The decision whether an attempt has the lock, without I/O: `handle` processes a node's reply,
+//! and `step` returns what follows. The model (`tests/model`, module `quorum`) explores these
+//! rules.
 
 use crate::error::Outage;
 use crate::protocol::messages::HolderView;

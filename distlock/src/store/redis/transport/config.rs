@@ -29,7 +29,7 @@ pub(crate) struct RedisConfig {
     pub(crate) max_runtime_connections: usize,
     /// True for a node of a cluster.
     pub(crate) in_cluster: bool,
-    /// Settings of the votes in a quorum.
+    /// Settings of a quorum.
     pub(crate) quorum: Quorum,
 }
 
