@@ -202,8 +202,6 @@ pub(crate) enum Note {
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.
     NotAuthenticated(StoreError),
-    /// A server's clock jumped, by `by` microseconds.
-    ClockJumped { address: Arc<str>, by: i64 },
 }
 
 /// The receiver of a store's events. It must not block.

@@ -370,13 +370,6 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
-        Note::ClockJumped { address, by } => tracing::warn!(
-            target: TARGET,
-            store = &**address,
-            jumped_ms = by / 1_000,
-            "clock of the lock store jumped, or this machine was suspended: locks may expire early; configure the \
-             server's clock to be slewed, not stepped"
-        ),
     }
 }
 

@@ -24,11 +24,9 @@ use redis::Cmd;
 use tokio::sync::watch;
 
 use crate::error::{Error, Outage};
-use crate::observer::event::Event;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, Shared};
-use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::reconnecting_connection::{
@@ -44,8 +42,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::slots::Slot;
-use crate::store::{BoxFuture, Note, StoreEvent};
-use crate::util::clock::BootInstant;
+use crate::store::{BoxFuture, StoreEvent};
 use crate::util::mutex::lock;
 
 /// Upper limit of the time that connecting spends on the query for the server's eviction policy.
@@ -69,7 +66,6 @@ pub(crate) struct Node {
     /// Notified when a connection opens or reopens in the background.
     pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
-    clock_watch: ClockWatch,
     address: String,
 }
 
@@ -168,7 +164,6 @@ impl Node {
             acks,
             opened,
             closed: watch::Sender::new(false),
-            clock_watch: ClockWatch::default(),
             address: config.address(),
         }
     }
@@ -307,33 +302,6 @@ impl Node {
     pub(crate) fn retire(&self) {
         self.close();
         self.health.clear_all();
-    }
-
-    /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn record_server_time(&self, sent_at: BootInstant, server_micros: u64) {
-        let shared = &*self.shared;
-        if shared.group.is_quorum() {
-            let now = shared.clock.now();
-            shared.server_time.update(sent_at, server_micros, now);
-            return;
-        }
-        shared.server_time.update_upper(sent_at, server_micros);
-        let Some(observation) = self
-            .clock_watch
-            .check(sent_at, server_micros, &*shared.clock)
-        else {
-            return;
-        };
-        let address: Arc<str> = self.address.as_str().into();
-        if let Some(by) = observation.jump {
-            let address = address.clone();
-            (shared.events)(StoreEvent::Log(Note::ClockJumped { address, by }));
-        }
-        let seconds = observation.offset as f64 / 1e6;
-        (shared.events)(StoreEvent::Observer(Event::ClockOffset {
-            address,
-            seconds,
-        }));
     }
 }
 
