@@ -27,7 +27,6 @@ use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
-use crate::manager::telemetry::logging;
 use crate::observer::telemetry::Telemetry;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
@@ -153,7 +152,8 @@ impl LockManagerBuilder {
         let client = assembly.client(self.settings());
         let origins = self.origins.clone();
         let connecting = Box::pin(async move {
-            match open::connect(config.clone(), client).await {
+            let open = |client| open::connect_lazy(&config, client);
+            match open::connect(&config, client, open).await {
                 Ok(opened) => Ok(opened),
                 Err(error) => Err(explain(error, Some(&config), &origins).await),
             }
@@ -166,9 +166,6 @@ impl LockManagerBuilder {
             }
         });
         let opened = receiver.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = &opened.eviction {
-            logging::eviction(&opened.identity, policy);
-        }
         Ok(assembly.finish(opened, self.settings(), self.defaults))
     }
 
@@ -437,6 +434,7 @@ impl Assembly {
             runtime_connection_after: self.parts.runtime_connection_after,
             transport_factory: self.parts.transport_factory,
             group: Group::Single,
+            state: Arc::default(),
         }
     }
 

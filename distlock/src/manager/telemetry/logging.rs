@@ -370,6 +370,12 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
+        Note::Evicts { address, policy } => tracing::warn!(
+            target: TARGET,
+            store = &**address,
+            policy,
+            "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
+        ),
     }
 }
 
@@ -415,14 +421,5 @@ pub(crate) fn template_on_two_servers(lock: &str, installed: &str, other: &str) 
         other,
         "template locked at two addresses (`installed` and `other`): unless both are the same server, these locks do \
          not exclude each other; use one manager for both calls, or give the templates different names"
-    );
-}
-
-pub(crate) fn eviction(store: &str, policy: &str) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        policy,
-        "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
     );
 }

@@ -77,7 +77,7 @@ fn next_refresh(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
         || nodes
             .open_nodes()
             .iter()
-            .any(|(_, node)| node.has_lost_connection());
+            .any(|(_, node)| node.disconnected().is_some());
     let pause = if is_degraded {
         DEGRADED_REFRESH_INTERVAL
     } else {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::conn::client::StoreState;
 use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
@@ -61,6 +62,7 @@ pub(crate) struct Health {
     namespace: Arc<str>,
     clock: Arc<dyn Clock>,
     events: EventSink,
+    state: Arc<StoreState>,
 }
 
 impl Health {
@@ -69,6 +71,7 @@ impl Health {
         namespace: &str,
         clock: Arc<dyn Clock>,
         events: EventSink,
+        state: Arc<StoreState>,
     ) -> Self {
         Health {
             causes: AtomicU8::new(0),
@@ -77,11 +80,13 @@ impl Health {
             namespace: namespace.into(),
             clock,
             events,
+            state,
         }
     }
 
     pub(crate) fn report(&self, cause: Cause, error: &StoreError) {
-        if self.causes.load(Ordering::Relaxed) & cause.bit() != 0 {
+        let is_known = self.causes.load(Ordering::Relaxed) & cause.bit() != 0;
+        if is_known || self.state.is_connecting.load(Ordering::Relaxed) {
             return;
         }
         let now = self.clock.now();
@@ -214,7 +219,13 @@ mod tests {
                 StoreEvent::Observer(Event::StoreUnavailable { .. })
             ));
         });
-        let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
+        let health = Health::new(
+            "a:1".into(),
+            "d",
+            Arc::new(BootClock),
+            events,
+            Arc::default(),
+        );
         let error = StoreError::timed_out(REPORT_INTERVAL);
         let [commands, renewals] =
             [Connection::Commands, Connection::Renewals].map(Cause::Disconnected);

@@ -141,7 +141,6 @@ impl AckConnection {
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
         let connection = ReconnectingConnection::spawn(
             dialer,
-            None,
             connections.connect_timeout,
             connections.health.clone(),
             connections.connected.clone(),
