@@ -69,7 +69,7 @@ impl LockManagerBuilder {
         match self.store(url) {
             Ok(Store::Memory(server)) => self.on_memory_server(server),
             Ok(Store::Redis(config)) => self.connect_redis(*config).await,
-            Err(error) => Err(explain(error, None, &self.origins).await),
+            Err(error) => Err(explain(error, &self.origins)),
         }
     }
 
@@ -150,13 +150,9 @@ impl LockManagerBuilder {
     async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let client = assembly.client(self.settings());
-        let origins = self.origins.clone();
         let connecting = Box::pin(async move {
             let open = |client| open::connect_lazy(&config, client);
-            match open::connect(&config, client, open).await {
-                Ok(opened) => Ok(opened),
-                Err(error) => Err(explain(error, Some(&config), &origins).await),
-            }
+            open::connect(&config, client, open).await
         });
         let (mut sender, receiver) = oneshot::channel();
         assembly.executor.spawn(async move {
@@ -165,7 +161,8 @@ impl LockManagerBuilder {
                 () = sender.closed() => {}
             }
         });
-        let opened = receiver.await.map_err(|_| shut_down_error())??;
+        let opened = receiver.await.map_err(|_| shut_down_error())?;
+        let opened = opened.map_err(|error| explain(error, &self.origins))?;
         Ok(assembly.finish(opened, self.settings(), self.defaults))
     }
 

@@ -9,6 +9,7 @@ use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::diagnose::diagnose;
 use crate::store::redis::transport::url::StoreLocation;
 use crate::util::notify::wait_until;
 
@@ -38,6 +39,7 @@ pub(crate) async fn connect(
     let result = result.unwrap_or_else(|_| store.connected().map(drop));
     if let Err(error) = result {
         store.close();
+        let error = diagnose(config, error).await;
         return Err(config.connect_error(error, clock.now().since(started)));
     }
     state.is_connecting.store(false, Ordering::Relaxed);

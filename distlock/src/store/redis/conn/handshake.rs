@@ -52,31 +52,14 @@ pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
-    credentials: Option<Credentials>,
+    pub(crate) credentials: Option<Credentials>,
     /// The credentials provider, if the credentials are not in the URL.
-    provider: Option<CredentialsProvider>,
+    pub(crate) provider: Option<CredentialsProvider>,
     /// The generation of the newest connection. Only its pushes count.
-    newest_generation: Arc<AtomicU64>,
+    pub(crate) newest_generation: Arc<AtomicU64>,
 }
 
 impl Dialer {
-    pub(crate) fn new(
-        purpose: Purpose,
-        transport: Arc<dyn Transport>,
-        shared: Arc<Shared>,
-        credentials: Option<Credentials>,
-        provider: Option<CredentialsProvider>,
-    ) -> Self {
-        Dialer {
-            transport,
-            shared,
-            purpose,
-            credentials,
-            provider,
-            newest_generation: Arc::default(),
-        }
-    }
-
     /// Returns a dialer for other connections of the same kind.
     pub(crate) fn with_new_generation(&self) -> Self {
         Dialer {

@@ -264,7 +264,7 @@ impl Supervisor {
         let mut timeout = match predecessor {
             Some(_) => INITIAL_RECONNECT_TIMEOUT,
             // A part of the time of `connect`, because another server may have replaced one that
-            // does not reply. Longer than the TLS timeout, unless that time is very short.
+            // does not reply.
             None => self.connect_timeout / 4 * 3,
         };
         loop {

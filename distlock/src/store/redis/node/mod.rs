@@ -87,10 +87,13 @@ impl Node {
                 events(event.clone());
             }
         };
-        let dialer = |purpose| {
-            let (transport, shared) = (transport.clone(), shared.clone());
-            let (credentials, provider) = (config.url_credentials(), config.credentials.clone());
-            Dialer::new(purpose, transport, shared, credentials, provider)
+        let dialer = |purpose| Dialer {
+            transport: transport.clone(),
+            shared: shared.clone(),
+            purpose,
+            credentials: config.url_credentials(),
+            provider: config.credentials.clone(),
+            newest_generation: Arc::default(),
         };
         let runtime_connections =
             RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
