@@ -65,16 +65,10 @@ impl ClusterStore {
         seeds: &[Host],
         client: Client,
     ) -> OpenedStore {
-        let nodes = Nodes::new(config.clone(), client.clone());
+        let health = Health::new(config, &client);
+        let nodes = Nodes::new(config.clone(), client);
         let seeds = seeds.iter();
         let seeds = seeds.map(|(host, port)| Address::new(host, *port));
-        let health = Health::new(
-            config.address(),
-            &config.namespace,
-            client.clock,
-            client.events,
-            client.state,
-        );
         let refresh = refresh::run(Arc::downgrade(&nodes), seeds.collect(), health);
         let store = ClusterStore {
             nodes,

@@ -174,18 +174,16 @@ impl<'a> Route<'a> {
                 return Err(down);
             }
             self.last_error = Some(down);
-            let (is_opening, started) = (connection.is_opening(), topology.clock.now());
-            let opening = self.open_deadline.since(started);
-            let limit = if is_opening {
-                remaining.max(opening)
+            // The time to open a node for the first time is not part of the call's.
+            let started = topology.clock.now();
+            let opening = if connection.is_opening() {
+                self.open_deadline.since(started)
             } else {
-                remaining
+                Duration::ZERO
             };
-            let _ = tokio::time::timeout(limit, changed).await;
-            if is_opening {
-                let waited = topology.clock.now().since(started);
-                self.deadline = self.deadline + waited.min(opening);
-            }
+            let _ = tokio::time::timeout(remaining.max(opening), changed).await;
+            let waited = topology.clock.now().since(started);
+            self.deadline = self.deadline + waited.min(opening);
         }
     }
 

@@ -70,15 +70,8 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
+        let health = Arc::new(Health::new(config, &client));
         let shared = Arc::new(Shared::new(config, client));
-        let health = Health::new(
-            config.address(),
-            &config.namespace,
-            shared.clock.clone(),
-            shared.events.clone(),
-            shared.state.clone(),
-        );
-        let health = Arc::new(health);
         let opened = watch::Sender::new(());
         let notify = |event: StoreEvent| {
             let (events, opened) = (shared.events.clone(), opened.clone());
