@@ -62,11 +62,6 @@ pub fn describe() {
     for (name, what) in COUNTERS {
         describe_counter!(*name, *what);
     }
-    describe_gauge!(
-        "distlock.store.clock_offset",
-        Unit::Seconds,
-        "Time by which the clock of a server is ahead of the local clock."
-    );
 }
 
 /// Durations, in seconds.
@@ -419,10 +414,6 @@ impl Observer for Metrics {
             } => {
                 let (connection, server) = (connection.as_str(), address.to_string());
                 gauge!("distlock.store.connections", "connection" => connection, "server" => server).decrement(1.0);
-            }
-            Event::ClockOffset { address, seconds } => {
-                gauge!("distlock.store.clock_offset", "server" => address.to_string())
-                    .set(*seconds);
             }
             Event::Lagged { skipped } => counter!("distlock.events.skipped").increment(*skipped),
             Event::Queued { .. } | Event::LongWait { .. } => {}

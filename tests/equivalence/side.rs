@@ -284,9 +284,11 @@ impl InRedis {
                 runtime_connection_after: 1,
                 rules: parts.rules,
                 group: Group::Single,
+                state: Arc::default(),
                 transport_factory: parts.transport_factory,
             };
-            let opened = open::connect(config, client).await.unwrap();
+            let open = |client| open::connect_lazy(&config, client);
+            let opened = open::connect(&config, client, open).await.unwrap();
             stores.push(opened.store);
             receivers.push(events);
         }

@@ -28,6 +28,7 @@ use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::conn::client::Client as User;
 use crate::store::redis::conn::group::Group;
+use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::Clock;
@@ -143,6 +144,7 @@ impl World {
             runtime_connection_after: 1,
             rules: Rules::in_force(),
             group: Group::Single,
+            state: Arc::default(),
             transport_factory: |sockets| Arc::new(sockets),
         };
         let transport = Arc::new(ToServer(site.clone()));
@@ -150,11 +152,12 @@ impl World {
             max_runtime_connections: self.max_runtime_connections,
             ..CONFIG.clone()
         };
+        let open = |user| RedisStore::connect_lazy_over(transport, None, &config, user);
         let opened = if random.chance(200) {
-            RedisStore::connect_lazy_over(transport, None, &config, user)
+            open(user)
         } else {
-            let connected = RedisStore::connect_over(transport, None, &config, user);
-            connected.await.expect("nothing went wrong yet")
+            let connected = open::connect(&config, user, open).await;
+            connected.expect("nothing went wrong yet")
         };
         Arc::new(Client {
             index,

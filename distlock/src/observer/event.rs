@@ -266,15 +266,6 @@ pub enum Event {
         /// The number of waiters in all processes.
         queue_length: u64,
     },
-    /// A reply of a server contained its time. Sent at most every 10 s.
-    #[non_exhaustive]
-    ClockOffset {
-        /// The address of the server.
-        address: Arc<str>,
-        /// How far the server's clock is ahead of the local one, in seconds. Negative if it is
-        /// behind. The error is at most the duration of one command.
-        seconds: f64,
-    },
     /// Events were dropped because the observers are too slow.
     #[non_exhaustive]
     Lagged {

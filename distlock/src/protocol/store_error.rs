@@ -131,15 +131,6 @@ impl StoreError {
         StoreError::new(Outage::TimedOut, format!("no answer within {timeout:?}"))
     }
 
-    /// Returns the error of a manager that could not connect. An error that does not pass by itself
-    /// is a misconfiguration, and its detail carries the remedy.
-    pub(crate) fn into_connect_error(self, waited: Duration) -> Error {
-        if self.outage.is_transient() {
-            return self.into_error(None, waited);
-        }
-        Error::config(self.detail)
-    }
-
     pub(crate) fn into_error(self, key: Option<String>, waited: Duration) -> Error {
         Error::Unavailable {
             key,

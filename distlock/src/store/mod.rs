@@ -66,6 +66,12 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         Box::pin(ready(()))
     }
 
+    /// Returns why the store cannot be used yet. Otherwise, returns true if all its servers can be.
+    /// Opens the connections that `connect` waits for.
+    fn connected(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     /// Returns why the store cannot be used now; `None` if it can, or cannot know.
     fn unavailable(&self) -> Option<StoreError> {
         None
@@ -100,8 +106,6 @@ pub(crate) struct OpenedStore {
     /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
     pub(crate) limits: Limits,
-    /// The policy by which a server evicts locks when its memory is full, if it has one.
-    pub(crate) eviction: Option<String>,
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
@@ -202,8 +206,8 @@ pub(crate) enum Note {
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.
     NotAuthenticated(StoreError),
-    /// A server's clock jumped, by `by` microseconds.
-    ClockJumped { address: Arc<str>, by: i64 },
+    /// A server evicts locks when its memory is full. Logged once.
+    Evicts { address: Arc<str>, policy: String },
 }
 
 /// The receiver of a store's events. It must not block.

@@ -81,7 +81,6 @@ impl TestStore {
             address: Some("test store".into()),
             // Allows `min_replicas`, because services set it in their tests, too.
             limits: Limits::default(),
-            eviction: None,
         };
         (opened, store)
     }

@@ -185,7 +185,6 @@ impl FaultyServer {
 /// Returns the server's reply about itself or about a connection.
 pub(super) fn about(wire: &Wire, request: &Request) -> Value {
     match request {
-        Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
         Request::Server => wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n"),
         Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", wire.id, wire.address())),
         _ => Value::SimpleString("PONG".into()),

@@ -38,7 +38,6 @@ pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Ping,
-    Memory,
     Server,
     WhoAmI,
     Subscribe(ClientId),
@@ -207,7 +206,6 @@ pub(super) fn read(command: &Cmd) -> Request {
     let request = match words.next() {
         "PING" => Request::Ping,
         "INFO" => match words.0.next() {
-            Some("memory") => Request::Memory,
             None | Some("server") => Request::Server,
             section => panic!("INFO {section:?}"),
         },

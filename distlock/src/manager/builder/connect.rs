@@ -27,7 +27,6 @@ use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
-use crate::manager::telemetry::logging;
 use crate::observer::telemetry::Telemetry;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
@@ -70,7 +69,7 @@ impl LockManagerBuilder {
         match self.store(url) {
             Ok(Store::Memory(server)) => self.on_memory_server(server),
             Ok(Store::Redis(config)) => self.connect_redis(*config).await,
-            Err(error) => Err(explain(error, None, &self.origins).await),
+            Err(error) => Err(explain(error, &self.origins)),
         }
     }
 
@@ -151,12 +150,9 @@ impl LockManagerBuilder {
     async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let client = assembly.client(self.settings());
-        let origins = self.origins.clone();
         let connecting = Box::pin(async move {
-            match open::connect(config.clone(), client).await {
-                Ok(opened) => Ok(opened),
-                Err(error) => Err(explain(error, Some(&config), &origins).await),
-            }
+            let open = |client| open::connect_lazy(&config, client);
+            open::connect(&config, client, open).await
         });
         let (mut sender, receiver) = oneshot::channel();
         assembly.executor.spawn(async move {
@@ -165,10 +161,8 @@ impl LockManagerBuilder {
                 () = sender.closed() => {}
             }
         });
-        let opened = receiver.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = &opened.eviction {
-            logging::eviction(&opened.identity, policy);
-        }
+        let opened = receiver.await.map_err(|_| shut_down_error())?;
+        let opened = opened.map_err(|error| explain(error, &self.origins))?;
         Ok(assembly.finish(opened, self.settings(), self.defaults))
     }
 
@@ -437,6 +431,7 @@ impl Assembly {
             runtime_connection_after: self.parts.runtime_connection_after,
             transport_factory: self.parts.transport_factory,
             group: Group::Single,
+            state: Arc::default(),
         }
     }
 

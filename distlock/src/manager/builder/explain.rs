@@ -1,8 +1,6 @@
 //! The explanation of a connect that failed.
 
-use crate::error::{Error, Outage, with_remedy};
-use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::silence;
+use crate::error::{Error, with_remedy};
 
 /// The names under which the user has set what errors mention, such as an environment variable.
 #[derive(Clone, Debug, Default)]
@@ -20,25 +18,11 @@ impl Origins {
     }
 }
 
-/// Returns the error of a connect, after its last attempt. It says what the attempts did not know:
-/// what listens at the address, and where the user has set a value.
-pub(crate) async fn explain(
-    mut error: Error,
-    config: Option<&RedisConfig>,
-    origins: &Origins,
-) -> Error {
+/// Returns the error of a connect, with the places where the user has set what it mentions.
+pub(crate) fn explain(mut error: Error, origins: &Origins) -> Error {
     match &mut error {
         Error::Config { detail } => *detail = origins.name_in(std::mem::take(detail)),
         Error::Unavailable { outage, detail, .. } => {
-            if let Some(config) = config
-                && matches!(
-                    outage,
-                    Outage::Unreachable | Outage::TimedOut | Outage::Other
-                )
-                && let Some(found) = silence::explain(config).await
-            {
-                *detail = format!("{detail}: {found}");
-            }
             *detail = origins.name_in(with_remedy(*outage, detail));
         }
         _ => {}

@@ -52,11 +52,7 @@ impl EventReceiver {
         let core = self.core();
         match (event, core) {
             (StoreEvent::Observer(event), core) => {
-                let delivery = match event {
-                    Event::ClockOffset { .. } => Delivery::BestEffort,
-                    _ => Delivery::Guaranteed,
-                };
-                self.telemetry.emit(delivery, || event.clone());
+                self.telemetry.emit(Delivery::Guaranteed, || event.clone());
                 if matches!(
                     event,
                     Event::StoreUnavailable { .. } | Event::StoreAvailable { .. }

@@ -370,12 +370,11 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
-        Note::ClockJumped { address, by } => tracing::warn!(
+        Note::Evicts { address, policy } => tracing::warn!(
             target: TARGET,
             store = &**address,
-            jumped_ms = by / 1_000,
-            "clock of the lock store jumped, or this machine was suspended: locks may expire early; configure the \
-             server's clock to be slewed, not stepped"
+            policy,
+            "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
         ),
     }
 }
@@ -422,14 +421,5 @@ pub(crate) fn template_on_two_servers(lock: &str, installed: &str, other: &str) 
         other,
         "template locked at two addresses (`installed` and `other`): unless both are the same server, these locks do \
          not exclude each other; use one manager for both calls, or give the templates different names"
-    );
-}
-
-pub(crate) fn eviction(store: &str, policy: &str) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        policy,
-        "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
     );
 }

@@ -73,7 +73,6 @@ impl MemoryStore {
             store: Box::new(self),
             address: None,
             limits: Limits::MEMORY,
-            eviction: None,
         }
     }
 }

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::limits::Limits;
-use crate::error::Error;
 use crate::protocol::messages::{Acquire, AcquireReply, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release};
@@ -41,34 +40,6 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects, retrying until the configured timeout. The current runtime runs the connections.
-    async fn connect(
-        config: &RedisConfig,
-        server: &ServerLocation,
-        client: Client,
-    ) -> Result<OpenedStore, Error> {
-        let sockets = SocketTransport::new(config, server);
-        let sentinels = sockets.sentinels();
-        Self::connect_over(
-            (client.transport_factory)(sockets),
-            sentinels,
-            config,
-            client,
-        )
-        .await
-    }
-
-    /// Connects over the given transport.
-    pub(crate) async fn connect_over(
-        transport: Arc<dyn Transport>,
-        sentinels: Option<Arc<Sentinels>>,
-        config: &RedisConfig,
-        client: Client,
-    ) -> Result<OpenedStore, Error> {
-        let (node, eviction) = Node::connect(config, transport.clone(), client).await?;
-        Ok(Self::open(node, config, &*transport, sentinels, eviction))
-    }
-
     /// Opens the connections in the background, on the current runtime.
     fn connect_lazy(config: &RedisConfig, server: &ServerLocation, client: Client) -> OpenedStore {
         let sockets = SocketTransport::new(config, server);
@@ -88,22 +59,10 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> OpenedStore {
-        let node = Node::connect_lazy(config, transport.clone(), client);
-        Self::open(node, config, &*transport, sentinels, None)
-    }
-
-    /// Starts the background tasks. It must be called on the runtime that runs the connections.
-    fn open(
-        node: Node,
-        config: &RedisConfig,
-        transport: &dyn Transport,
-        sentinels: Option<Arc<Sentinels>>,
-        eviction: Option<String>,
-    ) -> OpenedStore {
-        let node = Arc::new(node);
+        let node = Arc::new(Node::connect_lazy(config, transport.clone(), client));
         let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
         transport.spawn(node.while_open(Box::pin(task)));
-        authentication::spawn(&node, config, transport);
+        authentication::spawn(&node, config, &*transport);
         if let Some(sentinels) = sentinels {
             let task = failover::watch(Arc::downgrade(&node), sentinels);
             tokio::spawn(node.while_open(Box::pin(task)));
@@ -113,7 +72,6 @@ impl RedisStore {
             identity: config.identity().into(),
             address: Some(config.address().into()),
             limits: Limits::default(),
-            eviction,
         }
     }
 }
@@ -198,6 +156,10 @@ impl LockStore for RedisStore {
 
     fn ready(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.node.ready())
+    }
+
+    fn connected(&self) -> Result<bool, StoreError> {
+        self.node.disconnected().map_or(Ok(true), Err)
     }
 
     fn unavailable(&self) -> Option<StoreError> {

@@ -1,5 +1,7 @@
 //! The store that a URL names: one server, a cluster, or a quorum of servers.
 
+use std::sync::atomic::Ordering;
+
 use crate::error::Error;
 use crate::store::OpenedStore;
 use crate::store::redis::RedisStore;
@@ -7,15 +9,41 @@ use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::diagnose::diagnose;
 use crate::store::redis::transport::url::StoreLocation;
+use crate::util::notify::wait_until;
 
-/// Connects, retrying until the configured timeout. The current runtime runs the connections.
-pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<OpenedStore, Error> {
-    match &config.location {
-        StoreLocation::Single(server) => RedisStore::connect(&config, server, client).await,
-        StoreLocation::Cluster(seeds) => ClusterStore::connect(&config, seeds, client).await,
-        StoreLocation::Quorum(servers) => Quorum::connect(&config, servers, client).await,
+/// Opens a store, and waits until it can be used, for up to the connect timeout. Returns at once on
+/// an error that does not pass by itself. The current runtime runs the connections.
+pub(crate) async fn connect(
+    config: &RedisConfig,
+    client: Client,
+    open: impl FnOnce(Client) -> OpenedStore,
+) -> Result<OpenedStore, Error> {
+    let (clock, state) = (client.clock.clone(), client.state.clone());
+    let (started, timeout) = (clock.now(), config.connect_timeout);
+    state.is_connecting.store(true, Ordering::Relaxed);
+    let opened = open(client);
+    let store = &*opened.store;
+    let settled = |needs_all: bool| match store.connected() {
+        Ok(has_all) => (has_all || !needs_all).then_some(Ok(())),
+        Err(error) => (!error.outage.is_transient()).then_some(Err(error)),
+    };
+    // A store that can be used without some of its servers gives them this part of the time.
+    let all = wait_until(&state.changed, || settled(true));
+    let mut result = tokio::time::timeout(timeout / 4, all).await;
+    if result.is_err() {
+        let usable = wait_until(&state.changed, || settled(false));
+        result = tokio::time::timeout(timeout / 4 * 3, usable).await;
     }
+    let result = result.unwrap_or_else(|_| store.connected().map(drop));
+    if let Err(error) = result {
+        store.close();
+        let error = diagnose(config, error).await;
+        return Err(config.connect_error(error, clock.now().since(started)));
+    }
+    state.is_connecting.store(false, Ordering::Relaxed);
+    Ok(opened)
 }
 
 /// Opens the connections in the background, on the current runtime.

@@ -15,7 +15,7 @@ use futures_util::future::FutureExt;
 use tokio::task::AbortHandle;
 
 use crate::config::limits::Limits;
-use crate::error::{Error, Outage};
+use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply,
@@ -35,7 +35,6 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::{BoxFuture, LockStore, OpenedStore};
-use crate::util::backoff::Backoff;
 use crate::util::notify::wait_until;
 
 mod listing;
@@ -47,10 +46,6 @@ mod route;
 pub(super) mod slot_map;
 pub(super) mod topology;
 mod unanswered_by_node;
-
-/// Pauses before nodes that could not be reached are retried while connecting.
-const RETRY_CONNECT_BACKOFF: Backoff =
-    Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
 
 /// Time that a call gives a node to be opened for the first time, even if `wait` is 0.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -64,69 +59,17 @@ pub(super) struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Connects to one node of the cluster, retrying until the configured timeout. Other nodes are
-    /// connected when they are needed. The current runtime runs the connections.
-    pub(super) async fn connect(
-        config: &RedisConfig,
-        seeds: &[Host],
-        client: Client,
-    ) -> Result<OpenedStore, Error> {
-        let clock = client.clock.clone();
-        let (timeout, started) = (config.connect_timeout, clock.now());
-        let seeds = addresses(seeds);
-        let nodes = Nodes::new(config.clone(), client.clone());
-        let (mut last_error, mut backoff) = (None, RETRY_CONNECT_BACKOFF);
-        let connected = tokio::time::timeout(timeout, async {
-            for round in 0.. {
-                match connect_to_primary(&nodes, &seeds, round, timeout / 2).await {
-                    Ok(policy) => return Ok(policy),
-                    Err(error @ Error::Config { .. }) => return Err(error),
-                    Err(error) => last_error = Some(error),
-                }
-                tokio::time::sleep(backoff.next_delay()).await;
-            }
-            Ok(None)
-        });
-        let connected = connected.await.unwrap_or_else(|_| {
-            let waited = clock.now().since(started);
-            Err(last_error
-                .unwrap_or_else(|| config.connect_error(StoreError::timed_out(timeout), waited)))
-        });
-        match connected {
-            Ok(eviction) => Ok(OpenedStore {
-                eviction,
-                ..Self::open(config, nodes, seeds, client)
-            }),
-            Err(error) => {
-                nodes.close();
-                Err(error)
-            }
-        }
-    }
-
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(
         config: &RedisConfig,
         seeds: &[Host],
         client: Client,
     ) -> OpenedStore {
-        let nodes = Nodes::new(config.clone(), client.clone());
-        Self::open(config, nodes, addresses(seeds), client)
-    }
-
-    fn open(
-        config: &RedisConfig,
-        nodes: Arc<Nodes>,
-        seeds: Vec<Address>,
-        client: Client,
-    ) -> OpenedStore {
-        let health = Health::new(
-            config.address(),
-            &config.namespace,
-            client.clock,
-            client.events,
-        );
-        let refresh = refresh::run(Arc::downgrade(&nodes), seeds, health);
+        let health = Health::new(config, &client);
+        let nodes = Nodes::new(config.clone(), client);
+        let seeds = seeds.iter();
+        let seeds = seeds.map(|(host, port)| Address::new(host, *port));
+        let refresh = refresh::run(Arc::downgrade(&nodes), seeds.collect(), health);
         let store = ClusterStore {
             nodes,
             unanswered: UnansweredByNode::default(),
@@ -137,50 +80,8 @@ impl ClusterStore {
             identity: config.identity().into(),
             address: Some(config.address().into()),
             limits: Limits::default(),
-            eviction: None,
         }
     }
-}
-
-/// Finds the slots, and connects to a primary. Returns its eviction policy if that removes locks.
-async fn connect_to_primary(
-    nodes: &Arc<Nodes>,
-    seeds: &[Address],
-    round: usize,
-    timeout: Duration,
-) -> Result<Option<String>, Error> {
-    let clock = &nodes.topology.clock;
-    let started = clock.now();
-    let found = refresh::discover(nodes, seeds, round).await;
-    let (responder, map) =
-        found.map_err(|error| error.into_connect_error(clock.now().since(started)))?;
-    let mut primaries = map.primaries();
-    nodes.topology.replace_map(map);
-    // Tries the node that has just replied first, if it is a primary.
-    primaries.sort_by_key(|primary| *primary != responder);
-    let mut last_error = None;
-    for primary in primaries {
-        match nodes.connect(&primary, timeout).await {
-            Ok(policy) => return Ok(policy),
-            Err(error @ Error::Config { .. }) => return Err(error),
-            Err(error) => last_error = Some(error),
-        }
-    }
-    let no_primary = || {
-        let error = StoreError::new(
-            Outage::NotReady,
-            "no node of the cluster has slots; create the cluster",
-        );
-        error.into_error(None, clock.now().since(started))
-    };
-    Err(last_error.unwrap_or_else(no_primary))
-}
-
-fn addresses(seeds: &[Host]) -> Vec<Address> {
-    let seeds = seeds.iter();
-    seeds
-        .map(|(host, port)| Address::new(host, *port))
-        .collect()
 }
 
 impl ClusterStore {
@@ -445,7 +346,23 @@ impl LockStore for ClusterStore {
     fn ready(&self) -> BoxFuture<'_, ()> {
         let topology = &self.nodes.topology;
         let is_known = || topology.discovery_error().is_none().then_some(());
-        Box::pin(wait_until(&topology.changed, is_known))
+        Box::pin(wait_until(&topology.state.changed, is_known))
+    }
+
+    /// Opens a primary, and the next one when the first attempt at the one before has failed.
+    fn connected(&self) -> Result<bool, StoreError> {
+        let topology = &self.nodes.topology;
+        let mut last_error = topology.discovery_error();
+        for primary in topology.map().primaries() {
+            let node = self.nodes.get_or_open(&primary)?;
+            last_error = node.disconnected();
+            match &last_error {
+                None => break,
+                Some(error) if node.is_opening() || !error.outage.is_transient() => break,
+                Some(_) => {}
+            }
+        }
+        last_error.map_or(Ok(true), Err)
     }
 
     fn lacks_append_only_file(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
-use crate::error::{Error, Outage};
+use crate::error::Outage;
 use crate::observer::event::Event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
@@ -52,7 +52,11 @@ struct OpenNode {
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client) -> Arc<Self> {
-        let topology = Topology::new(client.clock.clone(), client.events.clone());
+        let topology = Topology::new(
+            client.clock.clone(),
+            client.events.clone(),
+            client.state.clone(),
+        );
         let scripts = Arc::new(client.scripts.for_cluster());
         let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {
@@ -92,7 +96,8 @@ impl Nodes {
         let config = self.config_of(address);
         let transport = self.transport(address);
         let node = Node::connect_lazy(&config, transport.clone(), self.client_of(address));
-        let node = self.spawn_authentication(node, &*transport);
+        let node = Arc::new(node);
+        authentication::spawn(&node, &self.config, &*transport);
         let opened = node.clone();
         open.insert(
             address.clone(),
@@ -102,33 +107,6 @@ impl Nodes {
             },
         );
         Ok(opened)
-    }
-
-    /// Opens a node, and waits for it. Returns the server's eviction policy if that removes locks.
-    pub(super) async fn connect(
-        &self,
-        address: &Address,
-        timeout: Duration,
-    ) -> Result<Option<String>, Error> {
-        let config = RedisConfig {
-            connect_timeout: timeout,
-            ..self.config_of(address)
-        };
-        let transport = self.transport(address);
-        let client = self.client_of(address);
-        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
-        let node = self.spawn_authentication(node, &*transport);
-        let last_used = self.topology.clock.now();
-        if let Some(open) = &mut *lock(&self.open) {
-            open.insert(address.clone(), OpenNode { node, last_used });
-        }
-        Ok(policy)
-    }
-
-    fn spawn_authentication(&self, node: Node, transport: &dyn Transport) -> Arc<Node> {
-        let node = Arc::new(node);
-        authentication::spawn(&node, &self.config, transport);
-        node
     }
 
     fn client_of(&self, address: &Address) -> Client {

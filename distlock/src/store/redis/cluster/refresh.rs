@@ -48,7 +48,7 @@ pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health)
             } else {
                 limiter.record();
                 match discover(&nodes, &seeds, round).await {
-                    Ok((_, map)) => {
+                    Ok(map) => {
                         health.clear(Cause::Disconnected(event::Connection::Commands));
                         nodes.topology.replace_map(map);
                     }
@@ -77,7 +77,7 @@ fn next_refresh(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
         || nodes
             .open_nodes()
             .iter()
-            .any(|(_, node)| node.has_lost_connection());
+            .any(|(_, node)| node.disconnected().is_some());
     let pause = if is_degraded {
         DEGRADED_REFRESH_INTERVAL
     } else {
@@ -91,12 +91,12 @@ fn next_refresh(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
 }
 
 /// Asks the nodes for the slots, up to `MAX_CONCURRENT_QUERIES` at a time, starting with another
-/// node in each round. Returns the first node that replies, and its map.
-pub(super) async fn discover(
+/// node in each round. Returns the map of the first node that replies.
+async fn discover(
     nodes: &Arc<Nodes>,
     seeds: &[Address],
     round: usize,
-) -> Result<(Address, SlotMap), StoreError> {
+) -> Result<SlotMap, StoreError> {
     let mut candidates = candidates(nodes, seeds);
     if !candidates.is_empty() {
         let first = round % candidates.len();
@@ -105,16 +105,14 @@ pub(super) async fn discover(
     let responses = stream::iter(candidates).map(async |address| {
         let config = nodes.config_of(&address);
         let timeout = (config.connect_timeout / 4).max(MIN_QUERY_TIMEOUT);
-        match with_timeout(timeout, query_node(nodes, &address)).await {
-            Ok(map) => Ok((address, map)),
-            Err(error) => Err(error.at(&config.address())),
-        }
+        let map = with_timeout(timeout, query_node(nodes, &address)).await;
+        map.map_err(|error| error.at(&config.address()))
     });
     let mut responses = pin!(responses.buffer_unordered(MAX_CONCURRENT_QUERIES));
     let mut last_error = StoreError::new(Outage::Unreachable, "no node of the cluster is known");
     while let Some(response) = responses.next().await {
         match response {
-            Ok(found) => return Ok(found),
+            Ok(map) => return Ok(map),
             // A permanent error explains more.
             Err(error) if last_error.outage.is_transient() => last_error = error,
             Err(_) => {}

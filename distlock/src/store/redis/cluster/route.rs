@@ -135,7 +135,7 @@ impl<'a> Route<'a> {
             if remaining <= needed {
                 return Err(self.timeout_error());
             }
-            let mut changed = pin!(topology.changed.notified());
+            let mut changed = pin!(topology.state.changed.notified());
             changed.as_mut().enable();
             let ask_target = self.ask_target.take();
             let is_asking = ask_target.is_some();
@@ -174,28 +174,16 @@ impl<'a> Route<'a> {
                 return Err(down);
             }
             self.last_error = Some(down);
-            let waiting = async {
-                tokio::select! {
-                    () = changed => {}
-                    () = async {
-                        connection.ready().await;
-                        // `ready` also returns for a closed connection, hence the pause.
-                        tokio::time::sleep(INITIAL_BACKOFF).await;
-                    }, if connection.session().is_err() => {}
-                }
-            };
-            let (is_opening, started) = (connection.is_opening(), topology.clock.now());
-            let opening = self.open_deadline.since(started);
-            let limit = if is_opening {
-                remaining.max(opening)
+            // The time to open a node for the first time is not part of the call's.
+            let started = topology.clock.now();
+            let opening = if connection.is_opening() {
+                self.open_deadline.since(started)
             } else {
-                remaining
+                Duration::ZERO
             };
-            let _ = tokio::time::timeout(limit, waiting).await;
-            if is_opening {
-                let waited = topology.clock.now().since(started);
-                self.deadline = self.deadline + waited.min(opening);
-            }
+            let _ = tokio::time::timeout(remaining.max(opening), changed).await;
+            let waited = topology.clock.now().since(started);
+            self.deadline = self.deadline + waited.min(opening);
         }
     }
 

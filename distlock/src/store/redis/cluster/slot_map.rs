@@ -75,6 +75,8 @@ impl SlotMap {
     /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
     pub(crate) fn parse(reply: Value, queried: &Address) -> Result<Self, StoreError> {
         let mut map = SlotMap::empty();
+        // The first of the nodes, because it is known to reply.
+        map.primaries.push(queried.clone());
         let mut ranges = ReplyReader::from_list(reply)?;
         while let Some(range) = ranges.next() {
             let mut range = ReplyReader::from_list(range)?;
@@ -228,7 +230,7 @@ mod tests {
             "found, and not moved"
         );
         let all_nodes: Vec<_> = map.all_nodes().map(Address::to_string).collect();
-        assert_eq!(all_nodes, ["a:7", "asked:9", "b:7", "r:8"]);
+        assert_eq!(all_nodes, ["asked:1", "a:7", "asked:9", "b:7", "r:8"]);
         assert!(map.assign(slot(99), &Address::new("a", 7)));
         let primaries: Vec<_> = map.primaries().iter().map(Address::to_string).collect();
         assert_eq!(primaries, ["a:7", "asked:9"], "b has no slot any more");

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
+use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
@@ -34,14 +35,18 @@ pub(crate) struct Topology {
     moved: AtomicBool,
     /// The slots that have just moved, and when that became known.
     moved_at: Mutex<HashMap<Slot, BootInstant>>,
-    /// Notified of every update of the map.
-    pub(crate) changed: Notify,
+    /// Its notification includes every update of the map.
+    pub(crate) state: Arc<StoreState>,
     pub(crate) clock: Arc<dyn Clock>,
     events: EventSink,
 }
 
 impl Topology {
-    pub(crate) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        events: EventSink,
+        state: Arc<StoreState>,
+    ) -> Arc<Self> {
         Arc::new(Topology {
             map: Mutex::new(Arc::new(SlotMap::empty())),
             discovery_error: Mutex::new(Some(StoreError::new(
@@ -52,7 +57,7 @@ impl Topology {
             refresh_requested: Notify::new(),
             moved: AtomicBool::new(false),
             moved_at: Mutex::default(),
-            changed: Notify::new(),
+            state,
             clock,
             events,
         })
@@ -77,7 +82,7 @@ impl Topology {
         let previous = std::mem::replace(&mut *lock(&self.map), map.clone());
         *lock(&self.discovery_error) = None;
         self.record_moves(previous.moved_slots(&map));
-        self.changed.notify_waiters();
+        self.state.changed.notify_waiters();
         let slots = self.slots_with_waiters();
         if slots
             .iter()
@@ -92,6 +97,7 @@ impl Topology {
         if let Some(known) = &mut *lock(&self.discovery_error) {
             *known = error.clone();
         }
+        self.state.changed.notify_waiters();
     }
 
     /// Returns why no map was ever known, or `None` if one was.
@@ -103,7 +109,7 @@ impl Topology {
     pub(crate) fn assign_slot(&self, slot: Slot, primary: &Address) {
         let is_changed = Arc::make_mut(&mut lock(&self.map)).assign(slot, primary);
         self.record_moves(is_changed.then_some(slot));
-        self.changed.notify_waiters();
+        self.state.changed.notify_waiters();
         self.request_refresh();
         if is_changed {
             self.mark_moved(slot);
@@ -206,7 +212,7 @@ mod tests {
             let moved = Arc::new(Mutex::new(0));
             let sink = moved.clone();
             let count: EventSink = Arc::new(move |_| *lock(&sink) += 1);
-            let topology = Topology::new(Arc::new(TokioClock::new()), count);
+            let topology = Topology::new(Arc::new(TokioClock::new()), count, Arc::default());
             let notified = || {
                 topology.notify_if_moved();
                 *lock(&moved)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use redis::Value;
+use tokio::sync::Notify;
 
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
@@ -37,6 +38,17 @@ pub(crate) struct Client {
     pub(crate) runtime_connection_after: u32,
     pub(crate) transport_factory: TransportFactory,
     pub(crate) group: Group,
+    pub(crate) state: Arc<StoreState>,
+}
+
+/// State that all connections of a store share.
+#[derive(Debug, Default)]
+pub(crate) struct StoreState {
+    /// Notified when a connection opens, fails or ends, and of every update of a cluster's slots.
+    /// It wakes waiters in FIFO order, which is reproducible.
+    pub(crate) changed: Notify,
+    /// Set while `connect` waits. It returns the reason of an outage, so none is reported.
+    pub(crate) is_connecting: AtomicBool,
 }
 
 /// Creates a transport from the sockets to a server.
@@ -54,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) events: EventSink,
     pub(crate) runtime_connection_after: u32,
     pub(crate) group: Group,
+    pub(crate) state: Arc<StoreState>,
     pub(crate) registry: Arc<ConnectionRegistry>,
     pub(crate) address: String,
     is_idle: IsIdle,
@@ -62,6 +75,8 @@ pub(crate) struct Shared {
     has_subscribed: AtomicBool,
     /// Set if the server reported that it has no append-only file.
     pub(crate) lacks_append_only_file: AtomicBool,
+    /// Set once the server is known to evict locks, and that was logged.
+    pub(crate) is_known_to_evict: AtomicBool,
 }
 
 impl Shared {
@@ -86,10 +101,12 @@ impl Shared {
             events: client.events,
             runtime_connection_after: client.runtime_connection_after,
             group: client.group,
+            state: client.state,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_subscribed: AtomicBool::new(false),
             lacks_append_only_file: AtomicBool::new(false),
+            is_known_to_evict: AtomicBool::new(false),
         }
     }
 
@@ -178,6 +195,7 @@ mod tests {
                 runtime_connection_after: 1,
                 transport_factory: |sockets| Arc::new(sockets),
                 group: Group::Single,
+                state: Arc::default(),
             }
         }
     }

@@ -11,7 +11,6 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
-use crate::store::BoxFuture;
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::group::{ClusterNode, Group};
@@ -25,6 +24,7 @@ use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::redis::wire::slots::{Slot, slot_of_push};
+use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::mutex::lock;
 
 /// Pause of a new connection that has ended others, because they are connected to another server.
@@ -48,31 +48,14 @@ pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
-    credentials: Option<Credentials>,
+    pub(crate) credentials: Option<Credentials>,
     /// The credentials provider, if the credentials are not in the URL.
-    provider: Option<CredentialsProvider>,
+    pub(crate) provider: Option<CredentialsProvider>,
     /// The generation of the newest connection. Only its pushes count.
-    newest_generation: Arc<AtomicU64>,
+    pub(crate) newest_generation: Arc<AtomicU64>,
 }
 
 impl Dialer {
-    pub(crate) fn new(
-        purpose: Purpose,
-        transport: Arc<dyn Transport>,
-        shared: Arc<Shared>,
-        credentials: Option<Credentials>,
-        provider: Option<CredentialsProvider>,
-    ) -> Self {
-        Dialer {
-            transport,
-            shared,
-            purpose,
-            credentials,
-            provider,
-            newest_generation: Arc::default(),
-        }
-    }
-
     /// Returns a dialer for other connections of the same kind.
     pub(crate) fn with_new_generation(&self) -> Self {
         Dialer {
@@ -262,6 +245,14 @@ impl Dialer {
         let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
         if let Some(aof) = reported("aof_enabled") {
             (shared.lacks_append_only_file).store(aof == "0", Ordering::Relaxed);
+        }
+        // A client that may not use INFO, and one behind a proxy, learns of no eviction.
+        if self.purpose == Purpose::Commands
+            && let Some(policy) = info.as_deref().and_then(eviction_policy)
+            && !shared.is_known_to_evict.swap(true, Ordering::Relaxed)
+        {
+            let (address, policy) = (shared.address.as_str().into(), policy.to_owned());
+            (shared.events)(StoreEvent::Log(Note::Evicts { address, policy }));
         }
         // A node that is used as a single server executes only commands for its own slots, which
         // may move away. Valkey has its own name for this field.
@@ -476,20 +467,11 @@ async fn subscribe_in_slots(
     })
 }
 
-/// Returns the server's eviction policy if it removes locks. Every lock has a TTL, so an eviction
-/// policy removes live locks first. A server that does not report its policy is assumed not to
-/// evict.
-pub(crate) async fn eviction_policy(session: &Session) -> Option<String> {
-    // A proxy may close the connection instead of replying.
-    if !session.connection.has_pushes() {
-        return None;
-    }
-    let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let info = text(&*session.connection, info).await.ok()?;
-    let policy = info_field(&info, "maxmemory_policy")?;
-    (info_field(&info, "maxmemory") != Some("0") && policy != "noeviction")
-        .then(|| policy.to_owned())
+/// Returns the server's eviction policy, according to a reply to INFO, if it removes locks. Every
+/// lock has a TTL, so an eviction policy removes live locks first.
+fn eviction_policy(info: &str) -> Option<&str> {
+    let policy = info_field(info, "maxmemory_policy")?;
+    (info_field(info, "maxmemory") != Some("0") && policy != "noeviction").then_some(policy)
 }
 
 /// Returns the value of a field in a reply to INFO.

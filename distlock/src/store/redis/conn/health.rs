@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::conn::client::{Client, StoreState};
+use crate::store::redis::transport::config::RedisConfig;
 use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
@@ -61,27 +63,25 @@ pub(crate) struct Health {
     namespace: Arc<str>,
     clock: Arc<dyn Clock>,
     events: EventSink,
+    state: Arc<StoreState>,
 }
 
 impl Health {
-    pub(crate) fn new(
-        address: String,
-        namespace: &str,
-        clock: Arc<dyn Clock>,
-        events: EventSink,
-    ) -> Self {
+    pub(crate) fn new(config: &RedisConfig, client: &Client) -> Self {
         Health {
             causes: AtomicU8::new(0),
             reports: Mutex::default(),
-            address: address.into(),
-            namespace: namespace.into(),
-            clock,
-            events,
+            address: config.address().into(),
+            namespace: config.namespace.as_str().into(),
+            clock: client.clock.clone(),
+            events: client.events.clone(),
+            state: client.state.clone(),
         }
     }
 
     pub(crate) fn report(&self, cause: Cause, error: &StoreError) {
-        if self.causes.load(Ordering::Relaxed) & cause.bit() != 0 {
+        let is_known = self.causes.load(Ordering::Relaxed) & cause.bit() != 0;
+        if is_known || self.state.is_connecting.load(Ordering::Relaxed) {
             return;
         }
         let now = self.clock.now();
@@ -214,7 +214,12 @@ mod tests {
                 StoreEvent::Observer(Event::StoreUnavailable { .. })
             ));
         });
-        let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
+        let client = Client {
+            events,
+            ..Client::unconnected(Arc::new(BootClock))
+        };
+        let config = RedisConfig::parse("redis://a:1", "d", REPORT_INTERVAL).unwrap();
+        let health = Health::new(&config, &client);
         let error = StoreError::timed_out(REPORT_INTERVAL);
         let [commands, renewals] =
             [Connection::Commands, Connection::Renewals].map(Cause::Disconnected);

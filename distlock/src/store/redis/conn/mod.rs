@@ -1,7 +1,6 @@
 //! One connection that is kept open: its handshake, its liveness checks, and its replacement.
 
 pub(crate) mod client;
-pub(crate) mod clock_watch;
 pub(crate) mod connection_registry;
 pub(crate) mod group;
 pub(crate) mod handshake;

@@ -1,6 +1,6 @@
 //! A connection that is monitored, and reopened when it fails.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
@@ -54,10 +55,7 @@ pub(crate) struct ReconnectingConnection {
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
-    /// Set until the first session opens, or an attempt to open it fails other than by a timeout.
-    is_opening: AtomicBool,
-    /// Notified of every change of `state`. It wakes waiters in FIFO order, which is reproducible.
-    changed: Notify,
+    store: Arc<StoreState>,
     /// Notified when a command went unanswered.
     liveness_requested: Notify,
     /// PING timeout in milliseconds; the shortest requested one applies.
@@ -70,6 +68,8 @@ struct Inner {
 
 #[derive(Clone, Debug)]
 enum State {
+    /// The first attempt to open a session has not ended.
+    Opening,
     Up(Arc<Session>),
     Down(StoreError),
     Closed,
@@ -77,12 +77,8 @@ enum State {
 
 impl Inner {
     fn set_state(&self, state: State) {
-        let is_silent = matches!(&state, State::Down(error) if error.outage == Outage::TimedOut);
-        if !is_silent {
-            self.is_opening.store(false, Ordering::Release);
-        }
         let previous = std::mem::replace(&mut *lock(&self.state), state);
-        self.changed.notify_waiters();
+        self.store.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
         drop(previous);
     }
@@ -99,27 +95,17 @@ impl Inner {
 pub(crate) type OnConnected = dyn Fn() + Send + Sync;
 
 impl ReconnectingConnection {
-    /// Spawns the supervisor, which uses `first` or opens the first session itself. It calls
-    /// `on_connected` after each session that it opened. A reconnect attempt may take as long as
-    /// `connect_timeout`, because a distant server needs that long again.
+    /// Spawns the supervisor, which opens sessions and calls `on_connected` after each. An attempt
+    /// may take as long as `connect_timeout`, because a distant server needs that long again.
     pub(crate) fn spawn(
         dialer: Dialer,
-        first: Option<Session>,
         connect_timeout: Duration,
         health: Arc<Health>,
         on_connected: Arc<OnConnected>,
     ) -> Self {
-        let first = first.map(Arc::new);
         let inner = Arc::new(Inner {
-            state: Mutex::new(match &first {
-                Some(session) => State::Up(session.clone()),
-                None => State::Down(StoreError::new(
-                    Outage::Unreachable,
-                    "the first connection is being opened",
-                )),
-            }),
-            is_opening: AtomicBool::new(first.is_none()),
-            changed: Notify::new(),
+            state: Mutex::new(State::Opening),
+            store: dialer.shared.state.clone(),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
             min_ping_timeout: match dialer.purpose {
@@ -137,7 +123,7 @@ impl ReconnectingConnection {
         let transport = dialer.transport.clone();
         let supervisor = Supervisor {
             dialer,
-            max_reconnect_timeout: MAX_RECONNECT_TIMEOUT.max(connect_timeout),
+            connect_timeout,
             inner,
             health,
             on_connected,
@@ -148,7 +134,7 @@ impl ReconnectingConnection {
                 () = supervisor.inner.close.notified() => {
                     supervisor.health.connection_down(supervisor.connection_kind());
                 }
-                () = supervisor.run(first) => {}
+                () = supervisor.run() => {}
             }
         }));
         connection
@@ -156,18 +142,20 @@ impl ReconnectingConnection {
 
     /// Returns the current session, or why there is none.
     pub(crate) fn session(&self) -> Result<Arc<Session>, StoreError> {
-        match &*lock(&self.inner.state) {
-            State::Up(session) => Ok(session.clone()),
-            State::Down(error) => Err(error.clone().mark_unsent()),
-            State::Closed => {
-                Err(StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent())
+        let error = match &*lock(&self.inner.state) {
+            State::Up(session) => return Ok(session.clone()),
+            State::Down(error) => error.clone(),
+            State::Opening => {
+                StoreError::new(Outage::Unreachable, "the first connection is being opened")
             }
-        }
+            State::Closed => StoreError::new(Outage::Unreachable, "the connection was closed"),
+        };
+        Err(error.mark_unsent())
     }
 
-    /// Returns true until the first session opens, or an attempt fails other than by a timeout.
+    /// Returns true until the first attempt to open a session has ended.
     pub(crate) fn is_opening(&self) -> bool {
-        self.inner.is_opening.load(Ordering::Acquire)
+        matches!(&*lock(&self.inner.state), State::Opening)
     }
 
     /// Waits up to `timeout` for a permit to send a command.
@@ -192,13 +180,13 @@ impl ReconnectingConnection {
 
     /// Waits until a session is open, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
-        let is_down = || matches!(&*lock(&self.inner.state), State::Down(_));
-        wait_until(&self.inner.changed, || (!is_down()).then_some(())).await;
+        let is_down = || matches!(&*lock(&self.inner.state), State::Opening | State::Down(_));
+        wait_until(&self.inner.store.changed, || (!is_down()).then_some(())).await;
     }
 
     /// Waits until `session` is no longer the current session, and returns why.
     pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
-        wait_until(&self.inner.changed, || match self.session() {
+        wait_until(&self.inner.store.changed, || match self.session() {
             Ok(current) if current.generation == session.generation => None,
             Ok(_) => Some(StoreError::new(
                 Outage::Unreachable,
@@ -233,7 +221,7 @@ impl Drop for ReconnectingConnection {
 
 struct Supervisor {
     dialer: Dialer,
-    max_reconnect_timeout: Duration,
+    connect_timeout: Duration,
     inner: Arc<Inner>,
     health: Arc<Health>,
     on_connected: Arc<OnConnected>,
@@ -247,17 +235,11 @@ impl Drop for Supervisor {
 }
 
 impl Supervisor {
-    async fn run(&self, mut first: Option<Arc<Session>>) {
+    async fn run(&self) {
         let mut predecessor = None;
         let mut loss = None;
         loop {
-            let session = match first.take() {
-                Some(session) => {
-                    self.health.connection_up(self.connection_kind(), None);
-                    session
-                }
-                None => self.open(predecessor.as_ref(), loss).await,
-            };
+            let session = self.open(predecessor.as_ref(), loss).await;
             let error = monitor(&session, &self.inner).await;
             // Servers and proxies close connections that have been idle for long.
             let is_idle = self.inner.permits.available_permits() == MAX_IN_FLIGHT;
@@ -279,7 +261,12 @@ impl Supervisor {
         loss: Option<ConnectionLoss>,
     ) -> Arc<Session> {
         let mut backoff = RECONNECT_BACKOFF;
-        let mut timeout = INITIAL_RECONNECT_TIMEOUT;
+        let mut timeout = match predecessor {
+            Some(_) => INITIAL_RECONNECT_TIMEOUT,
+            // A part of the time of `connect`, because another server may have replaced one that
+            // does not reply.
+            None => self.connect_timeout / 4 * 3,
+        };
         loop {
             self.dialer.transport.ready().await;
             match with_timeout(timeout, self.dialer.dial(predecessor)).await {
@@ -302,7 +289,8 @@ impl Supervisor {
                     self.inner.set_state(State::Down(error));
                     let random = self.dialer.shared.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
-                    timeout = (timeout * 2).min(self.max_reconnect_timeout);
+                    let longest = MAX_RECONNECT_TIMEOUT.max(self.connect_timeout);
+                    timeout = (timeout * 2).min(longest);
                 }
             }
         }
@@ -314,28 +302,6 @@ impl Supervisor {
             Purpose::Renewals => event::Connection::Renewals,
             Purpose::Acks => event::Connection::Acks,
         }
-    }
-}
-
-/// Opens the first connection. Each attempt takes at most `timeout`, a part of the caller's
-/// timeout, because another server may have replaced one that does not reply. Returns an error at
-/// once if it is permanent. Stores every other error in `last_error`, which the caller reports if
-/// its own timeout ends first.
-pub(crate) async fn open_first(
-    dialer: &Dialer,
-    timeout: Duration,
-    last_error: &Mutex<Option<StoreError>>,
-) -> Result<Session, StoreError> {
-    let mut backoff = RECONNECT_BACKOFF;
-    loop {
-        dialer.transport.ready().await;
-        match with_timeout(timeout, dialer.dial(None)).await {
-            Ok(session) => return Ok(session),
-            Err(error) if !error.outage.is_transient() => return Err(error),
-            Err(error) => *lock(last_error) = Some(error),
-        }
-        let random = dialer.shared.random.next();
-        tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
     }
 }
 

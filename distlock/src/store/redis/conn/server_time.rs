@@ -26,16 +26,6 @@ struct Sample {
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
 
 impl ServerTime {
-    pub(crate) fn update_upper(&self, sent_at: BootInstant, server_micros: u64) {
-        let mut sample = lock(&self.upper);
-        if sample.is_none_or(|known| sent_at >= known.local) {
-            *sample = Some(Sample {
-                local: sent_at,
-                server: server_micros,
-            });
-        }
-    }
-
     /// Returns the server's current time or a later one, unless its clock has moved.
     pub(crate) fn upper_bound(&self, now: BootInstant) -> u64 {
         match *lock(&self.upper) {
@@ -47,7 +37,14 @@ impl ServerTime {
 
     /// Records the server time in a reply that has just arrived, to a command sent at `sent_at`.
     pub(crate) fn update(&self, sent_at: BootInstant, server_micros: u64, now: BootInstant) {
-        self.update_upper(sent_at, server_micros);
+        let mut upper = lock(&self.upper);
+        if upper.is_none_or(|known| sent_at >= known.local) {
+            *upper = Some(Sample {
+                local: sent_at,
+                server: server_micros,
+            });
+        }
+        drop(upper);
         let mut lower = lock(&self.lower);
         let known = lower.map(|known| lower_bound_at(known, now));
         // After the clock stepped back, the known bound is too late.
@@ -120,7 +117,7 @@ mod tests {
             None,
             "nothing known"
         );
-        time.update_upper(at(1_000), 5_000_000);
+        time.update(at(1_000), 5_000_000, at(1_000));
         assert_eq!(
             time.earliest_grant_time(5_200_000, at(1_300)),
             Some(at(1_200))
@@ -172,8 +169,8 @@ mod tests {
     #[test]
     fn an_older_reply_does_not_replace_a_newer_one() {
         let time = ServerTime::default();
-        time.update_upper(at(1_000), 5_000_000);
-        time.update_upper(at(900), 1);
+        time.update(at(1_000), 5_000_000, at(1_000));
+        time.update(at(900), 1, at(900));
         assert_eq!(time.upper_bound(at(1_500)), 5_500_000);
     }
 }

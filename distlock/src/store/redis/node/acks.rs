@@ -126,7 +126,6 @@ impl AckConnection {
         let dialer = connections.dialer.with_new_generation();
         let connection = ReconnectingConnection::spawn(
             dialer.clone(),
-            None,
             connections.connect_timeout,
             connections.health.clone(),
             connections.connected.clone(),

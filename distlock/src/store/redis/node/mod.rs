@@ -16,24 +16,20 @@ pub(crate) mod runtime_connection;
 pub(crate) mod runtime_connections;
 pub(crate) mod unanswered;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Cmd;
 use tokio::sync::watch;
 
-use crate::error::{Error, Outage};
-use crate::observer::event::Event;
+use crate::error::Outage;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, Shared};
-use crate::store::redis::conn::clock_watch::ClockWatch;
-use crate::store::redis::conn::handshake::{self, Dialer, Purpose};
+use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::conn::reconnecting_connection::{
-    self, OnConnected, ReconnectingConnection,
-};
+use crate::store::redis::conn::reconnecting_connection::{OnConnected, ReconnectingConnection};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
@@ -44,12 +40,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::slots::Slot;
-use crate::store::{BoxFuture, Note, StoreEvent};
-use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
-
-/// Upper limit of the time that connecting spends on the query for the server's eviction policy.
-const EVICTION_QUERY_TIMEOUT: Duration = Duration::from_millis(250);
+use crate::store::{BoxFuture, StoreEvent};
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
@@ -69,69 +60,18 @@ pub(crate) struct Node {
     /// Notified when a connection opens or reopens in the background.
     pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
-    clock_watch: ClockWatch,
     address: String,
 }
 
 impl Node {
-    /// Connects on the current runtime, which then runs the connections, and retries until the
-    /// connect timeout. Also returns the server's eviction policy, if it is known to remove locks.
-    pub(crate) async fn connect(
-        config: &RedisConfig,
-        transport: Arc<dyn Transport>,
-        client: Client,
-    ) -> Result<(Self, Option<String>), Error> {
-        let timeout = config.connect_timeout;
-        let shared = Arc::new(Shared::new(config, client));
-        let started = shared.clock.now();
-        let [commands, renewals] = dialers(config, &transport, &shared);
-        let last_error = Mutex::new(None);
-        // Longer than the TLS timeout, unless `timeout` is very short.
-        let attempt_timeout = timeout / 4 * 3;
-        let opened = tokio::time::timeout(timeout, async {
-            tokio::try_join!(
-                reconnecting_connection::open_first(&commands, attempt_timeout, &last_error),
-                reconnecting_connection::open_first(&renewals, attempt_timeout, &last_error)
-            )
-        });
-        let opened = opened.await.unwrap_or_else(|_| {
-            let last_error = lock(&last_error).take();
-            Err(last_error.unwrap_or_else(|| StoreError::timed_out(timeout)))
-        });
-        let (first, second) = opened
-            .map_err(|error| config.connect_error(error, shared.clock.now().since(started)))?;
-        let policy =
-            tokio::time::timeout(EVICTION_QUERY_TIMEOUT, handshake::eviction_policy(&first)).await;
-        let sessions = (Some(first), Some(second));
-        let node = Self::start(config, shared, commands, renewals, sessions);
-        Ok((node, policy.ok().flatten()))
-    }
-
     /// Opens the connections in the background, on the current runtime.
     pub(crate) fn connect_lazy(
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
+        let health = Arc::new(Health::new(config, &client));
         let shared = Arc::new(Shared::new(config, client));
-        let [commands, renewals] = dialers(config, &transport, &shared);
-        Self::start(config, shared, commands, renewals, (None, None))
-    }
-
-    fn start(
-        config: &RedisConfig,
-        shared: Arc<Shared>,
-        commands: Dialer,
-        renewals: Dialer,
-        (first, second): (Option<Session>, Option<Session>),
-    ) -> Self {
-        let health = Health::new(
-            config.address(),
-            &config.namespace,
-            shared.clock.clone(),
-            shared.events.clone(),
-        );
-        let health = Arc::new(health);
         let opened = watch::Sender::new(());
         let notify = |event: StoreEvent| {
             let (events, opened) = (shared.events.clone(), opened.clone());
@@ -140,26 +80,37 @@ impl Node {
                 events(event.clone());
             }
         };
-        let runtime_connections = dialer(config, &commands.transport, &shared, Purpose::Runtime);
+        let dialer = |purpose| Dialer {
+            transport: transport.clone(),
+            shared: shared.clone(),
+            purpose,
+            credentials: config.url_credentials(),
+            provider: config.credentials.clone(),
+            newest_generation: Arc::default(),
+        };
         let runtime_connections =
-            RuntimeConnections::new(config.max_runtime_connections, runtime_connections);
-        (commands.transport).spawn(Box::pin(runtime_connections.clone().monitor()));
+            RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
+        transport.spawn(Box::pin(runtime_connections.clone().monitor()));
         let connect_timeout = config.connect_timeout;
-        let acks = dialer(config, &commands.transport, &shared, Purpose::Acks);
         let acks_reconnected = Arc::new(notify(StoreEvent::RenewalsReconnected));
-        let acks = AckConnections::new(acks, connect_timeout, health.clone(), acks_reconnected);
+        let acks = AckConnections::new(
+            dialer(Purpose::Acks),
+            connect_timeout,
+            health.clone(),
+            acks_reconnected,
+        );
         // This client has no holds or waiters at a cluster node that it uses for the first time.
-        let is_first = shared.group.cluster().is_some() && first.is_none();
+        let is_first = shared.group.cluster().is_some();
         let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
             skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
-        let spawn = |dialer, session, connected| {
+        let spawn = |purpose, connected| {
             let health = health.clone();
-            ReconnectingConnection::spawn(dialer, session, connect_timeout, health, connected)
+            ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health, connected)
         };
         Node {
-            commands: spawn(commands, first, reconnected),
-            renewals: spawn(renewals, second, renewals_reconnected),
+            commands: spawn(Purpose::Commands, reconnected),
+            renewals: spawn(Purpose::Renewals, renewals_reconnected),
             unanswered: UnansweredAcquires::default(),
             check_schedule: Arc::default(),
             shared,
@@ -168,7 +119,6 @@ impl Node {
             acks,
             opened,
             closed: watch::Sender::new(false),
-            clock_watch: ClockWatch::default(),
             address: config.address(),
         }
     }
@@ -246,9 +196,18 @@ impl Node {
         Some(error.at(&self.address))
     }
 
-    /// Returns true if the command or the renewal connection is down.
-    pub(crate) fn has_lost_connection(&self) -> bool {
-        self.commands.session().is_err() || self.renewals.session().is_err()
+    /// Returns why the command or the renewal connection is down, or `None` if both are up. An
+    /// error that does not pass by itself takes precedence.
+    pub(crate) fn disconnected(&self) -> Option<StoreError> {
+        let connections = [&self.commands, &self.renewals].into_iter();
+        let errors = connections.filter_map(|connection| connection.session().err());
+        let error = errors.min_by_key(|error| error.outage.is_transient())?;
+        Some(error.at(&self.address))
+    }
+
+    /// Returns true until the first attempts to open the command and the renewal connection end.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.commands.is_opening() || self.renewals.is_opening()
     }
 
     /// Returns the command that subscribes a connection in a slot, or `None` if it is subscribed.
@@ -308,33 +267,6 @@ impl Node {
         self.close();
         self.health.clear_all();
     }
-
-    /// Records the server time in a reply. Outside a quorum, reports clock offset and jumps.
-    pub(crate) fn record_server_time(&self, sent_at: BootInstant, server_micros: u64) {
-        let shared = &*self.shared;
-        if shared.group.is_quorum() {
-            let now = shared.clock.now();
-            shared.server_time.update(sent_at, server_micros, now);
-            return;
-        }
-        shared.server_time.update_upper(sent_at, server_micros);
-        let Some(observation) = self
-            .clock_watch
-            .check(sent_at, server_micros, &*shared.clock)
-        else {
-            return;
-        };
-        let address: Arc<str> = self.address.as_str().into();
-        if let Some(by) = observation.jump {
-            let address = address.clone();
-            (shared.events)(StoreEvent::Log(Note::ClockJumped { address, by }));
-        }
-        let seconds = observation.offset as f64 / 1e6;
-        (shared.events)(StoreEvent::Observer(Event::ClockOffset {
-            address,
-            seconds,
-        }));
-    }
 }
 
 impl Drop for Node {
@@ -351,29 +283,4 @@ fn skip_first_call_if(skip: bool, callback: impl Fn() + Send + Sync + 'static) -
             callback();
         }
     })
-}
-
-/// Returns the dialers of the command and the renewal connection.
-fn dialers(
-    config: &RedisConfig,
-    transport: &Arc<dyn Transport>,
-    shared: &Arc<Shared>,
-) -> [Dialer; 2] {
-    [Purpose::Commands, Purpose::Renewals].map(|purpose| dialer(config, transport, shared, purpose))
-}
-
-fn dialer(
-    config: &RedisConfig,
-    transport: &Arc<dyn Transport>,
-    shared: &Arc<Shared>,
-    purpose: Purpose,
-) -> Dialer {
-    let (transport, shared) = (transport.clone(), shared.clone());
-    Dialer::new(
-        purpose,
-        transport,
-        shared,
-        config.url_credentials(),
-        config.credentials.clone(),
-    )
 }

@@ -15,7 +15,6 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config::limits::Limits;
-use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::messages::{OwnerNumber, Proof};
@@ -121,38 +120,17 @@ impl std::fmt::Debug for Quorum {
 }
 
 impl Quorum {
-    /// Connects on the current runtime, which drives the connections from then on. Retries until
-    /// the configured timeout.
-    pub(super) async fn connect(
-        config: &RedisConfig,
-        hosts: &[Host],
-        client: Client,
-    ) -> Result<OpenedStore, Error> {
-        let clock = client.clock.clone();
-        let quorum = Self::open(config, hosts, client);
-        let connected = quorum.nodes.wait_connected(config, &*clock).await;
-        if connected.is_err() {
-            quorum.close();
-        }
-        connected.map(|()| quorum.opened(config))
-    }
-
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(
         config: &RedisConfig,
         hosts: &[Host],
         client: Client,
     ) -> OpenedStore {
-        Self::open(config, hosts, client).opened(config)
-    }
-
-    fn opened(self: Arc<Self>, config: &RedisConfig) -> OpenedStore {
         OpenedStore {
-            store: Box::new(self),
+            store: Box::new(Self::open(config, hosts, client)),
             identity: config.identity().into(),
             address: Some(config.address().into()),
             limits: Limits::of_quorum(config.quorum.max_lease, Rules::in_force().no_quorum_records),
-            eviction: None,
         }
     }
 
@@ -187,7 +165,6 @@ impl Quorum {
 
     /// Handles an event of one of the servers.
     fn handle_event(&self, event: StoreEvent) {
-        self.nodes.changed.notify_waiters();
         match event {
             // What waits attempts again anyway.
             StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
@@ -295,6 +272,10 @@ impl LockStore for Arc<Quorum> {
 
     fn ready(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.nodes.ready())
+    }
+
+    fn connected(&self) -> Result<bool, StoreError> {
+        self.nodes.connected()
     }
 
     fn unavailable(&self) -> Option<StoreError> {

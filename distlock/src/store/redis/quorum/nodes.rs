@@ -4,28 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::ConnectionAddr;
-use tokio::sync::Notify;
 
-use crate::error::{Error, Outage};
+use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
-use crate::util::clock::Clock;
-
-/// The pause between two checks of connections that are being opened.
-const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+use crate::util::notify::wait_until;
 
 /// The nodes of a quorum.
 #[derive(Debug)]
 pub(super) struct QuorumNodes {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) quorum_size: usize,
-    /// Notified when a server becomes usable or unusable.
-    pub(super) changed: Notify,
+    state: Arc<StoreState>,
 }
 
 impl QuorumNodes {
@@ -59,36 +54,21 @@ impl QuorumNodes {
         QuorumNodes {
             all: nodes.collect(),
             quorum_size,
-            changed: Notify::new(),
+            state: client.state.clone(),
         }
     }
 
-    /// Waits until a quorum is usable, and gives the other nodes up to a quarter of the timeout.
-    pub(super) async fn wait_connected(
-        &self,
-        config: &RedisConfig,
-        clock: &dyn Clock,
-    ) -> Result<(), Error> {
-        let (started, limit) = (clock.now(), config.connect_timeout);
-        loop {
-            let waited = clock.now().since(started);
-            let errors: Vec<_> = self.all.iter().map(|node| node.unavailable()).collect();
-            let permanent = errors
-                .iter()
-                .flatten()
-                .find(|error| !error.outage.is_transient());
-            if let Some(error) = permanent {
-                return Err(config.connect_error(error.clone(), waited));
-            }
-            let up = errors.iter().filter(|error| error.is_none()).count();
-            if up == self.all.len() || up >= self.quorum_size && waited >= limit / 4 {
-                return Ok(());
-            }
-            if waited >= limit {
-                return Err(config.connect_error(self.unavailable_error(limit), waited));
-            }
-            tokio::time::sleep(CHECK_INTERVAL).await;
+    /// Returns true if all nodes are connected, false if a quorum is. An error that does not pass by
+    /// itself takes precedence.
+    pub(super) fn connected(&self) -> Result<bool, StoreError> {
+        let errors = self.all.iter().filter_map(|node| node.disconnected());
+        let Some(error) = errors.min_by_key(|error| error.outage.is_transient()) else {
+            return Ok(true);
+        };
+        if !error.outage.is_transient() {
+            return Err(error);
         }
+        self.unavailable().map_or(Ok(false), Err)
     }
 
     /// Returns why no lock can be acquired now, or `None` if a quorum is usable.
@@ -123,10 +103,8 @@ impl QuorumNodes {
 
     /// Waits until a quorum is usable.
     pub(super) async fn ready(&self) {
-        while self.unavailable().is_some() {
-            // Proceeds on a change or after the timeout, whichever comes first.
-            let _ = tokio::time::timeout(CHECK_INTERVAL * 10, self.changed.notified()).await;
-        }
+        let is_usable = || self.unavailable().is_none().then_some(());
+        wait_until(&self.state.changed, is_usable).await;
     }
 
     /// Returns the newest time that a node has reached, as far as is known (µs).

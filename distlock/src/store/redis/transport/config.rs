@@ -123,9 +123,14 @@ impl RedisConfig {
         })
     }
 
-    /// Returns the error of a connection that could not be set up.
+    /// Returns the error of a manager that could not connect. An error that does not pass by itself
+    /// is a misconfiguration, and its detail carries the remedy.
     pub(crate) fn connect_error(&self, error: StoreError, waited: Duration) -> Error {
-        error.at(&self.address()).into_connect_error(waited)
+        let error = error.at(&self.address());
+        if error.outage.is_transient() {
+            return error.into_error(None, waited);
+        }
+        Error::config(error.detail)
     }
 }
 

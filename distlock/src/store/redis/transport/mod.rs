@@ -2,15 +2,14 @@
 //! below it.
 
 pub(crate) mod config;
+pub(crate) mod diagnose;
 pub(crate) mod dial_limiter;
 pub(crate) mod login;
 pub(crate) mod multiplexed;
-pub(crate) mod protocol_mismatch;
 pub(crate) mod replication_role;
 pub(crate) mod reply_scanner;
 pub(crate) mod request_numbers;
 pub(crate) mod sentinel;
-pub(crate) mod silence;
 pub(crate) mod socket;
 pub(crate) mod socket_transport;
 #[cfg(feature = "tls")]

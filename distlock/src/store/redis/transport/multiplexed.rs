@@ -15,7 +15,6 @@ use tokio::task::AbortHandle;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
-use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner;
 use crate::store::redis::transport::request_numbers::{RequestNumber, RequestNumbers};
 use crate::store::redis::transport::socket::{Activity, Fault, Stream};
@@ -279,7 +278,7 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
         );
     }
     if error.kind() == ErrorKind::Parse {
-        return protocol_mismatch::not_redis_error("its reply is not a Redis reply");
+        return errors::not_redis_error("its reply is not a Redis reply");
     }
     if db != 0 && is_of_select(error) {
         return unknown_database(db, error.detail().unwrap_or_default());

@@ -156,13 +156,10 @@ impl Sentinels {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.connector.connect(&address).await?;
         let connected = Multiplexed::connect(stream, &self.settings, on_event).await;
-        match connected {
-            Ok(connection) => Ok(connection),
-            Err(error) => {
-                self.limiter.record();
-                Err(self.connector.explain(&address, error.into_error()).await)
-            }
-        }
+        connected.map_err(|error| {
+            self.limiter.record();
+            error.into_error()
+        })
     }
 
     /// Returns the primary that a sentinel reports, or `None` if it does not know the service.

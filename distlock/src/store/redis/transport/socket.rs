@@ -21,7 +21,6 @@ use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
 #[cfg(feature = "tls")]
 use crate::store::redis::transport::tls;
@@ -33,17 +32,11 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Lower limit of the time in which TLS must begin. It is otherwise half of the connect timeout,
-/// which leaves time for a second attempt.
-const MIN_TLS_TIMEOUT: Duration = Duration::from_millis(500);
-
 /// The settings of sockets to a server.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code))]
 pub(crate) struct SocketConnector {
     tls: Option<Tls>,
-    /// Upper limit of the time in which TLS must begin.
-    tls_timeout: Duration,
     in_cluster: bool,
 }
 
@@ -51,7 +44,6 @@ impl SocketConnector {
     pub(crate) fn new(config: &RedisConfig) -> Self {
         SocketConnector {
             tls: config.tls.clone(),
-            tls_timeout: (config.connect_timeout / 2).max(MIN_TLS_TIMEOUT),
             in_cluster: config.in_cluster,
         }
     }
@@ -63,11 +55,7 @@ impl SocketConnector {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await.map_err(failed)?;
                 set_options(&stream).map_err(failed)?;
-                tokio::select! {
-                    biased;
-                    secured = self.secure(host, stream) => secured?,
-                    plain = self.detect_plain_text(host, *port), if self.tls.is_some() => return Err(plain),
-                }
+                self.secure(host, stream).await?
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
@@ -84,36 +72,11 @@ impl SocketConnector {
         })
     }
 
-    /// Waits until TLS is overdue, and returns once the server has replied to a plain PING, or
-    /// never.
-    async fn detect_plain_text(&self, host: &str, port: u16) -> StoreError {
-        tokio::time::sleep(self.tls_timeout / 4).await;
-        if !protocol_mismatch::speaks_plain_text(connect(host, port)).await {
-            std::future::pending::<()>().await;
-        }
-        protocol_mismatch::plain_text_error()
-    }
-
-    /// Returns why a server ended a connection without a reply, as far as can be determined. It may
-    /// expect TLS.
-    pub(crate) async fn explain(&self, address: &ConnectionAddr, error: StoreError) -> StoreError {
-        match address {
-            ConnectionAddr::Tcp(host, port)
-                if self.tls.is_none()
-                    && error.outage == Outage::Unreachable
-                    && protocol_mismatch::speaks_tls(connect(host, *port)).await =>
-            {
-                protocol_mismatch::tls_required_error()
-            }
-            _ => error,
-        }
-    }
-
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
     async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, StoreError> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let secured = tls::secure(tls, host, stream, self.tls_timeout);
+            let secured = tls::secure(tls, host, stream);
             return Ok(Box::new(secured.await?));
         }
         Ok(Box::new(stream))
@@ -144,9 +107,8 @@ impl Activity {
     }
 }
 
-/// The reason why a connection is unusable. This side ended it, the server speaks another protocol,
-/// or it rejects our certificate after TLS seemed to be established. Nothing that arrives
-/// afterwards is used.
+/// The reason why a connection is unusable: this side ended it, or the server rejects our
+/// certificate after TLS seemed to be established. Nothing that arrives afterwards is used.
 pub(crate) type Fault = Arc<OnceCell<StoreError>>;
 
 /// A connected socket.
@@ -188,11 +150,6 @@ impl AsyncRead for Stream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            if this.activity.count() == 0
-                && let Some(error) = protocol_mismatch::from_first_bytes(&buffer.filled()[before..])
-            {
-                let _ = this.fault.set(error);
-            }
             this.activity.record();
             if let Err(TooLarge) = this.replies.scan(&mut buffer.filled_mut()[before..]) {
                 buffer.set_filled(before);

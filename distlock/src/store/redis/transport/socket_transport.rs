@@ -103,12 +103,12 @@ impl SocketTransport {
         let connection = match self.try_handshake(address, &resp2, &on_event).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(HandshakeError::Rejected(error))) if is_refused => return Err(error),
-            _ => return Err(self.explain(address, hello_error).await),
+            _ => return Err(hello_error),
         };
         if let Err(error) = connection.send(redis::cmd("PING")).await {
             let error = errors::classify(&error);
             if error.is_unanswered() {
-                return Err(self.explain(address, hello_error).await);
+                return Err(hello_error);
             }
             if error.code != Code::UnknownCommand {
                 return Err(errors::with_remedy(error));
@@ -152,11 +152,6 @@ impl SocketTransport {
         self.limiter.record();
         let stream = self.connector.connect(address).await?;
         Ok(Multiplexed::connect(stream, settings, on_event.clone()).await)
-    }
-
-    async fn explain(&self, address: &ConnectionAddr, error: StoreError) -> StoreError {
-        self.limiter.record();
-        self.connector.explain(address, error).await
     }
 
     async fn settings(&self) -> Result<RedisConnectionInfo, StoreError> {

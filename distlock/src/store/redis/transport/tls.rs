@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -16,15 +15,13 @@ use tokio_rustls::client::TlsStream;
 use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::transport::protocol_mismatch;
 use crate::store::redis::wire::errors;
 
-/// Performs a TLS handshake, with a timeout because a plain port may send nothing at all.
+/// Performs a TLS handshake. A plain port may send nothing at all, so the caller limits the time.
 pub(crate) async fn secure(
     tls: &Tls,
     host: &str,
     stream: TcpStream,
-    timeout: Duration,
 ) -> Result<TlsStream<TcpStream>, StoreError> {
     let name = tls.expected_server_name(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
@@ -37,16 +34,7 @@ pub(crate) async fn secure(
     let config = tokio::task::spawn_blocking(move || config(&settings)).await;
     let config = config.map_err(|error| tls_error(error.to_string()))??;
     let secured = TlsConnector::from(Arc::new(config)).connect(server, stream);
-    match tokio::time::timeout(timeout, secured).await {
-        Ok(secured) => secured.map_err(|error| handshake_error(error, name)),
-        Err(_) => Err(StoreError::new(
-            Outage::TimedOut,
-            format!(
-                "the server accepts connections, but sent nothing in the TLS handshake for {timeout:?}; if this is its \
-                 plain port, write redis:// instead of rediss://, or use its `tls-port`"
-            ),
-        )),
-    }
+    secured.await.map_err(|error| handshake_error(error, name))
 }
 
 /// Returns the error of an established connection if TLS caused it.
@@ -56,7 +44,7 @@ pub(crate) fn read_error(error: &io::Error) -> Option<StoreError> {
 
 fn handshake_error(error: io::Error, name: &str) -> StoreError {
     match as_rustls_error(&error) {
-        Some(rustls::Error::InvalidMessage(_)) => protocol_mismatch::plain_text_error(),
+        Some(rustls::Error::InvalidMessage(_)) => errors::plain_text_error(),
         Some(error) => tls_error(explain(error, &format!("`{name}`"))),
         None => errors::classify(&error.into()),
     }

@@ -212,6 +212,32 @@ pub(crate) fn unexpected_cluster_node_error() -> StoreError {
     StoreError::new(Outage::Misconfigured, detail)
 }
 
+/// Returns the error of a server that does not speak RESP.
+pub(crate) fn not_redis_error(reason: &str) -> StoreError {
+    StoreError::new(
+        Outage::Misconfigured,
+        format!(
+            "the server does not speak the Redis protocol ({reason}); fix host and port in the URL"
+        ),
+    )
+}
+
+/// Returns the error of a plain connection to a port for TLS.
+pub(crate) fn tls_required_error() -> StoreError {
+    StoreError::new(
+        Outage::Misconfigured,
+        "the server expects TLS; write rediss:// instead of redis://, or use the server's plain `port`",
+    )
+}
+
+/// Returns the error of a TLS connection to a plain port.
+pub(crate) fn plain_text_error() -> StoreError {
+    StoreError::new(
+        Outage::Misconfigured,
+        "the server replies in plain text, not in TLS; write redis:// instead of rediss://, or use the server's `tls-port`",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
