@@ -1,62 +1,34 @@
--- acquire: requests this node's vote, or a place in its queue. Idempotent for the same owner: its vote stays short.
--- KEYS  lock queue entry fence epoch
--- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
---       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix',
---       the token to confirm the vote with at once, if it is above the node's clock and all tokens that it knows (0: none)
--- Reply {1, now, token, 1 if confirmed with it, otherwise 0} the vote is the owner's
---       {2, now, token, 1 if a lower ticket waits, otherwise 0} it was the owner's already
---       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
+-- acquire: takes the lock on this node, if it is free there.
+-- KEYS  lock fence epoch
+-- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, floor token µs, quarantine ms, run id
+-- Reply {1, now, token} granted    {3, now, value} taken    {4, now} applied too late    {5, now} foreign value
+--       {7, now, from} the node grants nothing before that time
 --       3 ends with the remaining ms of a lock that min_hold keeps
---       {7, now, from} the node does not vote before that time
-local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, ticket, ttl, fence_ttl, name, named_token = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
-local lease, wait, max_waiters, quarantine, run_id, client, channels =
-  string.match(ARGV[7], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%x+) (.*)$')
+local lock, fence, epoch = KEYS[1], KEYS[2], KEYS[3]
+local owner, ttl, fence_ttl, name, token = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(now_text)
 --@include quorum/epoch
---@include quorum/votes
 
-if now_text > ARGV[4] then return { 4, now } end
-local from = votes_from(run_id, quarantine, ticket)
+if now_text > ARGV[3] then return { 4, now } end
+local from = grants_from(ARGV[8], ARGV[7], token)
 if now < from then return { 7, now, from } end
-
 local value = redis.call('GET', lock)
-local state, holder, token, holder_ticket, max_ttl, kept_for
 if value then
-  state, holder, token, holder_ticket, max_ttl = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
-  if not state then return { 5, now } end
-  if holder == owner and not has_ended(state) then
-    if state == 'vote' then redis.call('PEXPIRE', lock, max_ttl) end
-    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-    local lower = head[1] and is_lower(head[2], head[1], ticket, owner)
-    return { 2, now, tonumber(token), lower and 1 or 0 }
-  end
+  local zeros, max_ttl = string.match(value, '^3 %x+:%d+ (0*)%d+ (%d+) %d+ ')
+  if not zeros then return { 5, now } end
   -- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock.
   local remaining = redis.call('PTTL', lock)
-  if remaining < 0 or remaining > tonumber(max_ttl) then redis.call('PEXPIRE', lock, max_ttl) end
-  if state == 'kept' then kept_for = math.min(remaining, tonumber(max_ttl)) end
-end
-
-local waiters = redis.call('ZCARD', queue)
-if not value and waiters == 0 then
-  local given, is_confirmed = vote_for(owner, ticket, lease, name, named_token, ttl)
-  return { 1, now, tonumber(given), is_confirmed }
-end
-if waiters >= tonumber(max_waiters) and not redis.call('ZSCORE', queue, owner) then
-  for _, other in ipairs(redis.call('ZRANGE', queue, 0, SLICE - 1)) do
-    if not live_waiter(other) then remove(other) end
+  if remaining < 0 or remaining > tonumber(max_ttl) then
+    redis.call('PEXPIRE', lock, max_ttl)
+    remaining = tonumber(max_ttl)
   end
-  if redis.call('ZCARD', queue) >= tonumber(max_waiters) then return { 6, now, value or '' } end
+  return { 3, now, value, zeros == '0' and remaining or nil }
 end
-enqueue(owner, ticket, lease .. ' ' .. ttl .. ' ' .. name, wait)
-if not value then
-  local granted_owner, given, is_confirmed = grant_next(owner, named_token, ttl)
-  if granted_owner == owner then return { 1, now, tonumber(given), is_confirmed } end
-  value = redis.call('GET', lock) or ''
-elseif not has_ended(state) and is_lower(ticket, owner, holder_ticket, holder) then
-  -- Also sent to a holder that has confirmed: with too few votes on other nodes, it yields this one.
-  redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. now_text .. ' ' .. lock)
-end
-return { 3, now, value, kept_for }
+-- All nodes take the floor token, unless their clock or a token that they know has reached it.
+local reached = math.max(last_token() + 1, now)
+if reached > tonumber(token) then token = string.format('%.0f', reached) end
+set_fence(token) -- a server that rejects writes stops here
+redis.call('SET', lock, '3 ' .. owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. name, 'PX', ttl)
+return { 1, now, tonumber(token) }

@@ -1,23 +1,24 @@
--- confirm: turns a vote into a hold for the full lease, with the largest token of all the owner's votes.
--- KEYS  lock queue entry fence epoch
--- ARGV  owner, token, ttl ms (lease + grace), fence ttl ms, ticket µs, quarantine ms, run id
--- Reply {1, now, token} confirmed   {2, now, token} the vote was given anew, with this larger token   {0, now} not this owner's
-local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, token, ttl, fence_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client, channels = '', ''
+-- confirm: gives the owner's lock on this node the token of the whole hold. To repair a hold, it also takes a free lock.
+-- KEYS  lock fence epoch
+-- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, token, quarantine ms, run id,
+--       a time that some node has reached (µs), 1 to repair, otherwise 0
+-- Reply {1, now} this node has the hold    {0, now} the lock is not the owner's or has a larger token, applied too late, or the
+--       node grants nothing yet
+local lock, fence, epoch = KEYS[1], KEYS[2], KEYS[3]
+local owner, ttl, fence_ttl, name, token = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(now_text)
 --@include quorum/epoch
---@include quorum/votes
 
-if now < votes_from(ARGV[7], ARGV[6], ARGV[5]) then return { 0, now } end
+if now_text > ARGV[3] or now < grants_from(ARGV[8], ARGV[7], ARGV[9]) then return { 0, now } end
 local value = redis.call('GET', lock)
-local state, holder, given, ticket, _, since, name =
-  string.match(value or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-if holder ~= owner or has_ended(state) then return { 0, now } end
--- In the meantime the lock may have had other holders, with tokens above the one to confirm.
-if tonumber(given) > tonumber(token) then return { 2, now, tonumber(given) } end
-if last_token() < tonumber(token) then set_fence(token) end
-redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. since .. ' ' .. name, 'PX', ttl)
-return { 1, now, tonumber(token) }
+if value then
+  local holder, given = string.match(value, '^3 (%x+:%d+) ([1-9]%d*) ')
+  if holder ~= owner or tonumber(given) > tonumber(token) then return { 0, now } end
+elseif ARGV[10] == '0' then
+  return { 0, now }
+end
+set_fence(string.format('%.0f', math.max(last_token(), tonumber(token))))
+redis.call('SET', lock, '3 ' .. owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. name, 'PX', ttl)
+return { 1, now }

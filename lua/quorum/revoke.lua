@@ -1,23 +1,22 @@
 -- revoke: marks a hold on this node so that it can no longer be renewed here, and notifies its holder.
--- KEYS  lock queue entry fence
+-- KEYS  lock, two unused keys, fence
 -- ARGV  token, unused, 'fence ttl ms, client uuid, channel prefix', the name of the revoking client
 -- Reply {0, ''} no such hold   {1, new token} revoked
-local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
+local lock, fence, epoch = KEYS[1], KEYS[4]
+local fence_ttl, channels = string.match(ARGV[3], '^(%d+) %x+ (.*)$')
 local time = redis.call('TIME')
-local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(now_text)
---@include quorum/votes
+local now = time[1] * 1000000 + time[2]
+--@include quorum/epoch
 
-local state, holder, token, ticket, max_ttl, rest =
-  string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (.*)$')
-if token ~= ARGV[1] or state == 'vote' or state == 'kept' then return { 0, '' } end
+local client, number, zeros, token, max_ttl, rest =
+  string.match(redis.call('GET', lock) or '', '^3 (%x+):(%d+) (0*)(%d+) (%d+) (.*)$')
+if token ~= ARGV[1] or zeros == '0' then return { 0, '' } end
 local remaining, new_token = redis.call('PTTL', lock), last_token()
 if remaining < 0 or remaining > tonumber(max_ttl) then remaining = tonumber(max_ttl) end
 -- Changes nothing, but fails on a server that rejects writes, before the lock is marked.
 redis.call('PEXPIRE', lock, math.max(remaining, 1))
-redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket .. ' ' .. max_ttl .. ' ' .. rest, 'KEEPTTL')
-if state == 'held' then
+redis.call('SET', lock, '3 ' .. client .. ':' .. number .. ' 00' .. token .. ' ' .. max_ttl .. ' ' .. rest, 'KEEPTTL')
+if zeros == '' then
   -- A resource that has seen this token rejects the old holder.
   new_token = math.max(new_token + 1, now)
   local known_ttl = redis.call('PTTL', fence)
@@ -25,5 +24,5 @@ if state == 'held' then
   -- Never shortens the fence's TTL, because the revoking client may be configured with a shorter `fence_ttl`.
   if known_ttl > redis.call('PTTL', fence) then redis.call('PEXPIRE', fence, known_ttl) end
 end
-redis.pcall('PUBLISH', channels .. client_of(holder), 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])
+redis.pcall('PUBLISH', channels .. client, 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])
 return { 1, string.format('%.0f', new_token) }
