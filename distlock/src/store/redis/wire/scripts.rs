@@ -86,7 +86,7 @@ macro_rules! lua {
 }
 
 /// The fragments, by the name in the lines that include them. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 12] = [
+const FRAGMENTS: [(&str, &str); 11] = [
     lua!("acquire"),
     lua!("confirm"),
     lua!("release"),
@@ -98,13 +98,12 @@ const FRAGMENTS: [(&str, &str); 12] = [
     lua!("counted/extend"),
     lua!("once/record"),
     lua!("quorum/epoch"),
-    lua!("quorum/votes"),
 ];
 
 /// The fragments that an empty line follows. Without it, the hashes of the scripts would change.
-const BEFORE_EMPTY_LINE: [&str; 3] = ["next", "quorum/epoch", "quorum/votes"];
+const BEFORE_EMPTY_LINE: [&str; 2] = ["next", "quorum/epoch"];
 
-const SOURCES: [(Form, ScriptId, (&str, &str)); 28] = [
+const SOURCES: [(Form, ScriptId, (&str, &str)); 26] = [
     (Mutex, Acquire, lua!("acquire")),
     (Mutex, Confirm, lua!("confirm")),
     (Mutex, Renew, lua!("renew")),
@@ -131,8 +130,6 @@ const SOURCES: [(Form, ScriptId, (&str, &str)); 28] = [
     (Quorum, Renew, lua!("quorum/renew")),
     (Quorum, Release, lua!("quorum/release")),
     (Quorum, Revoke, lua!("quorum/revoke")),
-    (Quorum, Yield, lua!("quorum/yield")),
-    (Quorum, Repair, lua!("quorum/repair")),
 ];
 
 #[derive(Debug)]
