@@ -99,7 +99,6 @@ mod counted {
 mod quorum {
     use super::*;
     use model::quorum::{KINDS, clean, five, removals};
-    use model::{Claim, rule};
 
     #[test]
     fn all_rules() {
@@ -122,14 +121,5 @@ mod quorum {
         assert_clean(&five(), &report);
         assert!(report.states > 500_000, "{report:?}");
         assert_eq!(report.kinds.len(), KINDS, "{:?}", report.kinds);
-    }
-
-    /// Shows that either of two rules keeps tokens rising if a client has more votes than it needs.
-    /// Without both rules, tokens fall.
-    #[test]
-    fn five_nodes_need_the_largest_token_of_all() {
-        let broken = five().without(rule!(rises, refuses_older));
-        let found = broken.walk(50_000, 150).counter_example;
-        assert!(found.is_some_and(|found| found.claims.contains(&Claim::TokensRise)));
     }
 }
