@@ -13,8 +13,8 @@ suites=(simulation equivalence conformance faults torture)
 
 # The saboteurs that the model runs as well. It must find a counter-example for each.
 model=" acquire-after-cancel predecessor-lives cancelled-once publish-before-write no-queue-check
-    newcomer-passes grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back
-    no-quarantine keys-in-given-order equal-keys-count-twice takes-held-keys
+    newcomer-passes grant-age-unchecked token-of-push minority-acquires minority-extends
+    no-write-back no-quarantine refused-not-released server-counts-twice keys-in-given-order equal-keys-count-twice takes-held-keys
     number-of-the-last-call "
 
 saboteurs() {

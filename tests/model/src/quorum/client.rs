@@ -109,9 +109,6 @@ impl<const N: usize, const C: usize> State<N, C> {
 
     /// Performs every action that needs no further message.
     pub(crate) fn settle(&mut self, config: &Config, client: usize) {
-        if self.clients[client].crashed {
-            return;
-        }
         let (owner, rules) = (self.owner(client), config.rules);
         let needed = config.setup.majority() - usize::from(!rules.majority);
         let is_granted = |status| matches!(status, Status::Granted(_));

@@ -40,8 +40,6 @@ rules! {
     lapses,
     /// A node takes a floor token only if it is above all that the node knows.
     above_fence,
-    /// A node confirms no token below the one that it gave.
-    refuses_less,
     /// A node that lost its data grants nothing for the longest lease.
     quarantine,
     /// A node that lost its data grants once its clock is above all earlier tokens.
@@ -61,8 +59,6 @@ faults! {
     strays,
     /// A node loses its data.
     losses,
-    /// A client crashes.
-    crashes,
     /// A call is given up.
     give_ups,
     /// Ticks that pass although there is something to do.

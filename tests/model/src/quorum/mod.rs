@@ -8,8 +8,8 @@
 //! at once to the replies that it reads (`client.rs`). Its floor tokens are arbitrary, as if it
 //! knew no clock. A call that tries again is two attempts here, at any time after each other.
 //! **Time** is in ticks; a body has no limit. A node that serves nothing is one whose commands are
-//! in flight during a late tick. **A lost connection** delivers its commands in flight one by one,
-//! at any later time, or never. After a tick they can take no lock.
+//! in flight during a late tick. A client that crashed is one whose body does not end. **A lost
+//! connection** delivers its commands in flight one by one until the next tick, or never.
 //!
 //! Not modeled: clocks that run differently, more than one lost connection of a client to one node
 //! at a time, `min_hold`, revocations.
@@ -25,6 +25,6 @@ mod wire;
 
 pub use config::{Config, Faults, Rules, Servers};
 pub use node::{Lock, Node};
-pub use scenarios::{clean, deep, five, removals};
+pub use scenarios::{clean, deep, removals, walks};
 pub use steps::KINDS;
 pub use wire::{Body, Command, Owner, Reply, Script};

@@ -48,7 +48,7 @@ impl Node {
             }
             (Script::Repair(token), None) => self.hold(owner, token),
             (Script::Confirm(token) | Script::Repair(token), Some((true, given)))
-                if given <= token || !rules.refuses_less =>
+                if given <= token =>
             {
                 self.hold(owner, token)
             }

@@ -56,7 +56,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
                     let (owner, number) = (lock.owner, lock.owner.client());
                     let client = &state.clients[number];
                     let is_current = state.owner(number) == owner && client.phase != Phase::Idle;
-                    client.crashed || is_current || column.ends[number].owed.contains(owner)
+                    is_current || column.ends[number].owed.contains(owner)
                 })
             }),
             _ => unreachable!("the explorer checks it, or another model"),
@@ -88,7 +88,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
             let caller = &state.clients[client];
             let is_released =
                 |end: &super::state::End| end.astray || end.owed == Default::default();
-            caller.crashed || caller.phase == Phase::Idle && state.ends(client).all(is_released)
+            caller.phase == Phase::Idle && state.ends(client).all(is_released)
         })
     }
 

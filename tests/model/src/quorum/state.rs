@@ -82,7 +82,6 @@ pub(crate) enum Phase {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    pub(crate) crashed: bool,
     /// The number of attempts so far.
     pub(crate) number: u8,
     pub(crate) phase: Phase,
@@ -159,10 +158,10 @@ impl<const N: usize, const C: usize> State<N, C> {
         columns.map(move |column| &mut column.ends[client])
     }
 
-    /// Returns true if a live body has a valid hold.
+    /// Returns true if a body has a valid hold.
     pub(crate) fn is_valid(&self, client: usize) -> bool {
         let client = self.clients[client];
-        matches!(client.phase, Phase::Holding(_)) && client.valid > 0 && !client.crashed
+        matches!(client.phase, Phase::Holding(_)) && client.valid > 0
     }
 
     /// Makes room above each token for a new one, which is just above what its node knows and below

@@ -1,12 +1,12 @@
 //! The steps of the model.
 
 use super::config::{Config, LEASE};
-use super::state::{End, Phase, State};
+use super::state::{Phase, State};
 use super::wire::{Body, Command, Reply};
 use crate::tokens::{Token, Tokens as _};
 
 /// The number of kinds of steps.
-pub const KINDS: usize = 14;
+pub const KINDS: usize = 12;
 
 /// One step. The numbers identify a client and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +17,6 @@ pub(crate) enum Action {
     Serve(usize, usize),
     /// A node applies the next command of a client's lost connection.
     ServeOld(usize, usize),
-    /// The remaining commands of a lost connection are never applied.
-    DropOld(usize, usize),
     /// A client reads the next reply.
     Read(usize, usize),
     /// A client connects again.
@@ -35,8 +33,6 @@ pub(crate) enum Action {
     Stray(usize, usize, usize),
     /// Fault: a node loses its data and its connections.
     Forget(usize),
-    /// Fault: a client crashes.
-    Crash(usize),
     /// Fault: a call is given up.
     GiveUp(usize),
 }
@@ -48,7 +44,6 @@ impl Action {
             Action::Stray(_, node, other) => [Some(node), Some(other)],
             Action::Serve(_, node)
             | Action::ServeOld(_, node)
-            | Action::DropOld(_, node)
             | Action::Read(_, node)
             | Action::Connect(_, node)
             | Action::Cut(_, node)
@@ -71,10 +66,6 @@ impl Config {
                 if !end.to_node.is_empty() {
                     steps.push(Action::Serve(client, node));
                 }
-                if !end.old.is_empty() {
-                    steps.push(Action::ServeOld(client, node));
-                    steps.push(Action::DropOld(client, node));
-                }
                 if !end.to_client.is_empty() {
                     steps.push(Action::Read(client, node));
                 }
@@ -85,11 +76,14 @@ impl Config {
             steps.push(Action::Tick);
         }
         for (client, caller) in state.clients.iter().enumerate() {
-            if matches!(caller.phase, Phase::Holding(_) | Phase::Lost) && !caller.crashed {
+            if matches!(caller.phase, Phase::Holding(_) | Phase::Lost) {
                 steps.push(Action::End(client));
             }
             for (node, end) in state.ends(client).enumerate() {
-                if !end.up && !end.astray && !caller.crashed {
+                if !end.old.is_empty() {
+                    steps.push(Action::ServeOld(client, node));
+                }
+                if !end.up && !end.astray {
                     steps.push(Action::Connect(client, node));
                 }
             }
@@ -109,9 +103,6 @@ impl Config {
         }
         for client in 0..C {
             let caller = state.clients[client];
-            if caller.crashed {
-                continue;
-            }
             let up = state.ends(client).filter(|end| end.up).count();
             // Clients are interchangeable, so their order is that of their first attempts.
             let is_next = client == 0 || state.clients[client - 1].has_begun();
@@ -127,9 +118,6 @@ impl Config {
                 && matches!(caller.phase, Phase::Acquiring | Phase::Confirming(_))
             {
                 steps.push(Action::GiveUp(client));
-            }
-            if faults.crashes > 0 && caller.phase != Phase::Idle {
-                steps.push(Action::Crash(client));
             }
             if self.renewals
                 && matches!(caller.phase, Phase::Holding(_))
@@ -167,7 +155,6 @@ impl Config {
                 let command = state.columns[node].ends[client].old.remove(0);
                 self.serve(state, node, command);
             }
-            Action::DropOld(client, node) => state.columns[node].ends[client].old.clear(),
             Action::Read(client, node) => {
                 let reply = state.columns[node].ends[client].to_client.remove(0);
                 state.handle(self, client, node, reply);
@@ -207,18 +194,6 @@ impl Config {
                     state.settle(self, client);
                 }
             }
-            Action::Crash(client) => {
-                state.faults.crashes -= 1;
-                state.clients[client].crashed = true;
-                for end in state.ends_mut(client) {
-                    // The client's knowledge no longer matters.
-                    end.lose();
-                    *end = End {
-                        old: end.old,
-                        ..End::default()
-                    };
-                }
-            }
             Action::GiveUp(client) => {
                 state.faults.give_ups -= 1;
                 state.abandon(self, client);
@@ -250,7 +225,7 @@ impl Config {
             column.node.tick();
             for end in &mut column.ends {
                 end.late = false;
-                end.old.retain(|command| !command.script.has_deadline());
+                end.old.clear();
             }
         }
         for client in 0..C {
@@ -261,7 +236,7 @@ impl Config {
                 Phase::Holding(_) if caller.valid == 0 && self.rules.lapses => {
                     caller.phase = Phase::Lost;
                 }
-                Phase::Acquiring | Phase::Confirming(_) if caller.valid == 0 && !caller.crashed => {
+                Phase::Acquiring | Phase::Confirming(_) if caller.valid == 0 => {
                     state.abandon(self, client);
                 }
                 _ => {}
