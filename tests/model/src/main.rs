@@ -82,7 +82,6 @@ fn main() -> ExitCode {
     println!("\nWithout one rule:\n");
     as_expected &= options.broken(lock::removals());
     as_expected &= options.broken(quorum::removals());
-    as_expected &= options.broken(quorum::long_removals());
     as_expected &= options.broken(keys::removals());
     as_expected &= options.broken(counted::removals());
     ExitCode::from(u8::from(!as_expected))

@@ -1,8 +1,7 @@
 //! The claims, states and steps of the model, as the explorer needs them.
 
 use super::config::{Config, Faults};
-use super::node::Lock;
-use super::state::{Client, Phase, State};
+use super::state::{Phase, State};
 use super::steps::Action;
 use crate::explore::{Claim, Protocol};
 use crate::tokens::Tokens as _;
@@ -30,16 +29,19 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
     }
 
     fn holds(&self, claim: Claim, state: &State<N, C>) -> bool {
-        let mut valid = (0..C).filter(|client| state.is_valid(*client, self.0.setup.quorum()));
+        let mut valid = (0..C).filter(|client| state.is_valid(*client));
         match claim {
             Claim::Exclusive => valid.count() <= 1,
+            // A majority has the hold for as long as the client believes.
             Claim::Proven => valid.all(|client| {
-                let owner = state.owner(client);
-                state.columns.iter().all(|column| {
-                    let proof = column.ends[client].proof;
-                    let holds = |lock: Lock| lock.owner == owner && lock.ttl >= proof;
-                    proof == 0 || column.node.has_forgotten || column.node.lock.is_some_and(holds)
-                })
+                let (owner, caller) = (state.owner(client), &state.clients[client]);
+                let has = state.columns.iter().filter(|column| {
+                    let lock = column.node.lock.filter(|lock| {
+                        Phase::Holding(lock.token) == caller.phase && lock.ttl >= caller.valid
+                    });
+                    column.node.has_forgotten || lock.is_some_and(|lock| lock.owner == owner)
+                });
+                has.count() >= self.0.setup.majority()
             }),
             // The valid holder has the largest token.
             Claim::TokensRise => {
@@ -50,17 +52,13 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
                 !state.inverted && valid.all(is_newest)
             }
             Claim::NothingLeft => state.columns.iter().all(|column| {
-                let owner = column.node.lock.map(|lock| lock.owner);
-                column.node.queue.iter().chain(owner).all(|owner| {
-                    let client = &state.clients[owner.client()];
-                    let end = &column.ends[owner.client()];
-                    let is_current =
-                        state.owner(owner.client()) == owner && client.phase != Phase::Idle;
-                    client.crashed || is_current || end.owed.contains(owner)
+                column.node.lock.is_none_or(|lock| {
+                    let (owner, number) = (lock.owner, lock.owner.client());
+                    let client = &state.clients[number];
+                    let is_current = state.owner(number) == owner && client.phase != Phase::Idle;
+                    is_current || column.ends[number].owed.contains(owner)
                 })
             }),
-            // Queues are served by tickets, not in order of arrival.
-            Claim::InOrder => true,
             _ => unreachable!("the explorer checks it, or another model"),
         }
     }
@@ -68,35 +66,29 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
     fn calm(&self, state: &mut State<N, C>) {
         state.faults = Faults::NONE;
         (state.last, state.inverted) = (0, false);
-        for client in &mut state.clients {
-            client.calls = 0;
-        }
         state.number_tokens();
     }
 
+    /// No attempt begins, and a body ends before time passes.
     fn prompt_steps(&self, state: &State<N, C>) -> Vec<Action> {
         let mut steps = Vec::with_capacity(16);
         self.0.regular(state, &mut steps);
-        // A body ends before time passes.
-        if steps.iter().any(|step| matches!(step, Action::End(_))) {
+        if steps
+            .iter()
+            .any(|step| matches!(step, Action::End(_) | Action::Connect(..)))
+        {
             steps.retain(|step| *step != Action::Tick);
         }
         steps
     }
 
+    /// Returns true if all attempts have ended, and nothing remains to be released.
     fn is_served(&self, state: &State<N, C>) -> bool {
         (0..C).all(|client| {
-            let Client { crashed, phase, .. } = state.clients[client];
-            let columns = state.columns.iter().filter(|column| !column.node.down);
-            let ends = columns.map(|column| &column.ends[client]);
-            let mut reachable = ends.filter(|end| !end.severed);
-            crashed
-                || match phase {
-                    // Locks and entries that the client cannot release expire.
-                    Phase::Idle => reachable.all(|end| end.owed.is_empty()),
-                    Phase::Cut => reachable.count() < self.0.setup.quorum(),
-                    _ => false,
-                }
+            let caller = &state.clients[client];
+            let is_released =
+                |end: &super::state::End| end.astray || end.owed == Default::default();
+            caller.phase == Phase::Idle && state.ends(client).all(is_released)
         })
     }
 
@@ -106,7 +98,7 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
 
     fn describe(&self, names: &mut [usize; N], state: &State<N, C>, action: Action) -> String {
         let mut named = action;
-        if let Some(node) = named.node() {
+        for node in named.nodes().into_iter().flatten() {
             *node = names[*node];
         }
         let end = |client: usize, node: usize| &state.columns[node].ends[client];

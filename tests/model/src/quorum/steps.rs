@@ -1,30 +1,24 @@
 //! The steps of the model.
 
 use super::config::{Config, LEASE};
-use super::state::{End, Phase, State, Status};
-use super::wire::{ATTEMPTS, Body, Command, Message, Owner, Script};
-use crate::tokens::Tokens as _;
+use super::state::{Phase, State};
+use super::wire::{Body, Command, Reply};
+use crate::tokens::{Token, Tokens as _};
 
 /// The number of kinds of steps.
-pub const KINDS: usize = 18;
+pub const KINDS: usize = 12;
 
 /// One step. The numbers identify a client and a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// A call begins.
-    Start(usize),
+    /// An attempt begins, with this floor token.
+    Start(usize, Token),
     /// A node applies a client's next command.
     Serve(usize, usize),
     /// A node applies the next command of a client's lost connection.
     ServeOld(usize, usize),
-    /// The remaining commands of a lost connection are never applied.
-    DropOld(usize, usize),
-    /// A client reads the next reply or push.
+    /// A client reads the next reply.
     Read(usize, usize),
-    /// A client acquires on a node again, or yields a confirmed vote because it has too few votes.
-    Acquire(usize, usize),
-    /// A client gives up its connection to a node that is down.
-    Notice(usize, usize),
     /// A client connects again.
     Connect(usize, usize),
     /// A holder renews.
@@ -33,45 +27,34 @@ pub(crate) enum Action {
     End(usize),
     /// Time passes.
     Tick,
-    /// A node returns with its data.
-    Up(usize),
     /// Fault: a client gives up a connection.
     Cut(usize, usize),
-    /// Fault: a client can no longer reach a node.
-    Sever(usize, usize),
-    /// Fault: a node serves no client.
-    Down(usize),
+    /// Fault: a client's address of the first node leads to the second one.
+    Stray(usize, usize, usize),
     /// Fault: a node loses its data and its connections.
     Forget(usize),
-    /// Fault: a client crashes.
-    Crash(usize),
     /// Fault: a call is given up.
     GiveUp(usize),
 }
 
 impl Action {
-    /// Returns the node of the step, by its place among the columns.
-    pub(crate) fn node(&mut self) -> Option<&mut usize> {
+    /// Returns the nodes of the step, by their places among the columns.
+    pub(crate) fn nodes(&mut self) -> [Option<&mut usize>; 2] {
         match self {
+            Action::Stray(_, node, other) => [Some(node), Some(other)],
             Action::Serve(_, node)
             | Action::ServeOld(_, node)
-            | Action::DropOld(_, node)
             | Action::Read(_, node)
-            | Action::Acquire(_, node)
-            | Action::Notice(_, node)
             | Action::Connect(_, node)
             | Action::Cut(_, node)
-            | Action::Sever(_, node)
-            | Action::Up(node)
-            | Action::Down(node)
-            | Action::Forget(node) => Some(node),
-            _ => None,
+            | Action::Forget(node) => [Some(node), None],
+            _ => [None, None],
         }
     }
 }
 
 impl Config {
-    /// Adds the steps that are not faults.
+    /// Adds the steps that are neither faults nor a client's choice.
     pub(crate) fn regular<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,
@@ -79,52 +62,30 @@ impl Config {
     ) {
         let steps_before = steps.len();
         for client in 0..C {
-            let caller = state.clients[client];
-            for node in 0..N {
-                let column = &state.columns[node];
-                let (serves, end) = (!column.node.down, &column.ends[client]);
-                if serves && !end.to_node.is_empty() {
+            for (node, end) in state.ends(client).enumerate() {
+                if !end.to_node.is_empty() {
                     steps.push(Action::Serve(client, node));
                 }
-                if serves && !end.old.is_empty() {
-                    steps.push(Action::ServeOld(client, node));
-                }
-                if !end.old.is_empty() {
-                    steps.push(Action::DropOld(client, node));
-                }
-                if caller.crashed {
-                    continue;
-                }
-                if end.up && !end.to_client.is_empty() {
+                if !end.to_client.is_empty() {
                     steps.push(Action::Read(client, node));
-                }
-                if end.up && !serves && end.old.is_empty() {
-                    steps.push(Action::Notice(client, node));
-                }
-                if !end.up && serves && !end.severed {
-                    steps.push(Action::Connect(client, node));
-                }
-                let is_acquiring = matches!(caller.phase, Phase::Acquiring | Phase::Confirming(_))
-                    && matches!(
-                        end.status,
-                        Status::Queued | Status::NotVoting | Status::Vote(_)
-                    );
-                let gives_back = self.rules.yields
-                    && caller.phase == Phase::Acquiring
-                    && matches!(end.status, Status::Confirmed(_));
-                if (is_acquiring || gives_back) && end.up && serves && end.fresh {
-                    steps.push(Action::Acquire(client, node));
                 }
             }
         }
         // A body may run for any time, so its end does not delay a tick.
-        let is_quiet = steps.len() == steps_before;
-        if is_quiet || state.faults.late_ticks > 0 {
+        if steps.len() == steps_before || state.faults.late_ticks > 0 {
             steps.push(Action::Tick);
         }
         for (client, caller) in state.clients.iter().enumerate() {
-            if matches!(caller.phase, Phase::Holding(_) | Phase::Lost) && !caller.crashed {
+            if matches!(caller.phase, Phase::Holding(_) | Phase::Lost) {
                 steps.push(Action::End(client));
+            }
+            for (node, end) in state.ends(client).enumerate() {
+                if !end.old.is_empty() {
+                    steps.push(Action::ServeOld(client, node));
+                }
+                if !end.up && !end.astray {
+                    steps.push(Action::Connect(client, node));
+                }
             }
         }
     }
@@ -137,164 +98,105 @@ impl Config {
     ) {
         self.regular(state, steps);
         let faults = state.faults;
-        let down = state.columns.iter().filter(|column| column.node.down);
-        let may_fall = faults.downs > 0 && down.count() < N - self.setup.quorum();
-        for (place, column) in state.columns.iter().enumerate() {
-            // Nodes that are down from the beginning stay down.
-            if column.node.down && self.setup.down == 0 {
-                steps.push(Action::Up(place));
-            }
-            if !column.node.down && may_fall {
-                steps.push(Action::Down(place));
-            }
-            if !column.node.down && faults.losses > 0 {
-                steps.push(Action::Forget(place));
-            }
+        if faults.losses > 0 {
+            steps.extend((0..N).map(Action::Forget));
         }
         for client in 0..C {
             let caller = state.clients[client];
-            if caller.crashed {
-                continue;
+            let up = state.ends(client).filter(|end| end.up).count();
+            // Clients are interchangeable, so their order is that of their first attempts.
+            let is_next = client == 0 || state.clients[client - 1].has_begun();
+            if caller.phase == Phase::Idle
+                && is_next
+                && caller.number < self.calls[client]
+                && up >= self.setup.majority()
+            {
+                let newest = { *state }.newest();
+                steps.extend((0..newest + 2).map(|floor| Action::Start(client, floor)));
             }
-            if caller.phase == Phase::Idle && caller.calls > 0 && caller.number < ATTEMPTS {
-                steps.push(Action::Start(client));
-            }
-            let is_waiting = matches!(
-                caller.phase,
-                Phase::Acquiring | Phase::Confirming(_) | Phase::Cut
-            );
-            if is_waiting && faults.give_ups > 0 {
+            if faults.give_ups > 0
+                && matches!(caller.phase, Phase::Acquiring | Phase::Confirming(_))
+            {
                 steps.push(Action::GiveUp(client));
             }
-            if faults.crashes > 0 && caller.phase != Phase::Idle {
-                steps.push(Action::Crash(client));
-            }
-            let renews = |end: &End| {
-                end.up && end.fresh && !end.renewing && matches!(end.status, Status::Confirmed(_))
-            };
             if self.renewals
                 && matches!(caller.phase, Phase::Holding(_))
-                && state.ends(client).any(renews)
+                && caller.valid.max(caller.renewal) < LEASE
             {
                 steps.push(Action::Renew(client));
             }
-            for (place, end) in state.ends(client).enumerate() {
+            for (node, end) in state.ends(client).enumerate() {
                 if end.up && end.old.is_empty() && faults.cuts > 0 {
-                    steps.push(Action::Cut(client, place));
+                    steps.push(Action::Cut(client, node));
                 }
-                if !end.severed && end.old.is_empty() && faults.severs > 0 {
-                    steps.push(Action::Sever(client, place));
+                if end.up && end.old.is_empty() && faults.strays > 0 {
+                    let others = (0..N).filter(|other| *other != node);
+                    steps.extend(others.map(|other| Action::Stray(client, node, other)));
                 }
             }
         }
     }
 
     /// Takes a step, without sorting the columns.
-    pub(crate) fn apply<const N: usize, const C: usize>(
-        &self,
-        state: &mut State<N, C>,
-        action: Action,
-    ) {
+    fn apply<const N: usize, const C: usize>(&self, state: &mut State<N, C>, action: Action) {
         match action {
-            Action::Start(client) => {
-                state.clients[client].calls -= 1;
-                state.begin(client);
-                state.settle(self, client);
-            }
+            Action::Start(client, floor) => state.begin(client, floor),
             Action::Serve(client, node) => {
-                state.spread_tokens();
                 let command = state.columns[node].ends[client].to_node.remove(0);
-                self.serve(state, client, node, command, true);
-            }
-            Action::ServeOld(client, node) => {
-                state.spread_tokens();
-                let command = state.columns[node].ends[client].old.remove(0);
-                self.serve(state, client, node, command, false);
-            }
-            Action::DropOld(client, node) => state.columns[node].ends[client].old.clear(),
-            Action::Read(client, node) => {
-                let message = state.columns[node].ends[client].to_client.remove(0);
-                state.handle(self, client, node, message);
-            }
-            Action::Acquire(client, node) => {
-                let owner = state.owner(client);
-                let end = &mut state.columns[node].ends[client];
-                end.fresh = false;
-                if let Status::Confirmed(token) = end.status {
-                    (end.status, end.proof) = (Status::Yielding(token, false), 0);
-                    state.settle(self, client);
+                let reply = self.serve(state, node, command);
+                if reply.body == Body::Released {
+                    // If the reply is lost, the release is repeated, and changes nothing.
+                    state.handle(self, client, node, reply);
                 } else {
-                    end.send(owner, Script::Acquire(None));
+                    state.columns[node].ends[client].to_client.push(reply);
                 }
             }
-            Action::Notice(client, node) => self.lose(state, client, node),
+            Action::ServeOld(client, node) => {
+                let command = state.columns[node].ends[client].old.remove(0);
+                self.serve(state, node, command);
+            }
+            Action::Read(client, node) => {
+                let reply = state.columns[node].ends[client].to_client.remove(0);
+                state.handle(self, client, node, reply);
+            }
             Action::Connect(client, node) => {
                 state.columns[node].ends[client].up = true;
                 state.settle(self, client);
             }
             Action::Renew(client) => {
-                let owner = state.owner(client);
-                let Phase::Holding(token) = state.clients[client].phase else {
-                    unreachable!("only holders renew");
-                };
-                for end in state.ends_mut(client) {
-                    let is_to_renew =
-                        end.fresh && !end.renewing && matches!(end.status, Status::Confirmed(_));
-                    if end.up && is_to_renew {
-                        end.send(owner, Script::Renew(token));
-                        (end.renewing, end.fresh, end.age) = (true, false, 0);
-                    }
+                if let Phase::Holding(token) = state.clients[client].phase {
+                    state.renew(client, token);
                 }
             }
-            Action::End(client) => {
-                state.abandon(self, client, Phase::Idle);
-                state.settle(self, client);
-            }
+            Action::End(client) => state.abandon(self, client),
             Action::Tick => self.tick(state),
-            Action::Up(node) => state.columns[node].node.down = false,
             Action::Cut(client, node) => {
                 state.faults.cuts -= 1;
-                self.lose(state, client, node);
+                state.columns[node].ends[client].lose();
+                state.settle(self, client);
             }
-            Action::Sever(client, node) => {
-                state.faults.severs -= 1;
-                state.columns[node].ends[client].severed = true;
-                self.lose(state, client, node);
-            }
-            Action::Down(node) => {
-                state.faults.downs -= 1;
-                state.columns[node].node.down = true;
+            Action::Stray(client, node, other) => {
+                state.faults.strays -= 1;
+                state.columns[node].ends[client].lose();
+                state.columns[node].ends[client].astray = true;
+                state.columns[other].ends[client].twice = true;
+                state.settle(self, client);
             }
             Action::Forget(node) => {
                 state.faults.losses -= 1;
                 let newest = state.newest();
                 state.columns[node].node.forget(&self.rules, newest);
                 for client in 0..C {
-                    let end = &mut state.columns[node].ends[client];
                     // The node was restarted, so the commands in flight to it are lost.
-                    end.to_node.clear();
+                    let end = &mut state.columns[node].ends[client];
+                    end.lose();
                     end.old.clear();
-                    self.lose(state, client, node);
-                }
-            }
-            Action::Crash(client) => {
-                state.faults.crashes -= 1;
-                for node in 0..N {
-                    self.lose(state, client, node);
-                }
-                state.clients[client].crashed = true;
-                for end in state.ends_mut(client) {
-                    // The client's knowledge no longer matters.
-                    *end = End {
-                        old: end.old,
-                        ..End::default()
-                    };
+                    state.settle(self, client);
                 }
             }
             Action::GiveUp(client) => {
                 state.faults.give_ups -= 1;
-                state.abandon(self, client, Phase::Idle);
-                state.settle(self, client);
+                state.abandon(self, client);
             }
         }
     }
@@ -302,71 +204,42 @@ impl Config {
     fn serve<const N: usize, const C: usize>(
         &self,
         state: &mut State<N, C>,
-        client: usize,
         node: usize,
-        command: Command,
-        is_heard: bool,
-    ) {
-        let column = &mut state.columns[node];
-        let ends = column.ends;
-        let listens = |owner: Owner| ends[owner.client()].up;
-        let response = column.node.apply(&self.rules, command, listens);
-        if is_heard {
-            column.ends[client].to_client.push(Message {
-                owner: command.owner,
-                body: response.answer,
-            });
+        mut command: Command,
+    ) -> Reply {
+        state.spread_tokens();
+        if let Some(token) = command.script.token_mut() {
+            *token *= 2;
         }
-        if let Some(push) = response.push {
-            let to = &mut column.ends[push.owner.client()];
-            if to.up {
-                to.to_client.push(push);
-            }
-        }
-    }
-
-    fn lose<const N: usize, const C: usize>(
-        &self,
-        state: &mut State<N, C>,
-        client: usize,
-        node: usize,
-    ) {
-        let phase = state.clients[client].phase;
-        let end = &mut state.columns[node].ends[client];
-        if end.up {
-            end.lose(self, phase);
-        }
-        state.settle(self, client);
+        let body = state.columns[node].node.apply(&self.rules, command);
+        let owner = command.owner;
+        Reply { owner, body }
     }
 
     fn tick<const N: usize, const C: usize>(&self, state: &mut State<N, C>) {
         let mut steps = Vec::new();
-        let faults = std::mem::take(&mut state.faults.late_ticks);
+        let late_ticks = std::mem::take(&mut state.faults.late_ticks);
         self.regular(state, &mut steps);
-        state.faults.late_ticks = faults - u8::from(!steps.contains(&Action::Tick));
+        state.faults.late_ticks = late_ticks - u8::from(!steps.contains(&Action::Tick));
         for column in &mut state.columns {
             column.node.tick();
             for end in &mut column.ends {
-                end.fresh = true;
                 end.late = false;
-                for message in end.to_client.iter_mut() {
-                    if let Body::HandedOn(_, left) = &mut message.body {
-                        *left = left.saturating_sub(1);
-                    }
-                }
-                end.old.retain(|command| !command.script.has_deadline());
-                end.proof = end.proof.saturating_sub(1);
-                if end.renewing || matches!(end.status, Status::Acquiring | Status::Confirming(_)) {
-                    end.age = (end.age + 1).min(LEASE);
-                }
+                end.old.clear();
             }
         }
         for client in 0..C {
-            if matches!(state.clients[client].phase, Phase::Holding(_))
-                && self.rules.lapses
-                && !state.is_valid(client, self.setup.quorum())
-            {
-                state.clients[client].phase = Phase::Lost;
+            let caller = &mut state.clients[client];
+            caller.valid = caller.valid.saturating_sub(1);
+            caller.renewal = caller.renewal.saturating_sub(1);
+            match caller.phase {
+                Phase::Holding(_) if caller.valid == 0 && self.rules.lapses => {
+                    caller.phase = Phase::Lost;
+                }
+                Phase::Acquiring | Phase::Confirming(_) if caller.valid == 0 => {
+                    state.abandon(self, client);
+                }
+                _ => {}
             }
             state.settle(self, client);
         }
