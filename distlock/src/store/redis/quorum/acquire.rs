@@ -30,7 +30,7 @@ const TOKEN_LEAD_MICROS: u64 = 100_000;
 const MAX_PAUSE: Duration = Duration::from_millis(80);
 
 /// The longest pause of a call that has often been too late.
-const MIN_PAUSE: Duration = Duration::from_millis(8);
+const MIN_PAUSE: Duration = Duration::from_millis(6);
 
 /// What a call wants.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl Quorum {
     async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<AcquireReply, StoreError> {
         let mut pauses = Pauses::default();
         loop {
-            let failure = match self.attempt(wanted).await {
+            let failure = match self.attempt(wanted, false).await {
                 Ok((proof, _)) => return Ok(AcquireReply::Held(proof)),
                 Err(failure) => failure,
             };
@@ -114,7 +114,7 @@ impl Quorum {
             let inspected = self.inspect_holder(&wanted.key, wanted.timeout).await;
             return Ok(AcquireReply::Queued(Vec::from_iter(inspected)));
         };
-        match self.attempt(wanted).await {
+        match self.attempt(wanted, false).await {
             Ok((proof, is_contended)) => {
                 self.keep_turn(wanted.caller, turn, is_contended);
                 Ok(AcquireReply::Held(proof))
@@ -155,7 +155,7 @@ impl Quorum {
                 if quorum.clock.now() >= wait_until {
                     return;
                 }
-                match quorum.attempt(&wanted).await {
+                match quorum.attempt(&wanted, pauses.lock_changes_hands).await {
                     Ok((proof, is_contended)) => {
                         quorum.keep_turn(wanted.caller, turn, is_contended);
                         (quorum.events)(StoreEvent::Granted(Grant {
@@ -182,8 +182,12 @@ impl Quorum {
     }
 
     /// Attempts once to take the lock on a majority of nodes. Also returns true if other clients
-    /// want it.
-    async fn attempt(self: &Arc<Self>, wanted: &Wanted) -> Result<(Proof, bool), Failure> {
+    /// want it. With `asks_one_first`, only continues if the first usable node is free.
+    async fn attempt(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        asks_one_first: bool,
+    ) -> Result<(Proof, bool), Failure> {
         let nodes = &self.nodes;
         if let Some(error) = nodes.unavailable() {
             return Err(Failure::Error(error));
@@ -203,7 +207,23 @@ impl Quorum {
         }
         let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
         let mut commands = JoinSet::new();
-        for node in 0..nodes.all.len() {
+        let is_usable = |node: &usize| nodes.all[*node].unavailable().is_none();
+        let first = (0..nodes.all.len()).find(is_usable);
+        let first = first.filter(|_| asks_one_first);
+        if let Some(first) = first {
+            let acquiring = self
+                .clone()
+                .acquire_on(first, attempt.clone(), wanted.timeout);
+            let (_, reply) = acquiring.await;
+            if let Err(Refusal::Taken(holder)) = reply {
+                return Err(Failure::Taken {
+                    holder: Some(holder),
+                    by_majority: false,
+                });
+            }
+            grants.handle(first, reply);
+        }
+        for node in (0..nodes.all.len()).filter(|node| first != Some(*node)) {
             let acquiring = self
                 .clone()
                 .acquire_on(node, attempt.clone(), wanted.timeout);
@@ -312,6 +332,10 @@ impl Quorum {
 struct Pauses {
     longest: Duration,
     last_holder: Option<FencingToken>,
+    /// Set if the last attempt found another holder than the one before. The next attempt then asks
+    /// one node first, which costs less, and leaves fewer nodes divided between calls. With one
+    /// holder, that node may be the only one that still has a lock of a client that has died.
+    lock_changes_hands: bool,
 }
 
 impl Default for Pauses {
@@ -319,6 +343,7 @@ impl Default for Pauses {
         Pauses {
             longest: MAX_PAUSE,
             last_holder: None,
+            lock_changes_hands: false,
         }
     }
 }
@@ -327,11 +352,12 @@ impl Pauses {
     /// Returns the pause after a failed attempt.
     fn next(&mut self, failure: &Failure, random: &dyn Random) -> Duration {
         let holder = failure.holder().map(|holder| holder.token);
-        if let (Some(last), Some(holder)) = (self.last_holder, holder) {
-            self.longest = if last == holder {
-                (self.longest * 2).min(MAX_PAUSE)
-            } else {
+        if let Some(last) = self.last_holder {
+            self.lock_changes_hands = holder.is_some_and(|holder| holder != last);
+            self.longest = if self.lock_changes_hands {
                 (self.longest / 2).max(MIN_PAUSE)
+            } else {
+                (self.longest * 2).min(MAX_PAUSE)
             };
         }
         self.last_holder = holder.or(self.last_holder);
