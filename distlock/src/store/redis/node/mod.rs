@@ -99,8 +99,9 @@ impl Node {
             health.clone(),
             acks_reconnected,
         );
-        // This client has no holds or waiters at a cluster node that it uses for the first time.
-        let is_first = shared.group.cluster().is_some();
+        // This client has no holds or waiters at a server that it uses for the first time, unless
+        // they are on the other servers of a quorum as well.
+        let is_first = !shared.group.is_quorum();
         let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
         let renewals_reconnected =
             skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
