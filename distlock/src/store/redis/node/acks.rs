@@ -16,9 +16,7 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::reconnecting_connection::{
-    LIVENESS_CHECK_DELAY, OnConnected, ReconnectingConnection,
-};
+use crate::store::redis::conn::reconnecting_connection::{OnConnected, ReconnectingConnection};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
@@ -111,15 +109,8 @@ pub(crate) struct AckConnection {
     activity_before: AtomicU64,
 }
 
-/// The result of a write that was sent.
-#[derive(Debug)]
-pub(crate) struct WriteResult {
-    pub(crate) session: Arc<Session>,
-    pub(crate) response: Result<TimedReply, StoreError>,
-}
-
-/// The replies to a write and its `WAIT`.
-type Replies = Result<Vec<RedisResult<Value>>, StoreError>;
+/// The session over which a write was sent, and its result.
+pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
 
 impl AckConnection {
     fn open(connections: &AckConnections, durability: Durability) -> Self {
@@ -146,7 +137,7 @@ impl AckConnection {
         preceding: Option<Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<WriteResult, StoreError>> {
+    ) -> BoxFuture<'a, Result<Sent<TimedReply>, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
@@ -157,17 +148,19 @@ impl AckConnection {
             loop {
                 let commands = preceding.iter().cloned().chain([command(script_ref)]);
                 let sending = self.send_in_turn(commands.collect(), deadline);
-                let (session, sent_at, replies) = match time::timeout_at(deadline, sending).await {
+                let (session, replies) = match time::timeout_at(deadline, sending).await {
                     Ok(sent) => sent?,
                     Err(_) if self.is_acknowledging() => {
                         return Err(too_few_acks_error(self.durability, timeout));
                     }
-                    Err(_) => return Err(StoreError::timed_out(timeout)),
+                    Err(_) => {
+                        self.connection.check_liveness(timeout);
+                        return Err(StoreError::timed_out(timeout));
+                    }
                 };
-                let mut replies = replies?.into_iter().rev();
-                let (Some(wait), Some(reply)) = (replies.next(), replies.next()) else {
-                    return Err(StoreError::new(Outage::Other, "the server did not reply"));
-                };
+                let (sent_at, mut replies) = replies?;
+                let mut last = || replies.pop().unwrap_or(Ok(Value::Nil));
+                let (wait, reply) = (last(), last());
                 let response = match (script_ref, reply) {
                     (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
                         script_ref = ScriptRef::Source;
@@ -180,7 +173,7 @@ impl AckConnection {
                         Err(error) => Err(error),
                     },
                 };
-                return Ok(WriteResult { session, response });
+                return Ok((session, response));
             }
         })
     }
@@ -192,49 +185,33 @@ impl AckConnection {
         self: &Arc<Self>,
         mut commands: Vec<Cmd>,
         deadline: Instant,
-    ) -> Result<(Arc<Session>, BootInstant, Replies), StoreError> {
+    ) -> Result<Sent<(BootInstant, Vec<RedisResult<Value>>)>, StoreError> {
         let turn = self.turn.clone().lock_owned().await;
         let session = self.connection.session()?;
         let remaining = deadline.saturating_duration_since(Instant::now());
         // Sent together, so that `WAIT` covers no other writes, and last, so that it covers this.
         commands.push(encode::wait(self.durability, remaining));
+        let activity_before = session.connection.activity();
+        self.activity_before
+            .store(activity_before, Ordering::Relaxed);
         let sent_at = self.dialer.shared.clock.now();
         let (reply_to, replies) = oneshot::channel();
         let (this, used) = (self.clone(), session.clone());
         self.dialer.transport.spawn(Box::pin(async move {
             let _turn = turn;
-            let replies = this.send(&used, &commands, remaining).await;
+            let replies = tokio::select! {
+                biased;
+                replies = used.connection.send_all(&commands) => {
+                    replies.map_err(|error| errors::classify(&error))
+                }
+                error = this.connection.session_ended(&used) => Err(error),
+            };
             // The caller may have left.
             let _ = reply_to.send(replies);
         }));
         let replies = replies.await;
         let replies = replies.unwrap_or_else(|_| Err(closed_error().mark_sent()));
-        Ok((session, sent_at, replies))
-    }
-
-    /// Sends commands, and waits for the replies until the session ends.
-    async fn send(&self, session: &Session, commands: &[Cmd], timeout: Duration) -> Replies {
-        let connection = &session.connection;
-        let activity_before = connection.activity();
-        self.activity_before
-            .store(activity_before, Ordering::Relaxed);
-        let mut sent = connection.send_all(commands);
-        let mut silence = std::pin::pin!(time::sleep(LIVENESS_CHECK_DELAY));
-        let mut was_silent = false;
-        loop {
-            tokio::select! {
-                biased;
-                replies = &mut sent => return replies.map_err(|error| errors::classify(&error)),
-                error = self.connection.session_ended(session) => return Err(error),
-                () = &mut silence, if !was_silent => {
-                    was_silent = true;
-                    // A server that has replied to the write only waits for acknowledgments.
-                    if connection.activity() == activity_before {
-                        self.connection.check_liveness(timeout);
-                    }
-                }
-            }
-        }
+        Ok((session, replies.map(|replies| (sent_at, replies))))
     }
 
     /// Returns true if the server has sent data since the last write, so only `WAIT` is pending.

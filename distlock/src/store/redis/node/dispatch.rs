@@ -14,7 +14,6 @@ use crate::store::redis::conn::reconnecting_connection::{
 };
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::acks::WriteResult;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
 use crate::store::redis::transport::Connection;
@@ -139,8 +138,7 @@ impl Node {
             let context = self.shared.script_context(&id);
             let command = |script_ref| script.encode(&context, script_ref);
             let acks = self.acks.for_durability(durability)?;
-            let WriteResult { session, response } =
-                acks.write(preceding, &command, timeout).await?;
+            let (session, response) = acks.write(preceding, &command, timeout).await?;
             let raw =
                 response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
             let reply = script.decode(&context, raw)?.reply;
@@ -209,9 +207,7 @@ impl Node {
             let mut result = tokio::time::timeout(first_timeout, reply.as_mut()).await;
             if result.is_err() {
                 connection.check_liveness(timeout);
-                if timeout > first_timeout {
-                    result = tokio::time::timeout(timeout - first_timeout, reply).await;
-                }
+                result = tokio::time::timeout(timeout - first_timeout, reply).await;
             }
             self.handle_failure(session, timeout, result.ok())
         })
