@@ -65,7 +65,7 @@ impl RedisQuorum {
         &self.servers[place]
     }
 
-    /// Lets all servers vote for the locks of a namespace, as if they had run for a long time.
+    /// Lets all servers grant the locks of a namespace, as if they had run for a long time.
     #[track_caller]
     pub fn vote(&self, namespace: &str) {
         for place in 0..self.servers.len() {
@@ -73,7 +73,7 @@ impl RedisQuorum {
         }
     }
 
-    /// Lets one server vote, as [`vote`](RedisQuorum::vote) does for all.
+    /// Lets one server grant, as [`vote`](RedisQuorum::vote) does for all.
     #[track_caller]
     pub fn vote_at(&self, place: usize, namespace: &str) {
         let mut raw = self.servers[place].client();

@@ -193,7 +193,7 @@ impl Fixture {
         }
     }
 
-    /// Returns another namespace of the store, for which the servers of a quorum vote at once.
+    /// Returns another namespace of the store. The servers of a quorum grant its locks at once.
     pub(crate) fn another_namespace(&self) -> String {
         let namespace = format!("{}-another", self.namespace);
         if let Some(quorum) = &self.servers.quorum {

@@ -109,7 +109,7 @@ for_each_queueing_store! {
         let names: Vec<_> = state.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(names, ["first", "second client", "third"]);
         for waiter in &state.waiters {
-            // The servers share this machine's clock, except for the offsets in a quorum.
+            // The servers share this machine's clock.
             let since = waiter.waiting_since.duration_since(began - ms(1_000));
             assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
             assert!(waiter.this_process);

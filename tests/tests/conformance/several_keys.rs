@@ -123,7 +123,7 @@ for_each_store! {
             other => panic!("{other:?}"),
         }
         all_free(store, &["a", "c"]).await;
-        eventually_async(SOON, async || store.inspect("b").await.queue_length == 0).await;
+        store.until_waiting("b", 0).await;
         busy.release().await.unwrap();
     }
 
@@ -134,8 +134,7 @@ for_each_store! {
             let lock = manager.lock_all(["a", "b", "c"]).wait(ms(200));
             drop(poll_times(lock.acquire(), polls).await);
             all_free(store, &["a", "c"]).await;
-            let gone = async || store.inspect("b").await.queue_length == 0;
-            eventually_async(SOON, gone).await;
+            store.until_waiting("b", 0).await;
         }
         busy.release().await.unwrap();
         let lock = manager.lock_all(["a", "b", "c"]).wait(PATIENCE);

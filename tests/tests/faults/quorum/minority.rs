@@ -96,14 +96,15 @@ async fn a_fault_during_the_hold() {
         let lost = async {
             let error = within(lease + SLACK, guard.lost()).await;
             assert!(matches!(error, Error::Lost { .. }), "{error}");
+            assert!(!guard.is_held());
             drop(inside);
             no_client_is_granted(stage).await;
+            // Fails, and delays no later call of this client.
+            within(LONG, guard.release()).await.unwrap_err();
             stage.heal();
         };
         let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), lost);
         served.unwrap();
-        assert!(!guard.is_held());
-        drop(guard);
         stage.ends().await;
     })
     .await;

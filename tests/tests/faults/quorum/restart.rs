@@ -6,7 +6,7 @@ use distlock::{Error, LockManager, Outage, Quorum};
 use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
 use crate::quorum::stage::{Fault, Stage, for_each};
-use crate::quorum::{connect, serves, three, until_clean, until_held_at, with_leases_up_to};
+use crate::quorum::{connect, serves, until_clean, until_held_at, with_leases_up_to};
 use crate::rows::outage_of;
 use crate::support::{
     HELD, LONG, acquire_later, assert_config, give_back, lock_key, ms, taken_once, tried,

@@ -255,10 +255,14 @@ impl Quorum {
         }
         commands.detach_all();
         if self.rules.released_everywhere {
-            // A background task releases what is still stored.
-            let _ = self
-                .release_attempt(&attempt, Duration::ZERO, wanted.timeout)
-                .await;
+            let (quorum, timeout) = (self.clone(), wanted.timeout);
+            // Continues if this call ends meanwhile.
+            let releasing = self.spawn(async move {
+                let released = quorum.release_attempt(&attempt, Duration::ZERO, timeout);
+                // A background task releases what is still stored.
+                let _ = released.await;
+            });
+            let _ = releasing.await;
         }
         Err(grants.failure())
     }
