@@ -2,6 +2,7 @@
 //! (`docs/internals/rules.md`). Without one of them, Redis differs from the memory store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Bench, op};
 use crate::store::redis::wire::scripts::Scripts;
@@ -226,10 +227,11 @@ fn scripts_of(rule: &str) -> &'static str {
 
 /// Returns the scripts without a rule.
 fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
-    let found = std::cell::Cell::new(false);
-    let scripts = Scripts::edited(|name, source| {
+    let found = Arc::new(AtomicBool::new(false));
+    let in_edit = found.clone();
+    let scripts = Scripts::edited(move |name, source| {
         let is_edited = name.starts_with(scripts_of(rule));
-        found.set(found.get() || is_edited && source.contains(passage));
+        in_edit.fetch_or(is_edited && source.contains(passage), Ordering::Relaxed);
         if is_edited {
             source.replace(passage, replacement)
         } else {
@@ -237,7 +239,7 @@ fn scripts_without((rule, passage, replacement): Edit) -> Scripts {
         }
     });
     assert!(
-        found.get(),
+        found.load(Ordering::Relaxed),
         "no script has the passage of {rule}: {passage}"
     );
     scripts

@@ -22,7 +22,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::group::Group;
+use crate::store::redis::conn::hooks::SingleServer;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
@@ -283,7 +283,8 @@ impl InRedis {
                 scripts: scripts.clone(),
                 runtime_connection_after: 1,
                 rules: parts.rules,
-                group: Group::Single,
+                hooks: Arc::new(SingleServer),
+                registry: Arc::default(),
                 state: Arc::default(),
                 transport_factory: parts.transport_factory,
             };

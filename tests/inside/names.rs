@@ -7,6 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 use crate::manager::builder::connect::is_namespace;
+use crate::store::redis::cluster::slots::Slot;
 
 /// Legal keys, with or without a hash tag, including text that resembles the library's own names.
 fn keys() -> impl Strategy<Value = LockKey> {

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use crate::manager::builder::Parts;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
+use crate::store::redis::quorum;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
@@ -306,7 +307,7 @@ mod tests {
                 }
                 after
             });
-            scripts.for_quorum();
+            quorum::hooks::scripts(&scripts);
             let mut edited = edited.lock().unwrap().clone();
             edited.sort();
             edited.dedup();

@@ -27,7 +27,7 @@ use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::conn::client::Client as User;
-use crate::store::redis::conn::group::Group;
+use crate::store::redis::conn::hooks::SingleServer;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
@@ -143,7 +143,8 @@ impl World {
             // One call opens a runtime connection, because a world is short.
             runtime_connection_after: 1,
             rules: Rules::in_force(),
-            group: Group::Single,
+            hooks: Arc::new(SingleServer),
+            registry: Arc::default(),
             state: Arc::default(),
             transport_factory: |sockets| Arc::new(sockets),
         };

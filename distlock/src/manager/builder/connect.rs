@@ -33,7 +33,7 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::group::Group;
+use crate::store::redis::conn::hooks::SingleServer;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
@@ -430,7 +430,8 @@ impl Assembly {
             rules: self.parts.rules,
             runtime_connection_after: self.parts.runtime_connection_after,
             transport_factory: self.parts.transport_factory,
-            group: Group::Single,
+            hooks: Arc::new(SingleServer),
+            registry: Arc::default(),
             state: Arc::default(),
         }
     }

@@ -44,6 +44,7 @@ mod redirect;
 pub(super) mod refresh;
 mod route;
 pub(super) mod slot_map;
+pub(super) mod slots;
 pub(super) mod topology;
 mod unanswered_by_node;
 
@@ -151,7 +152,8 @@ impl ClusterStore {
         let topology = &self.nodes.topology;
         let command_connection = node.choose_command_connection()?;
         let deadline = topology.clock.now() + timeout;
-        let is_subscribed = || command_connection.session.is_subscribed(slot);
+        let session = &command_connection.session;
+        let is_subscribed = || node_topology::is_subscribed(node, session, slot);
         if request.wait.is_zero() {
             return node
                 .acquire_on(&command_connection, request, timeout)
@@ -173,7 +175,7 @@ impl ClusterStore {
         }
         topology.record_wait(slot, request.wait);
         let chosen = ChosenConnection {
-            preceding: node.subscribe_command(&command_connection.session, slot),
+            preceding: node_topology::subscribe_command(node, session, slot),
             ..ChosenConnection::new(command_connection.session.clone())
         };
         let reply = node.acquire_on(&chosen, request, timeout).await?;
@@ -240,7 +242,7 @@ impl ClusterStore {
         route.waits_for_node = false;
         let checked = route.run(|attempt| async move {
             let session = attempt.node.commands.session()?;
-            let preceding = attempt.node.subscribe_command(&session, slot);
+            let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
             attempt
                 .node
                 .run(preceding, from_ref(check), attempt.timeout)

@@ -12,11 +12,10 @@ use crate::error::Outage;
 use crate::observer::event::Event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
-use crate::store::redis::cluster::node_topology::NodeTopology;
+use crate::store::redis::cluster::node_topology::{NodeTopology, sharded};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::group::Group;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
@@ -57,7 +56,7 @@ impl Nodes {
             client.events.clone(),
             client.state.clone(),
         );
-        let scripts = Arc::new(client.scripts.for_cluster());
+        let scripts = Arc::new(client.scripts.map(sharded));
         let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {
             scripts,
@@ -115,7 +114,7 @@ impl Nodes {
             address: address.clone(),
         };
         Client {
-            group: Group::Cluster(Arc::new(topology)),
+            hooks: Arc::new(topology),
             ..self.client.clone()
         }
     }
@@ -124,7 +123,7 @@ impl Nodes {
         RedisConfig {
             location: StoreLocation::Single(server(address)),
             max_runtime_connections: 0,
-            in_cluster: true,
+            has_sharded_channels: true,
             ..self.config.clone()
         }
     }

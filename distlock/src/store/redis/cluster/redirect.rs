@@ -2,7 +2,7 @@
 
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::cluster::slot_map::Address;
-use crate::store::redis::wire::slots::Slot;
+use crate::store::redis::cluster::slots::Slot;
 
 /// Why a node has not executed a command, and which node may.
 #[derive(Debug, PartialEq, Eq)]

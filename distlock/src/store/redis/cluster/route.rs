@@ -12,9 +12,9 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::slot_map::Address;
+use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::call::ScriptCall;
-use crate::store::redis::wire::slots::Slot;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::cluster::slots::{SLOT_COUNT, Slot};
 use crate::store::redis::wire::reply::{self, ReplyReader, malformed};
-use crate::store::redis::wire::slots::{SLOT_COUNT, Slot};
 
 /// The address of a node, as the cluster announces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-use crate::store::redis::conn::group::Group;
+use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -37,7 +37,9 @@ pub(crate) struct Client {
     /// Number of calls on a runtime at which its runtime connection is opened.
     pub(crate) runtime_connection_after: u32,
     pub(crate) transport_factory: TransportFactory,
-    pub(crate) group: Group,
+    pub(crate) hooks: Arc<dyn NodeHooks>,
+    /// The connections to the servers that form a store together, or to one server.
+    pub(crate) registry: Arc<ConnectionRegistry>,
     pub(crate) state: Arc<StoreState>,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
     pub(crate) runtime_connection_after: u32,
-    pub(crate) group: Group,
+    pub(crate) hooks: Arc<dyn NodeHooks>,
     pub(crate) state: Arc<StoreState>,
     pub(crate) registry: Arc<ConnectionRegistry>,
     pub(crate) address: String,
@@ -82,15 +84,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
         Shared {
-            names: match &client.group {
-                Group::Single => Names::new(&config.namespace),
-                Group::Quorum { .. } => Names::for_quorum(&config.namespace),
-                Group::Cluster(_) => Names::for_cluster(&config.namespace),
-            },
-            registry: match &client.group {
-                Group::Quorum { registry } => registry.clone(),
-                Group::Single | Group::Cluster(_) => Arc::default(),
-            },
+            names: client.hooks.names(&config.namespace),
+            registry: client.registry,
             address: config.address(),
             scripts: client.scripts,
             rules: client.rules,
@@ -100,7 +95,7 @@ impl Shared {
             random: client.random,
             events: client.events,
             runtime_connection_after: client.runtime_connection_after,
-            group: client.group,
+            hooks: client.hooks,
             state: client.state,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
@@ -178,6 +173,7 @@ impl fmt::Debug for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::conn::hooks::SingleServer;
     use crate::util::clock::BootClock;
     use crate::util::random::SystemRandom;
 
@@ -194,7 +190,8 @@ mod tests {
                 rules: Rules::ALL,
                 runtime_connection_after: 1,
                 transport_factory: |sockets| Arc::new(sockets),
-                group: Group::Single,
+                hooks: Arc::new(SingleServer),
+                registry: Arc::default(),
                 state: Arc::default(),
             }
         }

@@ -1,11 +1,11 @@
 //! The servers that the connections of a client reach. A lock acquired at one server and renewed at
-//! another excludes nothing. A server of a quorum has one vote, regardless of the number of its
-//! names. Otherwise, a lock on it alone could count as a quorum's.
+//! another excludes nothing.
 
 use std::sync::{Mutex, Weak};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::session::SessionEnd;
 use crate::util::mutex::lock;
 
@@ -28,29 +28,14 @@ impl ConnectionRegistry {
     /// Adds a connection, and returns true if this ended others. An address may reach another
     /// server by now, so its connections to other servers are ended, whatever their purpose. If a
     /// server does not report its run id, only a connection for commands ends others.
-    ///
-    /// With `is_quorum`, a connection is rejected if the run id is not known, because a script
-    /// without one treats the server as restarted. A connection for commands is also rejected
-    /// while the server has its vote under another address.
     pub(crate) fn register(
         &self,
         registered: RegisteredConnection,
-        is_quorum: bool,
+        hooks: &dyn NodeHooks,
     ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
-        if is_quorum && registered.run_id.is_none() {
-            return Err(StoreError::new(
-                Outage::Denied,
-                "the user needs INFO, by which a quorum detects restarts and aliases of a server; grant it with \
-                 `ACL SETUSER`",
-            ));
-        }
-        if is_quorum && registered.is_for_commands {
-            connections
-                .iter()
-                .try_for_each(|other| registered.check_vote(other))?;
-        }
+        hooks.accepts_connection(&registered, &connections)?;
         let mut ended_others = false;
         for other in connections
             .iter()
@@ -72,24 +57,12 @@ impl ConnectionRegistry {
     }
 }
 
-impl RegisteredConnection {
-    fn check_vote(&self, other: &RegisteredConnection) -> Result<(), StoreError> {
-        if other.is_for_commands && other.run_id == self.run_id && other.address != self.address {
-            let detail = format!(
-                "this is the same server as {}, which has only one vote; name independent servers",
-                other.address
-            );
-            return Err(StoreError::new(Outage::Misconfigured, detail));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::store::redis::conn::hooks::SingleServer;
 
     fn registered(
         address: &str,
@@ -111,7 +84,7 @@ mod tests {
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {
             let registered = registered("a", run_id, &opened[connection], is_for_commands);
-            servers.register(registered, false).unwrap()
+            servers.register(registered, &SingleServer).unwrap()
         };
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));
@@ -123,35 +96,5 @@ mod tests {
         assert!(register(None, 5, true));
         assert!(opened[..5].iter().all(|end| end.is_set()));
         assert!(!opened[5].is_set());
-    }
-
-    #[test]
-    fn a_server_has_one_vote_for_as_long_as_it_is_connected() {
-        let servers = ConnectionRegistry::default();
-        let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
-        let take = |address, run_id, end: usize| {
-            servers.register(registered(address, run_id, &ends[end], true), true)
-        };
-        take("a", Some("run"), 0).unwrap();
-        let refused = take("b", Some("run"), 1).unwrap_err();
-        assert_eq!(refused.outage, Outage::Misconfigured);
-        assert!(
-            refused.detail.contains("the same server as a,"),
-            "{refused}"
-        );
-        // The server's own connections are replaced before the old ones are known to be dead.
-        take("a", Some("run"), 2).unwrap();
-        take("b", Some("another run"), 1).unwrap();
-        ends[0].set(StoreError::new(Outage::Unreachable, "gone"));
-        assert!(take("b", Some("run"), 1).is_err());
-        ends[2].set(StoreError::new(Outage::Unreachable, "gone"));
-        take("b", Some("run"), 1).unwrap();
-        for is_for_commands in [true, false] {
-            let unnamed = registered("a", None, &ends[1], is_for_commands);
-            assert!(
-                servers.register(unnamed, true).is_err(),
-                "first: {is_for_commands}"
-            );
-        }
     }
 }

@@ -1,9 +1,8 @@
 //! The handshake of a connection. It kills the old connection, subscribes, and verifies that the
 //! server accepts writes and runs scripts. Only then does the connection count as up.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
@@ -13,8 +12,10 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
-use crate::store::redis::conn::group::{ClusterNode, Group};
-use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session, SessionEnd};
+use crate::store::redis::conn::hooks::channel_of;
+use crate::store::redis::conn::session::{
+    Predecessor, ServerSideId, Session, SessionEnd, Subscriptions,
+};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::{
@@ -23,7 +24,6 @@ use crate::store::redis::transport::{
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
-use crate::store::redis::wire::slots::{Slot, slot_of_push};
 use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::mutex::lock;
 
@@ -78,22 +78,20 @@ impl Dialer {
         // Pushes from an older connection are discarded.
         let generation = self.newest_generation.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(SessionEnd::default());
-        let subscribed: Arc<Mutex<HashSet<Slot>>> = Arc::default();
+        let subscribed = Subscriptions::default();
         let on_event = self.event_handler(generation, end.clone(), subscribed.clone());
         let connection = self.transport.open(on_event).await?;
         let shared = &*self.shared;
-        // In a cluster, a node is tested in a slot of its own, if it has one yet.
-        let slot = shared.group.cluster().and_then(ClusterNode::probe_slot);
         self.check_protocol(&*connection)?;
         let (mut server_side_id, mut predecessor_may_be_alive) = (None, false);
         if self.purpose == Purpose::Commands {
             (server_side_id, predecessor_may_be_alive) =
-                self.take_over(&*connection, predecessor, slot).await?;
+                self.take_over(&*connection, predecessor).await?;
         }
         if self.purpose == Purpose::Runtime {
             server_side_id = fetch_server_side_id(&*connection).await?;
         }
-        let run_id = self.probe(&*connection, slot).await?;
+        let run_id = self.probe(&*connection).await?;
         if connection.has_pushes() && self.purpose != Purpose::Runtime {
             let registered = RegisteredConnection {
                 address: shared.address.clone(),
@@ -101,10 +99,7 @@ impl Dialer {
                 is_for_commands: self.purpose == Purpose::Commands,
                 end: Arc::downgrade(&end),
             };
-            if shared
-                .registry
-                .register(registered, shared.group.is_quorum())?
-            {
+            if shared.registry.register(registered, &*shared.hooks)? {
                 // If the address reaches several servers, the connections to them would otherwise
                 // end each other without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
@@ -154,18 +149,13 @@ impl Dialer {
         if connection.has_pushes() {
             return Ok(());
         }
-        let detail = match &shared.group {
-            Group::Cluster(_) => {
-                "the server refuses HELLO 3 (RESP3), which a cluster needs; allow HELLO, or write redis:// for a proxy"
-            }
-            Group::Quorum { .. } => {
-                "the server refuses HELLO 3 (RESP3), which a quorum needs; allow HELLO, and connect without a proxy"
-            }
-            Group::Single if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
+        let detail = match shared.hooks.needs_pushes() {
+            Some(detail) => detail,
+            None if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
                 "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
                  manager if there is a proxy now"
             }
-            Group::Single => return Ok(()),
+            None => return Ok(()),
         };
         Err(StoreError::new(Outage::Misconfigured, detail))
     }
@@ -176,7 +166,6 @@ impl Dialer {
         &self,
         connection: &dyn Connection,
         predecessor: Option<&Predecessor>,
-        slot: Option<Slot>,
     ) -> Result<(Option<ServerSideId>, bool), StoreError> {
         let shared = &*self.shared;
         if !connection.has_pushes() {
@@ -193,10 +182,7 @@ impl Dialer {
         if predecessor.is_some() {
             shared.regenerate_id_if_idle();
         }
-        match shared.group.cluster() {
-            None => subscribe(connection, shared).await?,
-            Some(node) => subscribe_in_slots(connection, shared, node, slot).await?,
-        }
+        shared.hooks.subscribe(connection, shared).await?;
         shared.mark_subscribed();
         Ok((server_side_id, predecessor_may_be_alive))
     }
@@ -204,16 +190,9 @@ impl Dialer {
     /// Runs a script with the commands that locks need, as source and by hash, which are separate
     /// permissions. A replica is then not taken for a primary. Returns the server's run id, if the
     /// server reports it.
-    async fn probe(
-        &self,
-        connection: &dyn Connection,
-        slot: Option<Slot>,
-    ) -> Result<Option<String>, StoreError> {
+    async fn probe(&self, connection: &dyn Connection) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
-        let key = match (shared.group.cluster(), slot) {
-            (None, _) => Some(shared.names.probe.clone()),
-            (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
-        };
+        let key = shared.hooks.probe_key(&shared.names);
         // As source first, which makes the hash known.
         let probes = key.iter().flat_map(|key| {
             let probe = |script_ref| {
@@ -228,9 +207,9 @@ impl Dialer {
         let requests_info = connection.has_pushes();
         if requests_info {
             let mut info = redis::cmd("INFO");
-            // The persistence, or the role of a quorum's server, is needed as well. Servers before
-            // 7.0 accept at most one section, so all are requested.
-            if !shared.group.is_quorum() && self.purpose != Purpose::Commands {
+            // The persistence and the role are needed as well. Servers before 7.0 accept at most
+            // one section, so all are requested.
+            if self.purpose != Purpose::Commands {
                 info.arg("server");
             }
             commands.push(info);
@@ -242,7 +221,7 @@ impl Dialer {
         let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
         let info: Option<String> = info.map_or(Ok(None), optional)?;
         // A user without permission for INFO gets an error later instead of these checks.
-        let reported = |name| info.as_deref().and_then(|info| info_field(info, name));
+        let reported = |name: &str| info.as_deref().and_then(|info| info_field(info, name));
         if let Some(aof) = reported("aof_enabled") {
             (shared.lacks_append_only_file).store(aof == "0", Ordering::Relaxed);
         }
@@ -254,19 +233,7 @@ impl Dialer {
             let (address, policy) = (shared.address.as_str().into(), policy.to_owned());
             (shared.events)(StoreEvent::Log(Note::Evicts { address, policy }));
         }
-        // A node that is used as a single server executes only commands for its own slots, which
-        // may move away. Valkey has its own name for this field.
-        let mode = reported("redis_mode").or_else(|| reported("server_mode"));
-        if shared.group.cluster().is_none() && mode == Some("cluster") {
-            return Err(errors::unexpected_cluster_node_error());
-        }
-        // A replica repeats what its primary does, so it has no vote of its own, even if writable.
-        if shared.group.is_quorum() && reported("role") == Some("slave") {
-            return Err(StoreError::new(
-                Outage::Misconfigured,
-                "the server is a replica, which has no vote of its own in a quorum; name independent servers",
-            ));
-        }
+        shared.hooks.accepts_server(&reported)?;
         for (reply, command) in replies.into_iter().zip(["EVAL", "EVALSHA"]) {
             match reply {
                 Ok(value) => {
@@ -299,9 +266,7 @@ impl Dialer {
             return error;
         }
         let error = errors::classify(error);
-        if self.shared.group.cluster().is_none()
-            && let Some(error) = errors::cluster_node_error(&error)
-        {
+        if let Some(error) = self.shared.hooks.explain(&error) {
             return error;
         }
         errors::with_missing_permission(error, permission)
@@ -311,7 +276,7 @@ impl Dialer {
         &self,
         generation: u64,
         end: Arc<SessionEnd>,
-        subscribed: Arc<Mutex<HashSet<Slot>>>,
+        subscribed: Subscriptions,
     ) -> ConnectionEventHandler {
         let (newest_generation, shared) = (self.newest_generation.clone(), self.shared.clone());
         let is_for_commands = self.purpose == Purpose::Commands;
@@ -321,28 +286,25 @@ impl Dialer {
                 end.set(error.unwrap_or_else(lost));
             }
             ConnectionEvent::Message(message) => {
-                let is_from_slot_owner = || match shared.group.cluster() {
-                    None => true,
-                    Some(node) => slot_of_push(&message).is_some_and(|slot| node.owns(slot)),
+                let is_accepted = || {
+                    channel_of(&message).is_some_and(|channel| shared.hooks.accepts_push(channel))
                 };
                 if is_for_commands
                     && newest_generation.load(Ordering::Acquire) == generation
-                    && is_from_slot_owner()
+                    && is_accepted()
                 {
                     shared.handle_push(&message);
                 }
             }
             ConnectionEvent::Subscribed(push) => {
-                if let Some(slot) = slot_of_push(&push) {
-                    lock(&subscribed).insert(slot);
+                if let Some(channel) = channel_of(&push) {
+                    lock(&subscribed).insert(channel.to_owned());
                 }
             }
             ConnectionEvent::Unsubscribed(push) => {
-                if let Some(slot) = slot_of_push(&push) {
-                    lock(&subscribed).remove(&slot);
-                    if let Some(node) = shared.group.cluster() {
-                        node.mark_moved(slot);
-                    }
+                if let Some(channel) = channel_of(&push) {
+                    lock(&subscribed).remove(channel);
+                    shared.hooks.on_unsubscribed(channel);
                 }
             }
         })
@@ -421,50 +383,6 @@ async fn check_password(
         // The password was accepted before. Any other error recurs with the next command.
         _ => Ok(()),
     }
-}
-
-async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), StoreError> {
-    let channel = shared.names.channel(&shared.id());
-    let subscribed = connection.subscribe(&channel).await;
-    subscribed.map_err(|error| {
-        errors::with_missing_permission(errors::classify(&error), "SUBSCRIBE on its channel")
-    })
-}
-
-/// Subscribes in one slot, to test whether that is permitted, and in the slots in which this client
-/// may have waiters.
-async fn subscribe_in_slots(
-    connection: &dyn Connection,
-    shared: &Shared,
-    node: &dyn ClusterNode,
-    slot: Option<Slot>,
-) -> Result<(), StoreError> {
-    let Some(slot) = slot else {
-        return Ok(());
-    };
-    let slots = std::iter::once(slot).chain(node.slots_with_waiters());
-    let client = shared.id();
-    let commands: Vec<_> = slots
-        .map(|slot| shared.names.ssubscribe(slot, &client))
-        .collect();
-    let replies = connection.send_all(&commands).await;
-    let mut replies = replies
-        .map_err(|error| errors::classify(&error))?
-        .into_iter();
-    // Only the first reply counts. Other slots may have moved meanwhile, and their waiters follow.
-    let Some(Err(error)) = replies.next() else {
-        return Ok(());
-    };
-    let error = errors::classify(&error);
-    Err(if error.code == Code::UnknownCommand {
-        StoreError::new(
-            Outage::Misconfigured,
-            "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey, without a \
-             `rename-command` for it",
-        )
-    } else {
-        errors::with_missing_permission(error, "SSUBSCRIBE on its channels")
-    })
 }
 
 /// Returns the server's eviction policy, according to a reply to INFO, if it removes locks. Every

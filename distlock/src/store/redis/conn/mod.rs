@@ -2,9 +2,9 @@
 
 pub(crate) mod client;
 pub(crate) mod connection_registry;
-pub(crate) mod group;
 pub(crate) mod handshake;
 pub(crate) mod health;
+pub(crate) mod hooks;
 pub(crate) mod reconnecting_connection;
 pub(crate) mod server_time;
 pub(crate) mod session;

@@ -8,8 +8,10 @@ use tokio::sync::SetOnce;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::slots::Slot;
 use crate::util::mutex::lock;
+
+/// The names of channels.
+pub(crate) type Subscriptions = Arc<Mutex<HashSet<String>>>;
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -25,14 +27,14 @@ pub(crate) struct Session {
     /// Set if the previous connection could not be killed. Its commands may still be applied.
     pub(crate) predecessor_may_be_alive: bool,
     pub(crate) end: Arc<SessionEnd>,
-    /// In a cluster, the subscribed slots, updated by the server's pushes in their order. The push
+    /// The subscribed channels, updated by the server's pushes in their order. The push
     /// that ends a subscription may arrive after the reply to a command.
-    pub(crate) subscribed: Arc<Mutex<HashSet<Slot>>>,
+    pub(crate) subscribed: Subscriptions,
 }
 
 impl Session {
-    pub(crate) fn is_subscribed(&self, slot: Slot) -> bool {
-        lock(&self.subscribed).contains(&slot)
+    pub(crate) fn is_subscribed(&self, channel: &str) -> bool {
+        lock(&self.subscribed).contains(channel)
     }
 }
 

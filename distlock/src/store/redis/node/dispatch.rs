@@ -225,9 +225,7 @@ impl Node {
             Some(Err(error)) => errors::classify(&error),
             None => StoreError::timed_out(timeout),
         };
-        if self.shared.group.cluster().is_none()
-            && let Some(error) = errors::cluster_node_error(&error)
-        {
+        if let Some(error) = self.shared.hooks.explain(&error) {
             return Err(error);
         }
         self.end_sessions_if_demoted(session, &error);

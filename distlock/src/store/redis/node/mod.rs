@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::Cmd;
 use tokio::sync::watch;
 
 use crate::error::Outage;
@@ -39,7 +38,6 @@ use crate::store::redis::node::unanswered::UnansweredAcquires;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::slots::Slot;
 use crate::store::{BoxFuture, StoreEvent};
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
@@ -99,12 +97,9 @@ impl Node {
             health.clone(),
             acks_reconnected,
         );
-        // This client has no holds or waiters at a server that it uses for the first time, unless
-        // they are on the other servers of a quorum as well.
-        let is_first = !shared.group.is_quorum();
-        let reconnected = skip_first_call_if(is_first, notify(StoreEvent::Reconnected));
-        let renewals_reconnected =
-            skip_first_call_if(is_first, notify(StoreEvent::RenewalsReconnected));
+        // This client has no holds or waiters at a server that it uses for the first time.
+        let reconnected = skip_first_call(notify(StoreEvent::Reconnected));
+        let renewals_reconnected = skip_first_call(notify(StoreEvent::RenewalsReconnected));
         let spawn = |purpose, connected| {
             let health = health.clone();
             ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health, connected)
@@ -211,13 +206,6 @@ impl Node {
         self.commands.is_opening() || self.renewals.is_opening()
     }
 
-    /// Returns the command that subscribes a connection in a slot, or `None` if it is subscribed.
-    pub(crate) fn subscribe_command(&self, session: &Session, slot: Slot) -> Option<Cmd> {
-        let names = &self.shared.names;
-        let is_subscribed = session.is_subscribed(slot);
-        (!is_subscribed).then(|| names.ssubscribe(slot, &session.client))
-    }
-
     /// Returns true if every session of [`Node::sessions`] is connected to `peer`.
     pub(crate) fn is_connected_only_to(&self, peer: &str) -> bool {
         let mut up = self.sessions();
@@ -276,9 +264,9 @@ impl Drop for Node {
     }
 }
 
-/// Returns a callback that calls `callback`, except for the first time if `skip` is set.
-fn skip_first_call_if(skip: bool, callback: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
-    let skip = AtomicBool::new(skip);
+/// Returns a callback that calls `callback`, except for the first time.
+fn skip_first_call(callback: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
+    let skip = AtomicBool::new(true);
     Arc::new(move || {
         if !skip.swap(false, Ordering::AcqRel) {
             callback();

@@ -295,6 +295,9 @@ impl Quorum {
             Some(Err(error)) => Err(Refusal::Failed(error)),
             None => Err(Refusal::Outdated),
         };
+        if let Err(Refusal::Taken(_) | Refusal::Quarantine(_)) = reply {
+            attempt.was_refused(node).await;
+        }
         (node, reply)
     }
 

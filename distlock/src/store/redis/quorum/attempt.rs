@@ -79,6 +79,11 @@ impl Attempt {
         Some(reply.map_err(|error| error.at(node.address())))
     }
 
+    /// Records that a node has refused, so nothing is stored there.
+    pub(super) async fn was_refused(&self, index: usize) {
+        *self.nodes[index].lock().await = false;
+    }
+
     /// Ends the attempt: nothing but its release is sent from now on. Returns false if it had
     /// already ended.
     pub(super) fn end(&self) -> bool {

@@ -22,10 +22,9 @@ use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-use crate::store::redis::conn::group::Group;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
 use crate::store::redis::quorum::config::QuorumConfig;
+use crate::store::redis::quorum::hooks::QuorumHooks;
 use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
@@ -40,6 +39,7 @@ mod attempt;
 mod commands;
 mod config;
 mod grants;
+pub(crate) mod hooks;
 mod nodes;
 mod release;
 mod renew;
@@ -138,11 +138,13 @@ impl Quorum {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
             let quorum_config = QuorumConfig(config.quorum.clone());
             let size = quorum_config.quorum_size(hosts.len(), client.rules);
-            let registry: Arc<ConnectionRegistry> = Arc::default();
             let events = client.events.clone();
             let weak_quorum = quorum.clone();
             let node_client = Client {
-                group: Group::Quorum { registry },
+                scripts: Arc::new(hooks::scripts(&client.scripts)),
+                hooks: Arc::new(QuorumHooks {
+                    rules: client.rules,
+                }),
                 events: Arc::new(move |event| match weak_quorum.upgrade() {
                     Some(quorum) => quorum.handle_event(event),
                     None => events(event),

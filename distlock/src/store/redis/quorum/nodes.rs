@@ -1,7 +1,6 @@
 //! The nodes of a quorum.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::ConnectionAddr;
 
@@ -31,7 +30,6 @@ impl QuorumNodes {
         hosts: &[Host],
         client: &Client,
     ) -> Self {
-        let scripts = Arc::new(client.scripts.for_quorum());
         let nodes = hosts.iter().map(|(host, port)| {
             let server = ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
@@ -40,7 +38,6 @@ impl QuorumNodes {
                 ..config.clone()
             };
             let client = Client {
-                scripts: scripts.clone(),
                 // A hold spans several nodes, so the client's id must be the same on all of them,
                 // forever.
                 is_idle: Arc::new(|| false),
@@ -93,12 +90,6 @@ impl QuorumNodes {
                 listed.join("; ")
             ),
         ))
-    }
-
-    /// Returns the error of a command to which too few nodes replied in time.
-    pub(super) fn unavailable_error(&self, timeout: Duration) -> StoreError {
-        self.unavailable()
-            .unwrap_or_else(|| StoreError::timed_out(timeout))
     }
 
     /// Waits until a quorum is usable.

@@ -28,7 +28,7 @@ pub(crate) struct RedisConfig {
     /// Upper limit of runtime connections.
     pub(crate) max_runtime_connections: usize,
     /// True for a node of a cluster.
-    pub(crate) in_cluster: bool,
+    pub(crate) has_sharded_channels: bool,
     /// Settings of a quorum.
     pub(crate) quorum: Quorum,
 }
@@ -55,7 +55,7 @@ impl RedisConfig {
             namespace: namespace.to_owned(),
             connect_timeout,
             max_runtime_connections: 0,
-            in_cluster: false,
+            has_sharded_channels: false,
             quorum: Quorum::default(),
         })
     }

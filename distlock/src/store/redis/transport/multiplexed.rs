@@ -289,8 +289,8 @@ fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
 fn unknown_database(db: i64, reply_text: &str) -> StoreError {
     let detail = format!("the URL's database {db} cannot be selected: {reply_text}");
     let error = errors::classify_text(reply_text);
-    if error.code == Code::OnlyOutsideClusters {
-        return errors::unexpected_cluster_node_error();
+    if let Some(error) = errors::wrong_topology(&error) {
+        return error;
     }
     if error.code == Code::UnknownCommand {
         let detail = "the server does not know SELECT; write a URL without a database";

@@ -37,14 +37,14 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 #[cfg_attr(not(feature = "tls"), allow(dead_code))]
 pub(crate) struct SocketConnector {
     tls: Option<Tls>,
-    in_cluster: bool,
+    has_sharded_channels: bool,
 }
 
 impl SocketConnector {
     pub(crate) fn new(config: &RedisConfig) -> Self {
         SocketConnector {
             tls: config.tls.clone(),
-            in_cluster: config.in_cluster,
+            has_sharded_channels: config.has_sharded_channels,
         }
     }
 
@@ -68,7 +68,7 @@ impl SocketConnector {
             socket,
             activity: Activity::default(),
             fault: Fault::default(),
-            replies: ReplyScanner::new(self.in_cluster),
+            replies: ReplyScanner::new(self.has_sharded_channels),
         })
     }
 

@@ -202,14 +202,26 @@ pub(crate) fn is_redirect(error: &StoreError) -> bool {
 }
 
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
-pub(crate) fn cluster_node_error(error: &StoreError) -> Option<StoreError> {
-    let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
-    is_of_a_cluster.then(unexpected_cluster_node_error)
+pub(crate) fn wrong_topology(error: &StoreError) -> Option<StoreError> {
+    let is_of_a_cluster = matches!(
+        error.code,
+        Code::Moved(_) | Code::Ask(_) | Code::CrossSlot | Code::OnlyOutsideClusters
+    );
+    is_of_a_cluster.then(cluster_node_error)
 }
 
-pub(crate) fn unexpected_cluster_node_error() -> StoreError {
+fn cluster_node_error() -> StoreError {
     let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
+}
+
+/// Rejects a server with this mode, as it reports it, if it does not run alone. A node that is used as a
+/// single server executes only commands for its own slots, which may move away.
+pub(crate) fn check_mode(mode: Option<&str>) -> Result<(), StoreError> {
+    match mode {
+        Some("cluster") => Err(cluster_node_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the error of a server that does not speak RESP.

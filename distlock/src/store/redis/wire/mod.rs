@@ -9,4 +9,3 @@ pub(crate) mod errors;
 pub(crate) mod names;
 pub(crate) mod reply;
 pub(crate) mod scripts;
-pub(crate) mod slots;

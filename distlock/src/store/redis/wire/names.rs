@@ -7,7 +7,8 @@ use redis::{Cmd, RedisWrite};
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::slots::Slot;
+
+pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
 
 /// The names of keys and channels.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Names {
     fence_prefix: String,
     record_prefix: String,
     /// The prefix of every client's channel.
-    channel_prefix: String,
+    pub(crate) channel_prefix: String,
     /// The key of the probe, which never exists.
     pub(crate) probe: String,
     /// The key with the time from which a node of a quorum grants locks.
@@ -26,8 +27,8 @@ pub(crate) struct Names {
     /// The number of the layout, at the start of a lock's value. A value of another layout
     /// conflicts.
     pub(crate) layout: &'static str,
-    /// In a cluster, a client has a channel in each slot.
-    is_cluster: bool,
+    /// Returns the prefix of the channels for one key, from that of all channels.
+    pub(crate) channels_of_key: ChannelsOfKey,
 }
 
 /// A key of a lock.
@@ -69,23 +70,7 @@ impl Names {
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
             layout: "2 ",
-            is_cluster: false,
-        }
-    }
-
-    /// Returns the names for a cluster.
-    pub(crate) fn for_cluster(namespace: &str) -> Self {
-        Names {
-            is_cluster: true,
-            ..Self::new(namespace)
-        }
-    }
-
-    /// Returns the names for a server of a quorum.
-    pub(crate) fn for_quorum(namespace: &str) -> Self {
-        Names {
-            layout: "3 ",
-            ..Self::new(namespace)
+            channels_of_key: |prefix, _| Cow::Borrowed(prefix),
         }
     }
 
@@ -143,36 +128,11 @@ impl Names {
 
     /// Returns the prefix of the channels on which clients are notified of a key's grants.
     pub(crate) fn channel_prefix(&self, key: &LockKey) -> Cow<'_, str> {
-        if self.is_cluster {
-            let slot = Slot::of(&key.tagged().to_string());
-            Cow::Owned(self.channel_prefix_in(slot))
-        } else {
-            Cow::Borrowed(&self.channel_prefix)
-        }
+        (self.channels_of_key)(&self.channel_prefix, key)
     }
 
     pub(crate) fn channel(&self, client: &ClientId) -> String {
         format!("{}{}", self.channel_prefix, client.as_str())
-    }
-
-    fn channel_prefix_in(&self, slot: Slot) -> String {
-        format!("{}{{{}}}:", self.channel_prefix, slot.tag())
-    }
-
-    /// Returns the command that subscribes a client to its channel in a slot.
-    pub(crate) fn ssubscribe(&self, slot: Slot, client: &ClientId) -> Cmd {
-        let mut cmd = redis::cmd("SSUBSCRIBE");
-        cmd.arg(format!(
-            "{}{}",
-            self.channel_prefix_in(slot),
-            client.as_str()
-        ));
-        cmd
-    }
-
-    /// Returns the key of the probe in a slot, which never exists.
-    pub(crate) fn probe_in(&self, slot: Slot) -> String {
-        format!("{}:{{{}}}", self.probe, slot.tag())
     }
 }
 

@@ -1,12 +1,13 @@
 //! The Lua scripts, sent by hash, or as source if the server does not know them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use once_cell::sync::Lazy;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use self::Form::{Counted, Mutex, Once, Quorum};
+use self::Form::{Counted, Mutex, Once};
 use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
     Renew, Revoke,
@@ -52,8 +53,6 @@ pub(crate) enum Form {
     Counted,
     /// For calls that run at most once.
     Once,
-    /// For a node of a quorum, where it replaces or extends the scripts of mutexes.
-    Quorum,
 }
 
 impl Form {
@@ -67,6 +66,9 @@ impl Form {
 }
 
 /// A script's name in `lua/`, and its text.
+pub(crate) type Source = (&'static str, &'static str);
+
+/// Returns a [`Source`] by its name. Only for files in folders beside this one.
 macro_rules! lua {
     ($name:literal) => {
         (
@@ -76,8 +78,10 @@ macro_rules! lua {
     };
 }
 
+pub(crate) use lua;
+
 /// The fragments, by the name in the lines that include them. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 11] = [
+const FRAGMENTS: [Source; 10] = [
     lua!("acquire"),
     lua!("confirm"),
     lua!("release"),
@@ -88,10 +92,9 @@ const FRAGMENTS: [(&str, &str); 11] = [
     lua!("counted/holders"),
     lua!("counted/extend"),
     lua!("once/record"),
-    lua!("quorum/epoch"),
 ];
 
-const SOURCES: [(Form, ScriptId, (&str, &str)); 26] = [
+const SOURCES: [(Form, ScriptId, Source); 21] = [
     (Mutex, Acquire, lua!("acquire")),
     (Mutex, Confirm, lua!("confirm")),
     (Mutex, Renew, lua!("renew")),
@@ -113,15 +116,15 @@ const SOURCES: [(Form, ScriptId, (&str, &str)); 26] = [
     (Once, Confirm, lua!("once/confirm")),
     (Once, Release, lua!("once/release")),
     (Once, DeleteRecord, lua!("once/delete")),
-    (Quorum, Acquire, lua!("quorum/acquire")),
-    (Quorum, Confirm, lua!("quorum/confirm")),
-    (Quorum, Renew, lua!("quorum/renew")),
-    (Quorum, Release, lua!("quorum/release")),
-    (Quorum, Revoke, lua!("quorum/revoke")),
 ];
 
-#[derive(Debug)]
-pub(crate) struct Scripts(BTreeMap<(Form, ScriptId), Arc<Script>>);
+/// Changes a source, which it gets with its name. Tests use it to break a rule.
+type Edit = dyn Fn(&str, String) -> String + Send + Sync;
+
+pub(crate) struct Scripts {
+    scripts: BTreeMap<(Form, ScriptId), Arc<Script>>,
+    edit: Arc<Edit>,
+}
 
 impl Scripts {
     /// Returns our scripts. They are assembled and hashed once in a process.
@@ -132,43 +135,62 @@ impl Scripts {
     }
 
     /// Returns our scripts after an edit of each source by its name. Fragments are included first.
-    pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
-        let include = |source: String, (name, fragment): &(&str, &str)| {
+    pub(crate) fn edited(edit: impl Fn(&str, String) -> String + Send + Sync + 'static) -> Self {
+        let none = Scripts {
+            scripts: BTreeMap::new(),
+            edit: Arc::new(edit),
+        };
+        none.with(SOURCES, &FRAGMENTS)
+    }
+
+    /// Returns these scripts with others added, or in their place.
+    pub(crate) fn with(
+        &self,
+        sources: impl IntoIterator<Item = (Form, ScriptId, Source)>,
+        fragments: &[Source],
+    ) -> Self {
+        let include = |source: String, (name, fragment): &Source| {
             source.replace(&format!("--@include {name}\n"), fragment)
         };
-        let script = |(form, id, (name, source)): (Form, ScriptId, (&str, &str))| {
-            let source = FRAGMENTS.iter().fold(source.to_owned(), include);
-            ((form, id), Arc::new(Script::new(&edit(name, source))))
-        };
-        Scripts(SOURCES.map(script).into())
+        let mut scripts = self.scripts.clone();
+        scripts.extend(sources.into_iter().map(|(form, id, (name, source))| {
+            let source = fragments.iter().fold(source.to_owned(), include);
+            (
+                (form, id),
+                Arc::new(Script::new(&(self.edit)(name, source))),
+            )
+        }));
+        Scripts {
+            scripts,
+            edit: self.edit.clone(),
+        }
     }
 
-    /// Returns the same scripts for a node of a quorum.
-    pub(crate) fn for_quorum(&self) -> Self {
-        let in_form = |form| {
-            let scripts = self.0.iter().filter(move |((known, _), _)| *known == form);
-            scripts.map(|((_, id), script)| ((Mutex, *id), script.clone()))
-        };
-        Scripts(in_form(Mutex).chain(in_form(Quorum)).collect())
+    /// Returns these scripts after a change of what is sent.
+    pub(crate) fn map(&self, change: impl Fn(&str) -> String) -> Self {
+        let scripts = self.scripts.iter().map(|(id, script)| {
+            let changed = Script::hashed(change(&script.source));
+            (*id, Arc::new(changed))
+        });
+        Scripts {
+            scripts: scripts.collect(),
+            edit: self.edit.clone(),
+        }
     }
 
-    /// Returns the same scripts for a cluster, where each slot has a channel for a client's pushes.
-    pub(crate) fn for_cluster(&self) -> Self {
-        let sharded = |(id, script): (&(Form, ScriptId), &Arc<Script>)| {
-            let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
-            let source = source.replace("'PUBLISH'", "'SPUBLISH'");
-            (*id, Arc::new(Script::hashed(source)))
-        };
-        Scripts(self.0.iter().map(sharded).collect())
-    }
-
-    /// Returns a script in the form for mutexes, which is the only one of a quorum.
+    /// Returns a script in the form for mutexes.
     pub(crate) fn get(&self, id: ScriptId) -> &Script {
         self.in_form(Mutex, id)
     }
 
     pub(crate) fn in_form(&self, form: Form, id: ScriptId) -> &Script {
-        &self.0[&(form, id)]
+        &self.scripts[&(form, id)]
+    }
+}
+
+impl fmt::Debug for Scripts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripts").finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The slot of a name, and a name for each slot.
 
 use once_cell::sync::Lazy;
-use redis::Value;
 
 use crate::key::hash_tag;
 
@@ -30,14 +29,6 @@ impl Slot {
     /// in decimal digits, so that all clients agree on it.
     pub(crate) fn tag(self) -> u32 {
         TAGS[self.index()]
-    }
-}
-
-/// Returns the slot of a push's channel.
-pub(crate) fn slot_of_push(push: &[Value]) -> Option<Slot> {
-    match push.first() {
-        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok().map(Slot::of),
-        _ => None,
     }
 }
 

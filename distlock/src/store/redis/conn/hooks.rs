@@ -1,0 +1,90 @@
+//! What a store of several servers changes in the connections to each of them.
+
+use redis::Value;
+
+use crate::protocol::store_error::StoreError;
+use crate::store::BoxFuture;
+use crate::store::redis::conn::client::Shared;
+use crate::store::redis::conn::connection_registry::RegisteredConnection;
+use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::errors;
+use crate::store::redis::wire::names::Names;
+
+/// The hooks of the connections to one server. The defaults are those of a single server.
+pub(crate) trait NodeHooks: Send + Sync {
+    /// Returns the names of keys and channels.
+    fn names(&self, namespace: &str) -> Names {
+        Names::new(namespace)
+    }
+
+    /// Returns why a server that sends no pushes cannot be used, or `None` if it can.
+    fn needs_pushes(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns the key with which a new connection tests what is permitted, if there is one yet.
+    fn probe_key(&self, names: &Names) -> Option<String> {
+        Some(names.probe.clone())
+    }
+
+    /// Checks what the server reports of itself. `reported` returns a field of its INFO.
+    fn accepts_server<'a>(
+        &self,
+        reported: &dyn Fn(&str) -> Option<&'a str>,
+    ) -> Result<(), StoreError> {
+        // Valkey has its own name for this field.
+        let mode = reported("redis_mode").or_else(|| reported("server_mode"));
+        errors::check_mode(mode)
+    }
+
+    /// Checks a new connection against the open ones of the same registry.
+    fn accepts_connection(
+        &self,
+        _new: &RegisteredConnection,
+        _open: &[RegisteredConnection],
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Subscribes a new connection to the client's channels, before it counts as up.
+    fn subscribe<'a>(
+        &'a self,
+        connection: &'a dyn Connection,
+        shared: &'a Shared,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let channel = shared.names.channel(&shared.id());
+            let subscribed = connection.subscribe(&channel).await;
+            subscribed.map_err(|error| {
+                let error = errors::classify(&error);
+                errors::with_missing_permission(error, "SUBSCRIBE on its channel")
+            })
+        })
+    }
+
+    /// Returns true if a message on this channel counts.
+    fn accepts_push(&self, _channel: &str) -> bool {
+        true
+    }
+
+    /// Records that the server has ended a subscription.
+    fn on_unsubscribed(&self, _channel: &str) {}
+
+    /// Returns what an error means if the server is not what the URL says.
+    fn explain(&self, error: &StoreError) -> Option<StoreError> {
+        errors::wrong_topology(error)
+    }
+}
+
+/// A server that is used alone.
+pub(crate) struct SingleServer;
+
+impl NodeHooks for SingleServer {}
+
+/// Returns the channel of a push, without its kind.
+pub(crate) fn channel_of(push: &[Value]) -> Option<&str> {
+    match push.first() {
+        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok(),
+        _ => None,
+    }
+}
