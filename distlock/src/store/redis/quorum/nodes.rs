@@ -55,8 +55,8 @@ impl QuorumNodes {
         }
     }
 
-    /// Returns true if all nodes are connected, false if a quorum is. An error that does not pass by
-    /// itself takes precedence.
+    /// Returns true if all nodes are connected, false if a quorum is. An error that does not pass
+    /// by itself takes precedence.
     pub(super) fn connected(&self) -> Result<bool, StoreError> {
         let errors = self.all.iter().filter_map(|node| node.disconnected());
         let Some(error) = errors.min_by_key(|error| error.outage.is_transient()) else {
