@@ -407,7 +407,7 @@ async fn impossible_calls_of_each_kind_send_nothing() {
         assert_message_contains(&error, &["acquire the write"]);
     }
     let mut reached = || {
-        let counts = monitors.iter_mut().map(|it| it.count(":queue:{bad"));
+        let counts = monitors.iter_mut().map(|it| it.count(":fence:{bad"));
         counts.filter(|count| *count > 0).count()
     };
     assert_eq!(reached(), 0, "servers");

@@ -31,7 +31,14 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let released = match self.update(owner, Acquisition::end).flatten() {
-            Some(attempt) => self.release_attempt(&attempt, keep_for, timeout).await?,
+            Some(attempt) => {
+                let released = self.release_attempt(&attempt, keep_for, timeout).await;
+                if released.is_err() {
+                    // Ends the turn, because a release without a reply may be abandoned.
+                    self.update(owner, |acquisition| acquisition.turn = None);
+                }
+                released?
+            }
             None => NOT_HELD,
         };
         self.forget(owner);
