@@ -304,8 +304,8 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
     rows.into_iter().map(figure).collect()
 }
 
-/// Returns how often every server of a quorum was killed, frozen, emptied and cut off from a worker,
-/// at least: the number for the server and the kind with the fewest.
+/// Returns how often every server of a quorum was killed, frozen, emptied and cut off from a
+/// worker, at least: the number for the server and the kind with the fewest.
 fn of_each_server(run: &Run) -> f64 {
     let kinds = [
         Kind::RestartLossy,

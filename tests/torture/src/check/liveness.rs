@@ -6,8 +6,8 @@
 //! - one grant to a waiter that does not answer, and one for each further worker with a fault,
 //! - the half second until the queue is checked, and some slack.
 //!
-//! A quorum has no order: waiting calls try again at random times. The bound is then a dead holder's
-//! lease and [`SERVED_WITHIN`], and every call that waits for longer than that must be served.
+//! A quorum has no order: waiting calls try again at random times. The bound is then a dead
+//! holder's lease and [`SERVED_WITHIN`], and every call that waits longer must be served.
 //!
 //! A call for two keys may hold the first of them, in the order of all calls, but only while
 //! another call has the second one. So a deadlock leaves keys unheld.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::ensure;
 use distlock_tests::Resp;
 
 use crate::servers::grants;
@@ -63,9 +64,13 @@ impl Node {
         }
         let connection = self.connection.as_mut()?;
         // Read in this order: a node that forgets the key after the first read grants nothing.
-        let value = connection.try_cmd(&["GET", key]).ok()?;
-        let grants = grants(|words| Ok(connection.try_cmd(words)?)).ok()?;
-        (grants && !value.is_error()).then(|| held(value.text()))
+        let mut query = |words: &[&str]| {
+            let reply = connection.try_cmd(words)?;
+            ensure!(!reply.is_error(), "it refuses {words:?}");
+            Ok(reply)
+        };
+        let value = query(&["GET", key]).ok()?;
+        grants(query).ok()?.then(|| held(value.text()))
     }
 }
 

@@ -122,10 +122,10 @@ impl Observer {
     pub(super) fn stop(self) {
         let _ = self.stop.send(());
         let [watching, auditing] = self.threads;
-        let _ = watching.join();
+        watching.join().expect("the observer does not panic");
         // All other senders of audits were in the tasks that have just ended.
         drop(self.audits);
-        let _ = auditing.join();
+        auditing.join().expect("the auditor does not panic");
     }
 }
 
