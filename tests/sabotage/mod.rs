@@ -119,7 +119,7 @@ struct Edit {
 const NEXT: &[&str] = &["acquire", "check_queue", "release"];
 
 /// The scripts that include `quorum/epoch.lua`, except `quorum/revoke`, for the same reason.
-const EPOCH: &[&str] = &["quorum/acquire", "quorum/confirm", "quorum/renew"];
+const EPOCH: &[&str] = &["quorum/acquire", "quorum/renew"];
 
 /// The scripts that include `counted/holders.lua`.
 const HOLDERS: &[&str] = &[
@@ -231,7 +231,7 @@ end
     Edit {
         saboteur: "no-write-back",
         scripts: &["quorum/acquire"],
-        passage: "set_fence(token) -- a server that rejects writes stops here\n",
+        passage: "set_fence(string.format('%.0f', math.max(known, tonumber(token)))) -- a server that rejects writes stops here\n",
         replacement: "",
     },
     Edit {

@@ -14,7 +14,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::commands::{AcquireOnNode, ConfirmOnNode, Granted, Refusal};
+use crate::store::redis::quorum::commands::{Action, NodeCommand, Refusal};
 use crate::store::redis::quorum::grants::{Failure, Grants, Step};
 use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
 use crate::util::clock::BootInstant;
@@ -206,15 +206,15 @@ impl Quorum {
             return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
         }
         let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
-        let mut commands = JoinSet::new();
+        let send = |node, action| {
+            let (quorum, attempt) = (self.clone(), attempt.clone());
+            quorum.send(node, attempt, action, wanted.timeout)
+        };
         let is_usable = |node: &usize| nodes.all[*node].unavailable().is_none();
         let first = (0..nodes.all.len()).find(is_usable);
         let first = first.filter(|_| asks_one_first);
         if let Some(first) = first {
-            let acquiring = self
-                .clone()
-                .acquire_on(first, attempt.clone(), wanted.timeout);
-            let (_, reply) = acquiring.await;
+            let (_, reply) = send(first, Action::Acquire).await;
             if let Err(Refusal::Taken(holder)) = reply {
                 return Err(Failure::Taken {
                     holder: Some(holder),
@@ -223,11 +223,9 @@ impl Quorum {
             }
             grants.handle(first, reply);
         }
+        let mut commands = JoinSet::new();
         for node in (0..nodes.all.len()).filter(|node| first != Some(*node)) {
-            let acquiring = self
-                .clone()
-                .acquire_on(node, attempt.clone(), wanted.timeout);
-            commands.spawn_on(acquiring, &self.runtime);
+            commands.spawn_on(send(node, Action::Acquire), &self.runtime);
         }
         while let Some(Ok((node, reply))) = commands.join_next().await {
             grants.handle(node, reply);
@@ -235,9 +233,7 @@ impl Quorum {
                 Step::AwaitReply => {}
                 Step::Confirm(token, outdated) => {
                     for node in outdated {
-                        let (quorum, attempt) = (self.clone(), attempt.clone());
-                        let confirming = quorum.confirm_on(node, attempt, token, wanted.timeout);
-                        commands.spawn_on(confirming, &self.runtime);
+                        commands.spawn_on(send(node, Action::Confirm(token)), &self.runtime);
                     }
                 }
                 Step::Held(token) => {
@@ -267,62 +263,35 @@ impl Quorum {
         Err(grants.failure())
     }
 
-    async fn acquire_on(
+    /// Sends a command of an attempt to a node. Returns the token of the lock there.
+    pub(super) async fn send(
         self: Arc<Self>,
-        node: usize,
+        index: usize,
         attempt: Arc<Attempt>,
+        action: Action,
         timeout: Duration,
-    ) -> (usize, Result<Option<Token>, Refusal>) {
-        let acquire = AcquireOnNode {
+    ) -> (usize, Result<Token, Refusal>) {
+        let command = NodeCommand {
             attempt: &attempt,
+            action,
             config: &self.config,
         };
-        let reply = attempt
-            .run((node, &self.nodes.all[node]), &acquire, timeout)
-            .await;
-        let reply = match reply {
-            Some(Ok(granted)) => granted.map(
-                |Granted {
-                     token,
-                     is_contended,
-                 }| {
-                    attempt
-                        .is_contended
-                        .fetch_or(is_contended, Ordering::Relaxed);
-                    Some(token)
-                },
-            ),
+        let node = (index, &*self.nodes.all[index]);
+        let reply = match attempt.run(node, &command, timeout).await {
+            Some(Ok(Ok(granted))) => {
+                if granted.is_contended {
+                    attempt.is_contended.store(true, Ordering::Relaxed);
+                }
+                Ok(granted.token)
+            }
+            Some(Ok(Err(refusal))) => Err(refusal),
             Some(Err(error)) => Err(Refusal::Failed(error)),
             None => Err(Refusal::Outdated),
         };
         if let Err(Refusal::Taken(_) | Refusal::Quarantine(_)) = reply {
-            attempt.was_refused(node).await;
+            attempt.was_refused(index).await;
         }
-        (node, reply)
-    }
-
-    async fn confirm_on(
-        self: Arc<Self>,
-        node: usize,
-        attempt: Arc<Attempt>,
-        token: Token,
-        timeout: Duration,
-    ) -> (usize, Result<Option<Token>, Refusal>) {
-        let confirm = ConfirmOnNode {
-            attempt: &attempt,
-            token,
-            repairs: false,
-            config: &self.config,
-        };
-        let reply = attempt
-            .run((node, &self.nodes.all[node]), &confirm, timeout)
-            .await;
-        let reply = match reply {
-            Some(Ok(true)) => Ok(None),
-            Some(Ok(false)) | None => Err(Refusal::Outdated),
-            Some(Err(error)) => Err(Refusal::Failed(error)),
-        };
-        (node, reply)
+        (index, reply)
     }
 
     /// Ends the wait of a caller, whose turn lasts until it releases.

@@ -37,13 +37,25 @@ pub(super) struct Granted {
     pub(super) is_contended: bool,
 }
 
-/// Takes the lock on a node, if it is free there.
-pub(super) struct AcquireOnNode<'a> {
+/// What a node is to do for an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    /// Takes the lock, if it is free there.
+    Acquire,
+    /// Gives the attempt's lock the token of the whole hold.
+    Confirm(Token),
+    /// Does the same for a hold that the node may have lost: also takes the lock if it is free.
+    Repair(Token),
+}
+
+/// A command that stores a lock on a node.
+pub(super) struct NodeCommand<'a> {
     pub(super) attempt: &'a Attempt,
+    pub(super) action: Action,
     pub(super) config: &'a QuorumConfig,
 }
 
-impl ScriptCall for AcquireOnNode<'_> {
+impl ScriptCall for NodeCommand<'_> {
     type Reply = Result<Granted, Refusal>;
 
     fn owner(&self) -> Option<OwnerNumber> {
@@ -55,14 +67,27 @@ impl ScriptCall for AcquireOnNode<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let (attempt, config) = (self.attempt, self.config);
+        let (action, token) = match self.action {
+            Action::Acquire => ("acquire", attempt.floor),
+            Action::Confirm(token) => ("confirm", token),
+            Action::Repair(token) => ("repair", token),
+        };
         let mut cmd = context.script(ScriptId::Acquire, script_ref);
-        append_grant(
-            &mut cmd,
-            context,
-            self.attempt,
-            self.attempt.floor,
-            self.config,
-        );
+        cmd.arg(3);
+        let kinds = [KeyKind::Lock, KeyKind::Fence];
+        context.names.append(&mut cmd, &attempt.key, &kinds);
+        cmd.arg(&context.names.epoch)
+            .arg(context.owner(attempt.owner))
+            .arg(millis(attempt.timing.ttl()))
+            .arg(context.apply_by())
+            .arg(millis(context.settings.fence_ttl))
+            .arg(&*context.holder_name(attempt.metadata.as_deref()))
+            .arg(token)
+            .arg(millis(config.quarantine()))
+            .arg(config.run_id(context))
+            .arg(attempt.floor)
+            .arg(action);
         cmd
     }
 
@@ -70,8 +95,8 @@ impl ScriptCall for AcquireOnNode<'_> {
         let mut reply = ReplyReader::from_list(raw.value)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let conflict = || Refusal::KeyConflict(errors::CONFLICT.to_owned());
-        let refusal = match status {
-            1 => {
+        let refusal = match (status, self.action) {
+            (1, _) => {
                 let token = reply.token()?.get();
                 let is_contended = reply.int()? == 1;
                 return Dated::at(
@@ -82,18 +107,19 @@ impl ScriptCall for AcquireOnNode<'_> {
                     }),
                 );
             }
-            3 => {
+            (3, Action::Acquire) => {
                 let value = reply.text()?;
                 let holder = context.decode_holder(&value, decode::kept_until(at, &mut reply)?);
                 holder.map_or_else(conflict, Refusal::Taken)
             }
-            4 => {
+            (3, _) => Refusal::Outdated,
+            (4, _) => {
                 let timeout = self.attempt.timing.command_timeout();
                 Refusal::Failed(StoreError::timed_out(timeout))
             }
-            5 => conflict(),
-            7 => Refusal::Quarantine(Duration::from_micros(reply.int()?.saturating_sub(at))),
-            other => return Err(reply::unknown_status(other, "an acquire")),
+            (5, _) => conflict(),
+            (7, _) => Refusal::Quarantine(Duration::from_micros(reply.int()?.saturating_sub(at))),
+            (other, _) => return Err(reply::unknown_status(other, "an acquire")),
         };
         Dated::at(at, Err(refusal))
     }
@@ -101,62 +127,6 @@ impl ScriptCall for AcquireOnNode<'_> {
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
         Some(Err(Refusal::KeyConflict(error_text.to_owned())))
     }
-}
-
-/// Gives a node the token of the whole hold. Returns true if the node has the hold then.
-pub(super) struct ConfirmOnNode<'a> {
-    pub(super) attempt: &'a Attempt,
-    pub(super) token: Token,
-    /// Set if the node may have lost the hold. It then takes the lock again if that is free.
-    pub(super) repairs: bool,
-    pub(super) config: &'a QuorumConfig,
-}
-
-impl ScriptCall for ConfirmOnNode<'_> {
-    type Reply = bool;
-
-    fn owner(&self) -> Option<OwnerNumber> {
-        Some(self.attempt.owner)
-    }
-
-    fn is_acquire(&self) -> bool {
-        true
-    }
-
-    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Confirm, script_ref);
-        append_grant(&mut cmd, context, self.attempt, self.token, self.config);
-        cmd.arg(self.attempt.floor).arg(u8::from(self.repairs));
-        cmd
-    }
-
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<bool> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
-        let (status, at) = (reply.int()?, reply.int()?);
-        Dated::at(at, status == 1)
-    }
-}
-
-/// Writes the keys and arguments of a command that stores a hold.
-fn append_grant(
-    cmd: &mut Cmd,
-    context: &ScriptContext<'_>,
-    attempt: &Attempt,
-    token: Token,
-    config: &QuorumConfig,
-) {
-    cmd.arg(3);
-    let kinds = [KeyKind::Lock, KeyKind::Fence];
-    context.names.append(cmd, &attempt.key, &kinds);
-    cmd.arg(&context.names.epoch)
-        .arg(context.owner(attempt.owner))
-        .arg(millis(attempt.timing.ttl()))
-        .arg(context.apply_by())
-        .arg(millis(context.settings.fence_ttl))
-        .arg(&*context.holder_name(attempt.metadata.as_deref()))
-        .arg(token)
-        .arg(millis(config.quarantine()))
-        .arg(config.run_id(context));
 }
 
 /// The result of renewing a hold on a node.

@@ -80,10 +80,9 @@ impl Grants {
     }
 
     /// Handles the reply of a node to an acquire, or to a confirmation.
-    pub(super) fn handle(&mut self, node: usize, reply: Result<Option<Token>, Refusal>) {
+    pub(super) fn handle(&mut self, node: usize, reply: Result<Token, Refusal>) {
         self.nodes[node] = match reply {
-            Ok(Some(token)) => NodeState::Granted(token),
-            Ok(None) => NodeState::Confirmed,
+            Ok(token) => NodeState::Granted(token),
             Err(refusal) => NodeState::Refused(refusal),
         };
     }
@@ -208,7 +207,7 @@ mod tests {
     }
 
     /// Feeds the replies of the nodes, in their order, and returns the last step.
-    fn after(nodes: usize, replies: Vec<Result<Option<Token>, Refusal>>) -> (Grants, Step) {
+    fn after(nodes: usize, replies: Vec<Result<Token, Refusal>>) -> (Grants, Step) {
         let mut grants = Grants::new(nodes, nodes / 2 + 1, Rules::ALL);
         let mut step = grants.step();
         for (node, reply) in replies.into_iter().enumerate() {
@@ -220,25 +219,25 @@ mod tests {
 
     #[test]
     fn equal_tokens_of_a_majority_are_a_hold() {
-        assert_eq!(after(3, vec![Ok(Some(7))]).1, Step::AwaitReply);
-        assert_eq!(after(3, vec![Ok(Some(7)), Ok(Some(7))]).1, Step::Held(7));
-        let two_of_five = vec![Ok(Some(7)), Ok(Some(7))];
+        assert_eq!(after(3, vec![Ok(7)]).1, Step::AwaitReply);
+        assert_eq!(after(3, vec![Ok(7), Ok(7)]).1, Step::Held(7));
+        let two_of_five = vec![Ok(7), Ok(7)];
         assert_eq!(after(5, two_of_five).1, Step::AwaitReply);
     }
 
     #[test]
     fn the_largest_token_is_written_to_the_nodes_that_gave_less() {
-        let (mut grants, step) = after(3, vec![Ok(Some(9)), Ok(Some(7))]);
+        let (mut grants, step) = after(3, vec![Ok(9), Ok(7)]);
         assert_eq!(step, Step::Confirm(9, vec![1]));
         // A token that arrives later does not count if it is larger, and is replaced if smaller.
-        grants.handle(2, Ok(Some(11)));
+        grants.handle(2, Ok(11));
         assert_eq!(grants.step(), Step::AwaitReply);
-        grants.handle(1, Ok(None));
+        grants.handle(1, Ok(9));
         assert_eq!(grants.step(), Step::Held(9));
-        let (mut grants, _) = after(3, vec![Ok(Some(9)), Ok(Some(7)), Ok(Some(8))]);
+        let (mut grants, _) = after(3, vec![Ok(9), Ok(7), Ok(8)]);
         grants.handle(1, Err(Refusal::Outdated));
         assert_eq!(grants.step(), Step::AwaitReply);
-        grants.handle(2, Ok(None));
+        grants.handle(2, Ok(9));
         assert_eq!(grants.step(), Step::Held(9));
     }
 
@@ -262,10 +261,10 @@ mod tests {
             }
         };
         assert_eq!(failure(vec![Err(taken(5)), Err(taken(5))]), "Some(5) true");
-        let split = vec![Ok(Some(7)), Err(taken(6)), Err(taken(5))];
+        let split = vec![Ok(7), Err(taken(6)), Err(taken(5))];
         assert!(failure(split).ends_with(" false"));
         // A node without a reply may grant later, but two of three may not.
-        let one_failed = vec![Ok(Some(7)), Err(failed()), Err(taken(5))];
+        let one_failed = vec![Ok(7), Err(failed()), Err(taken(5))];
         assert_eq!(failure(one_failed), "Some(5) false");
         let two_failed = vec![Err(failed()), Err(failed())];
         assert!(failure(two_failed).contains("no answer"));

@@ -9,14 +9,13 @@ use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::hooks::{NodeHooks, SingleServer};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::Form::Mutex;
-use crate::store::redis::wire::scripts::ScriptId::{Acquire, Confirm, Release, Renew, Revoke};
+use crate::store::redis::wire::scripts::ScriptId::{Acquire, Release, Renew, Revoke};
 use crate::store::redis::wire::scripts::{Scripts, lua};
 
 /// Returns the scripts for a node, where locks have no queue.
 pub(crate) fn scripts(bundled: &Scripts) -> Scripts {
     let sources = [
         (Mutex, Acquire, lua!("quorum/acquire")),
-        (Mutex, Confirm, lua!("quorum/confirm")),
         (Mutex, Renew, lua!("quorum/renew")),
         (Mutex, Release, lua!("quorum/release")),
         (Mutex, Revoke, lua!("quorum/revoke")),

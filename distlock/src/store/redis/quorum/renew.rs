@@ -11,7 +11,7 @@ use crate::protocol::messages::{OwnerNumber, Proof, RenewReply, Renewal, Renewal
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::commands::{ConfirmOnNode, NodeRenewal, RenewOnNode};
+use crate::store::redis::quorum::commands::{Action, NodeRenewal, RenewOnNode};
 use crate::store::redis::quorum::{Hold, Quorum};
 
 impl Quorum {
@@ -84,11 +84,12 @@ impl Quorum {
                     });
                     for ((attempt, token), result) in holds.iter().zip(&results) {
                         if matches!(result, NodeRenewal::Repairable) {
-                            let repair =
-                                quorum
-                                    .clone()
-                                    .repair(index, attempt.clone(), *token, timeout);
-                            quorum.spawn(repair);
+                            // The repaired hold counts from the next renewal on, which also retries
+                            // a repair that failed.
+                            let repair = Action::Repair(*token);
+                            let repairing =
+                                quorum.clone().send(index, attempt.clone(), repair, timeout);
+                            quorum.spawn(async move { drop(repairing.await) });
                         }
                     }
                     results
@@ -111,25 +112,6 @@ impl Quorum {
             .into_iter()
             .map(|tally| tally.outcome(nodes, quorum_size, self.rules))
             .collect()
-    }
-
-    /// Repairs a hold on a node that has lost it. It counts there from the next renewal on, which
-    /// also retries a repair that failed.
-    async fn repair(
-        self: Arc<Self>,
-        index: usize,
-        attempt: Arc<Attempt>,
-        token: Token,
-        timeout: Duration,
-    ) {
-        let confirm = ConfirmOnNode {
-            attempt: &attempt,
-            token,
-            repairs: true,
-            config: &self.config,
-        };
-        let node = (index, &*self.nodes.all[index]);
-        attempt.run(node, &confirm, timeout).await;
     }
 }
 
