@@ -11,7 +11,9 @@ use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_asy
 use futures::{StreamExt as _, stream};
 
 use crate::quorum::{until_clean, with_leases_up_to};
-use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, hold, lock_key, ms};
+use crate::support::{
+    Acquiring, Exclusion, LONG, acquire_later, fence_key, hold, lock_key, ms, taken_once,
+};
 
 /// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);
@@ -118,8 +120,11 @@ impl Stage {
         let builder = with_leases_up_to(longest).add_observer(observer);
         let builder = builder.connect_timeout(LONG);
         let connect = async |url: String| builder.clone().connect(&url).await.unwrap();
+        let subject = connect(url).await;
+        // The servers know the scripts from then on, so that no command is sent twice.
+        taken_once(&subject, "scripts").await;
         Stage {
-            subject: connect(url).await,
+            subject,
             other: connect(quorum.url()).await,
             quorum,
             fault,

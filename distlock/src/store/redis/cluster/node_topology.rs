@@ -9,10 +9,10 @@ use redis::Cmd;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
+use crate::store::client_id::ClientId;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::topology::Topology;
-use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
@@ -36,16 +36,16 @@ impl NodeTopology {
     async fn subscribe_in_slots(
         &self,
         connection: &dyn Connection,
-        shared: &Shared,
+        names: &Names,
+        client: &ClientId,
     ) -> Result<(), StoreError> {
         let Some(slot) = self.slot() else {
             return Ok(());
         };
         let with_waiters = self.topology.slots_with_waiters_of(&self.address);
         let slots = std::iter::once(slot).chain(with_waiters);
-        let client = shared.id();
         let commands: Vec<_> = slots
-            .map(|slot| ssubscribe(&channel(&shared.names, slot, client.as_str())))
+            .map(|slot| ssubscribe(&channel(names, slot, client.as_str())))
             .collect();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies
@@ -100,9 +100,10 @@ impl NodeHooks for NodeTopology {
     fn subscribe<'a>(
         &'a self,
         connection: &'a dyn Connection,
-        shared: &'a Shared,
+        names: &'a Names,
+        client: &'a ClientId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.subscribe_in_slots(connection, shared))
+        Box::pin(self.subscribe_in_slots(connection, names, client))
     }
 
     fn accepts_push(&self, channel: &str) -> bool {

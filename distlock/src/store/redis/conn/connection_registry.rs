@@ -5,7 +5,6 @@ use std::sync::{Mutex, Weak};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::session::SessionEnd;
 use crate::util::mutex::lock;
 
@@ -31,11 +30,11 @@ impl ConnectionRegistry {
     pub(crate) fn register(
         &self,
         registered: RegisteredConnection,
-        hooks: &dyn NodeHooks,
+        accepts: impl FnOnce(&RegisteredConnection, &[RegisteredConnection]) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
-        hooks.accepts_connection(&registered, &connections)?;
+        accepts(&registered, &connections)?;
         let mut ended_others = false;
         for other in connections
             .iter()
@@ -62,7 +61,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::store::redis::conn::hooks::SingleServer;
 
     fn registered(
         address: &str,
@@ -84,7 +82,7 @@ mod tests {
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {
             let registered = registered("a", run_id, &opened[connection], is_for_commands);
-            servers.register(registered, &SingleServer).unwrap()
+            servers.register(registered, |_, _| Ok(())).unwrap()
         };
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));

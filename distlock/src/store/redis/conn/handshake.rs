@@ -99,7 +99,8 @@ impl Dialer {
                 is_for_commands: self.purpose == Purpose::Commands,
                 end: Arc::downgrade(&end),
             };
-            if shared.registry.register(registered, &*shared.hooks)? {
+            let accepts = |new: &_, open: &_| shared.hooks.accepts_connection(new, open);
+            if shared.registry.register(registered, accepts)? {
                 // If the address reaches several servers, the connections to them would otherwise
                 // end each other without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
@@ -182,7 +183,11 @@ impl Dialer {
         if predecessor.is_some() {
             shared.regenerate_id_if_idle();
         }
-        shared.hooks.subscribe(connection, shared).await?;
+        let names = &shared.names;
+        shared
+            .hooks
+            .subscribe(connection, names, &shared.id())
+            .await?;
         shared.mark_subscribed();
         Ok((server_side_id, predecessor_may_be_alive))
     }

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::redis::conn::client::Shared;
+use crate::store::client_id::ClientId;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::errors;
@@ -50,11 +50,11 @@ pub(crate) trait NodeHooks: Send + Sync {
     fn subscribe<'a>(
         &'a self,
         connection: &'a dyn Connection,
-        shared: &'a Shared,
+        names: &'a Names,
+        client: &'a ClientId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let channel = shared.names.channel(&shared.id());
-            let subscribed = connection.subscribe(&channel).await;
+            let subscribed = connection.subscribe(&names.channel(client)).await;
             subscribed.map_err(|error| {
                 let error = errors::classify(&error);
                 errors::with_missing_permission(error, "SUBSCRIBE on its channel")

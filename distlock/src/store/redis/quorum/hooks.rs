@@ -115,7 +115,10 @@ mod tests {
         let servers = ConnectionRegistry::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let take = |address, run_id, end: usize| {
-            servers.register(registered(address, run_id, &ends[end], true), &HOOKS)
+            servers.register(
+                registered(address, run_id, &ends[end], true),
+                |new, open| HOOKS.accepts_connection(new, open),
+            )
         };
         take("a", Some("run"), 0).unwrap();
         let refused = take("b", Some("run"), 1).unwrap_err();
@@ -134,7 +137,9 @@ mod tests {
         for is_for_commands in [true, false] {
             let unnamed = registered("a", None, &ends[1], is_for_commands);
             assert!(
-                servers.register(unnamed, &HOOKS).is_err(),
+                servers
+                    .register(unnamed, |new, open| HOOKS.accepts_connection(new, open))
+                    .is_err(),
                 "first: {is_for_commands}"
             );
         }

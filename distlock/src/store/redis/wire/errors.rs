@@ -215,7 +215,7 @@ fn cluster_node_error() -> StoreError {
     StoreError::new(Outage::Misconfigured, detail)
 }
 
-/// Rejects a server with this mode, as it reports it, if it does not run alone. A node that is used as a
+/// Rejects a server that reports a mode in which it does not run alone. A node that is used as a
 /// single server executes only commands for its own slots, which may move away.
 pub(crate) fn check_mode(mode: Option<&str>) -> Result<(), StoreError> {
     match mode {
