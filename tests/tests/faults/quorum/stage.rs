@@ -122,7 +122,8 @@ impl Stage {
         let connect = async |url: String| builder.clone().connect(&url).await.unwrap();
         let subject = connect(url).await;
         // The servers know the scripts from then on, so that no command is sent twice.
-        taken_once(&subject, "scripts").await;
+        let guard = hold(&subject, "scripts", longest).await;
+        guard.release().await.unwrap();
         Stage {
             subject,
             other: connect(quorum.url()).await,
