@@ -8,7 +8,7 @@ use crate::error::Error;
 /// servers a lock needs, and for how long a server that may have forgotten a lock grants none.
 /// Clients with different settings do not exclude each other. The URL names at least three servers.
 ///
-/// The servers have no queue. A call that waits tries again after a random pause of 10 to 80 ms, so
+/// The servers have no queue. A call that waits tries again after a random pause of 2 to 80 ms, so
 /// calls of different clients have no order, and under contention a call may lose to others until
 /// its `wait` ends. Waiting calls of one manager for one key take turns.
 ///

@@ -154,7 +154,7 @@ impl LockManager {
     /// | `redis+unix:///path/to/socket`, `unix:///path/to/socket` | one server of this machine |
     /// | `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` | the server that the sentinels report as the primary of the service, now and after every failover |
     /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a Redis Cluster. Any of these nodes names the others, and the node of a lock's slot stores the lock |
-    /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must grant a lock, without a queue ([`Quorum`](crate::Quorum)). Quorums are new and not for production yet |
+    /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must grant a lock, without a queue ([`Quorum`](crate::Quorum)) |
     /// | `memory:` | an in-process store of its own, for development and tests: it excludes no other process |
     /// | `memory:<name>` | the same, shared by all managers of this process with this name and the same [namespace](LockManagerBuilder::namespace) |
     ///
