@@ -20,7 +20,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct NodeTopology {
     pub(super) topology: Arc<Topology>,
     pub(super) address: Address,

@@ -1,11 +1,9 @@
 //! The nodes of a cluster that are in use.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
 use crate::error::Outage;
@@ -17,7 +15,6 @@ use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
@@ -92,31 +89,21 @@ impl Nodes {
             return Ok(known.node.clone());
         }
         let _entered = self.runtime.enter();
-        let config = self.config_of(address);
-        let transport = self.transport(address);
-        let node = Node::connect_lazy(&config, transport.clone(), self.client_of(address));
-        let node = Arc::new(node);
-        authentication::spawn(&node, &self.config, &*transport);
-        let opened = node.clone();
-        open.insert(
-            address.clone(),
-            OpenNode {
-                node,
-                last_used: now,
-            },
-        );
-        Ok(opened)
-    }
-
-    fn client_of(&self, address: &Address) -> Client {
-        let topology = NodeTopology {
+        let hooks = NodeTopology {
             topology: self.topology.clone(),
             address: address.clone(),
         };
-        Client {
-            hooks: Arc::new(topology),
+        let client = Client {
+            hooks: Arc::new(hooks),
             ..self.client.clone()
-        }
+        };
+        let node = Node::connect_lazy(&self.config_of(address), self.transport(address), client);
+        let opened = OpenNode {
+            node: node.clone(),
+            last_used: now,
+        };
+        open.insert(address.clone(), opened);
+        Ok(node)
     }
 
     pub(super) fn config_of(&self, address: &Address) -> RedisConfig {
@@ -176,15 +163,9 @@ impl Nodes {
 }
 
 fn server(Address { host, port }: &Address) -> ServerLocation {
-    ServerLocation::Direct(ConnectionAddr::Tcp(host.to_string(), *port))
+    ServerLocation::tcp(host, *port)
 }
 
 fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connections were closed").mark_unsent()
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nodes").finish_non_exhaustive()
-    }
 }

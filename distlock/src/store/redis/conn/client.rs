@@ -1,6 +1,5 @@
 //! The client of a server, and the state that all its connections share.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -159,14 +158,6 @@ impl Shared {
         }) {
             (self.events)(StoreEvent::Granted(grant));
         }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
 }
 
 /// The settings with which connections for one purpose are opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
@@ -241,8 +241,7 @@ impl Dialer {
                     if let Some((command, error)) = failed {
                         check_usable(&command, error)?;
                     }
-                    let now = shared.clock.now();
-                    shared.server_time.update(sent_at, at, now);
+                    shared.server_time.update(sent_at, at);
                 }
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
@@ -344,7 +343,8 @@ async fn fetch_server_side_id(
 ) -> Result<Option<ServerSideId>, StoreError> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
-    let info = optional(text(connection, info).await)?;
+    let info = connection.send(info).await;
+    let info: Option<String> = optional(info.and_then(|info| Ok(from_redis_value(info)?)))?;
     Ok(info.and_then(|info| ServerSideId::parse(&info)))
 }
 
@@ -397,9 +397,4 @@ fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = info.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim)
-}
-
-async fn text(connection: &dyn Connection, command: Cmd) -> Result<String, RedisError> {
-    let reply: Value = connection.send(command).await?;
-    Ok(from_redis_value(reply)?)
 }

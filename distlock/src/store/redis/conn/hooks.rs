@@ -34,7 +34,10 @@ pub(crate) trait NodeHooks: Send + Sync {
     ) -> Result<(), StoreError> {
         // Valkey has its own name for this field.
         let mode = reported("redis_mode").or_else(|| reported("server_mode"));
-        errors::check_mode(mode)
+        match mode {
+            Some("cluster") => Err(errors::cluster_node_error()),
+            _ => Ok(()),
+        }
     }
 
     /// Checks a new connection against the open ones of the same registry.

@@ -114,7 +114,7 @@ impl Node {
         let sent_at = raw.sent_at;
         let Dated { at, reply, event } = script.decode(&context, raw)?;
         if let Some(at) = at {
-            shared.server_time.update(sent_at, at, shared.clock.now());
+            shared.server_time.update(sent_at, at);
         }
         if let Some(event) = event {
             (shared.events)(event);

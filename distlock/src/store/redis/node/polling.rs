@@ -84,10 +84,8 @@ pub(crate) async fn check_queues(
     checks: &[CheckQueue],
     timeout: Duration,
 ) -> Result<Vec<CheckQueueReply>, StoreError> {
-    let checks = checks
-        .iter()
-        .map(|check| node.run(None, from_ref(check), timeout).boxed());
-    fan_out::check_queues(checks.collect()).await
+    let check = |check| node.run(None, from_ref(check), timeout).boxed();
+    fan_out::check_queues(checks, check).await
 }
 
 /// Runs renewals for a polling client, with one command per lock.
@@ -96,9 +94,6 @@ pub(crate) async fn renew(
     batch: &[Renewal],
     timeout: Duration,
 ) -> Result<RenewReply, StoreError> {
-    let now = node.shared.clock.now();
-    let renewals = batch
-        .iter()
-        .map(|renewal| node.run(None, from_ref(renewal), timeout).boxed());
-    fan_out::renew(now, renewals.collect()).await
+    let renew = |renewal| node.run(None, from_ref(renewal), timeout).boxed();
+    fan_out::renew(&*node.shared.clock, batch, renew).await
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::protocol::messages::{OwnerNumber, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Downgrade, Release};
+use crate::store::redis::conn::server_time;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
@@ -66,6 +67,7 @@ impl Node {
     /// Returns the delay after which a release certainly follows the unanswered acquires.
     fn time_until_rejected(&self, unanswered: &Unanswered, timeout: Duration) -> Duration {
         let now = self.shared.server_time.upper_bound(self.shared.clock.now());
+        let now = now.unwrap_or(server_time::UNKNOWN);
         Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + timeout
     }
 

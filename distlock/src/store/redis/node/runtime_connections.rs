@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::Session;
@@ -35,14 +35,12 @@ const CHECK_LINGER: Duration = Duration::from_secs(1);
 const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The runtime connections of one client.
-#[derive(Debug)]
 pub(crate) struct RuntimeConnections {
     /// Upper limit of runtime connections.
     max: usize,
     dialer: Dialer,
     runtimes: Mutex<Runtimes>,
     waker: Arc<MonitorWaker>,
-    closed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +84,6 @@ impl RuntimeConnections {
             dialer,
             runtimes: Mutex::default(),
             waker: Arc::default(),
-            closed: Notify::new(),
         })
     }
 
@@ -245,19 +242,10 @@ impl RuntimeConnections {
             .iter()
             .for_each(|connection| connection.abandon());
         self.drop_retired(|_| true);
-        self.closed.notify_one();
     }
 
-    /// Monitors the connections on the I/O thread until they are closed.
+    /// Monitors the connections on the I/O thread.
     pub(crate) async fn monitor(self: Arc<Self>) {
-        tokio::select! {
-            biased;
-            () = self.closed.notified() => {}
-            () = self.run_checks() => {}
-        }
-    }
-
-    async fn run_checks(&self) {
         let clock = self.dialer.shared.clock.clone();
         let mut may_close_at = BootInstant(0);
         let mut in_use_at = clock.now();

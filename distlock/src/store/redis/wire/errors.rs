@@ -210,18 +210,11 @@ pub(crate) fn wrong_topology(error: &StoreError) -> Option<StoreError> {
     is_of_a_cluster.then(cluster_node_error)
 }
 
-fn cluster_node_error() -> StoreError {
+/// Returns the error for a node that is used as a single server. It executes only commands for its
+/// own slots, which may move away.
+pub(crate) fn cluster_node_error() -> StoreError {
     let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
-}
-
-/// Rejects a server with this mode, as it reports it, if it does not run alone. A node that is used as a
-/// single server executes only commands for its own slots, which may move away.
-pub(crate) fn check_mode(mode: Option<&str>) -> Result<(), StoreError> {
-    match mode {
-        Some("cluster") => Err(cluster_node_error()),
-        _ => Ok(()),
-    }
 }
 
 /// Returns the error of a server that does not speak RESP.
