@@ -99,7 +99,11 @@ impl Dialer {
                 is_for_commands: self.purpose == Purpose::Commands,
                 end: Arc::downgrade(&end),
             };
-            if shared.registry.register(registered, &*shared.hooks)? {
+            if shared
+                .client
+                .registry
+                .register(registered, &*shared.client.hooks)?
+            {
                 // If the address reaches several servers, the connections to them would otherwise
                 // end each other without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
@@ -117,15 +121,30 @@ impl Dialer {
         })
     }
 
-    /// Returns the credentials if they are those of the default user. A server without a password
-    /// would accept them as well.
-    async fn default_user_credentials(&self) -> Result<Option<Credentials>, StoreError> {
+    /// Rejects the default user's credentials if the server has no password. Such a server accepts
+    /// any, so the user expects another server, or believes that this one is protected.
+    async fn check_password(&self, connection: &dyn Connection) -> Result<(), StoreError> {
         let credentials = match &self.provider {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
             None => self.credentials.clone(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
-        Ok(credentials.filter(is_default))
+        let Some(credentials) = credentials.filter(is_default) else {
+            return Ok(());
+        };
+        let mut auth = redis::cmd("AUTH");
+        auth.arg(credentials.reveal());
+        match connection.send(auth).await {
+            Err(error) if errors::classify(&error).code == Code::NoPassword => {
+                Err(StoreError::new(
+                    Outage::Misconfigured,
+                    "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
+                 remove the password",
+                ))
+            }
+            // The password was accepted before. Any other error recurs with the next command.
+            _ => Ok(()),
+        }
     }
 
     /// Opens a connection to the server that `other` reaches. An address may reach several
@@ -149,7 +168,7 @@ impl Dialer {
         if connection.has_pushes() {
             return Ok(());
         }
-        let detail = match shared.hooks.needs_pushes() {
+        let detail = match shared.client.hooks.needs_pushes() {
             Some(detail) => detail,
             None if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
                 "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
@@ -175,14 +194,14 @@ impl Dialer {
             return Ok((None, predecessor.is_some()));
         }
         if predecessor.is_none() {
-            check_password(connection, self.default_user_credentials().await?).await?;
+            self.check_password(connection).await?;
         }
         let predecessor_may_be_alive = !kill(connection, predecessor).await?;
         let server_side_id = fetch_server_side_id(connection).await?;
         if predecessor.is_some() {
             shared.regenerate_id_if_idle();
         }
-        shared.hooks.subscribe(connection, shared).await?;
+        shared.client.hooks.subscribe(connection, shared).await?;
         shared.mark_subscribed();
         Ok((server_side_id, predecessor_may_be_alive))
     }
@@ -192,11 +211,15 @@ impl Dialer {
     /// server reports it.
     async fn probe(&self, connection: &dyn Connection) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
-        let key = shared.hooks.probe_key(&shared.names);
+        let key = shared.client.hooks.probe_key(&shared.names);
         // As source first, which makes the hash known.
         let probes = key.iter().flat_map(|key| {
             let probe = |script_ref| {
-                let mut cmd = shared.scripts.get(ScriptId::Probe).command(script_ref);
+                let mut cmd = shared
+                    .client
+                    .scripts
+                    .get(ScriptId::Probe)
+                    .command(script_ref);
                 cmd.arg(1).arg(key);
                 cmd
             };
@@ -214,7 +237,7 @@ impl Dialer {
             }
             commands.push(info);
         }
-        let sent_at = shared.clock.now();
+        let sent_at = shared.client.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
         let info = requests_info.then(|| replies.pop()).flatten();
@@ -231,15 +254,19 @@ impl Dialer {
             && !shared.is_known_to_evict.swap(true, Ordering::Relaxed)
         {
             let (address, policy) = (shared.address.as_str().into(), policy.to_owned());
-            (shared.events)(StoreEvent::Log(Note::Evicts { address, policy }));
+            (shared.client.events)(StoreEvent::Log(Note::Evicts { address, policy }));
         }
-        shared.hooks.accepts_server(&reported)?;
+        shared.client.hooks.accepts_server(&reported)?;
         for (reply, command) in replies.into_iter().zip(["EVAL", "EVALSHA"]) {
             match reply {
                 Ok(value) => {
                     let (at, failed) = decode::probe(value)?;
-                    if let Some((command, error)) = failed {
-                        check_usable(&command, error)?;
+                    // A server that only refuses all writes for a while is still a primary, and each
+                    // call returns that error.
+                    if let Some((command, error)) = failed
+                        && !matches!(error.outage, Outage::WritesRejected | Outage::OutOfMemory)
+                    {
+                        return Err(errors::with_missing_permission(error, &command));
                     }
                     shared.server_time.update(sent_at, at);
                 }
@@ -265,7 +292,7 @@ impl Dialer {
             return error;
         }
         let error = errors::classify(error);
-        if let Some(error) = self.shared.hooks.explain(&error) {
+        if let Some(error) = self.shared.client.hooks.explain(&error) {
             return error;
         }
         errors::with_missing_permission(error, permission)
@@ -286,7 +313,8 @@ impl Dialer {
             }
             ConnectionEvent::Message(message) => {
                 let is_accepted = || {
-                    channel_of(&message).is_some_and(|channel| shared.hooks.accepts_push(channel))
+                    channel_of(&message)
+                        .is_some_and(|channel| shared.client.hooks.accepts_push(channel))
                 };
                 if is_for_commands
                     && newest_generation.load(Ordering::Acquire) == generation
@@ -303,19 +331,10 @@ impl Dialer {
             ConnectionEvent::Unsubscribed(push) => {
                 if let Some(channel) = channel_of(&push) {
                     lock(&subscribed).remove(channel);
-                    shared.hooks.on_unsubscribed(channel);
+                    shared.client.hooks.on_unsubscribed(channel);
                 }
             }
         })
-    }
-}
-
-/// Returns the error of a command, unless the server only refuses all writes for a while. Such a
-/// server is still a primary, and each call returns that error.
-fn check_usable(command: &str, error: StoreError) -> Result<(), StoreError> {
-    match error.outage {
-        Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
-        _ => Err(errors::with_missing_permission(error, command)),
     }
 }
 
@@ -361,28 +380,6 @@ fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
             Err(error)
         }
     })
-}
-
-/// Rejects credentials if the server has no password. Such a server accepts any, so the user
-/// expects another server, or believes that this one is protected.
-async fn check_password(
-    connection: &dyn Connection,
-    credentials: Option<Credentials>,
-) -> Result<(), StoreError> {
-    let Some(credentials) = credentials else {
-        return Ok(());
-    };
-    let mut auth = redis::cmd("AUTH");
-    auth.arg(credentials.reveal());
-    match connection.send(auth).await {
-        Err(error) if errors::classify(&error).code == Code::NoPassword => Err(StoreError::new(
-            Outage::Misconfigured,
-            "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
-             remove the password",
-        )),
-        // The password was accepted before. Any other error recurs with the next command.
-        _ => Ok(()),
-    }
 }
 
 /// Returns the server's eviction policy, according to a reply to INFO, if it removes locks. Every

@@ -98,7 +98,7 @@ impl ReconnectingConnection {
     pub(crate) fn spawn(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
         let inner = Arc::new(Inner {
             state: Mutex::new(State::Opening),
-            store: dialer.shared.state.clone(),
+            store: dialer.shared.client.state.clone(),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
             min_ping_timeout: match dialer.purpose {
@@ -268,7 +268,7 @@ impl Supervisor {
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
                     if predecessor.is_some() {
-                        (self.dialer.shared.events)(match self.dialer.purpose {
+                        (self.dialer.shared.client.events)(match self.dialer.purpose {
                             Purpose::Commands => StoreEvent::Reconnected,
                             _ => StoreEvent::RenewalsReconnected,
                         });
@@ -285,7 +285,7 @@ impl Supervisor {
                     self.health
                         .report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
-                    let random = self.dialer.shared.random.next();
+                    let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
                     let longest = MAX_RECONNECT_TIMEOUT.max(self.connect_timeout);
                     timeout = (timeout * 2).min(longest);

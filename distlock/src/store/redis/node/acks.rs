@@ -176,7 +176,7 @@ impl AckConnection {
         let activity_before = session.connection.activity();
         self.activity_before
             .store(activity_before, Ordering::Relaxed);
-        let sent_at = self.dialer.shared.clock.now();
+        let sent_at = self.dialer.shared.client.clock.now();
         let (reply_to, replies) = oneshot::channel();
         let (this, used) = (self.clone(), session.clone());
         self.dialer.transport.spawn(Box::pin(async move {

@@ -35,7 +35,7 @@ pub(crate) async fn run(node: Weak<Node>, provider: CredentialsProvider) {
             Err(error) => {
                 if !is_reported {
                     let error = error.at(node.address());
-                    (node.shared.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
+                    (node.shared.client.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
                 }
                 is_reported = true;
                 provider.interval.min(RETRY_AUTH_INTERVAL)

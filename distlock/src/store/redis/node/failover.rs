@@ -28,7 +28,7 @@ pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
 }
 
 async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
-    let Some(state) = node.upgrade().map(|node| node.shared.state.clone()) else {
+    let Some(state) = node.upgrade().map(|node| node.shared.client.state.clone()) else {
         return;
     };
     let mut backoff = BACKOFF;

@@ -64,7 +64,7 @@ fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
         if node.check_schedule.remove(*owner) {
             let is_owner = |holder: &&HolderView| holder.local_owner == Some(*owner);
             let holder = holders.iter().find(is_owner);
-            (node.shared.events)(StoreEvent::Granted(Grant {
+            (node.shared.client.events)(StoreEvent::Granted(Grant {
                 key: check.key.clone(),
                 is_counted: check.is_counted,
                 owner: *owner,
@@ -95,5 +95,5 @@ pub(crate) async fn renew(
     timeout: Duration,
 ) -> Result<RenewReply, StoreError> {
     let renew = |renewal| node.run(None, from_ref(renewal), timeout).boxed();
-    fan_out::renew(&*node.shared.clock, batch, renew).await
+    fan_out::renew(&*node.shared.client.clock, batch, renew).await
 }

@@ -96,7 +96,7 @@ impl QuorumNodes {
     pub(super) fn newest_time(&self) -> u64 {
         let times = self.all.iter().filter_map(|node| {
             let shared = &*node.shared;
-            shared.server_time.upper_bound(shared.clock.now())
+            shared.server_time.upper_bound(shared.client.clock.now())
         });
         times.max().unwrap_or(0)
     }
