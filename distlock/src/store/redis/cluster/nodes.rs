@@ -48,11 +48,7 @@ struct OpenNode {
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client) -> Arc<Self> {
-        let topology = Topology::new(
-            client.clock.clone(),
-            client.events.clone(),
-            client.state.clone(),
-        );
+        let topology = Topology::new(&client);
         let scripts = Arc::new(client.scripts.map(sharded));
         let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {
