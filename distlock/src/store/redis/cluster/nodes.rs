@@ -15,6 +15,7 @@ use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
@@ -93,7 +94,8 @@ impl Nodes {
             hooks: Arc::new(hooks),
             ..self.client.clone()
         };
-        let node = Node::connect_lazy(&self.config_of(address), self.transport(address), client);
+        let (config, transport) = (self.config_of(address), self.transport(address));
+        let node = authentication::connect_lazy(&config, transport, client);
         let opened = OpenNode {
             node: node.clone(),
             last_used: now,

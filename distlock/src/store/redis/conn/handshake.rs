@@ -261,8 +261,8 @@ impl Dialer {
             match reply {
                 Ok(value) => {
                     let (at, failed) = decode::probe(value)?;
-                    // A server that only refuses all writes for a while is still a primary, and each
-                    // call returns that error.
+                    // A server that only refuses all writes for a while is still a primary, and
+                    // each call returns that error.
                     if let Some((command, error)) = failed
                         && !matches!(error.outage, Outage::WritesRejected | Outage::OutOfMemory)
                     {

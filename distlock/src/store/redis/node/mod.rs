@@ -93,10 +93,6 @@ impl Node {
         });
         let monitor = node.runtime_connections.clone().monitor();
         transport.spawn(node.while_open(Box::pin(monitor)));
-        if let Some(provider) = &config.credentials {
-            let task = authentication::run(Arc::downgrade(&node), provider.clone());
-            transport.spawn(node.while_open(Box::pin(task)));
-        }
         node
     }
 
