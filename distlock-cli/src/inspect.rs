@@ -28,7 +28,6 @@ const SERVERS: &[Column] = &[
     Column::Text("SERVER"),
     Column::Text("HOLDER"),
     Column::Number("TOKEN"),
-    Column::Number("WAITING"),
 ];
 
 pub(crate) async fn main(global: Global, key: String) -> CommandResult {
@@ -53,7 +52,6 @@ fn as_json(state: &LockState) -> Value {
             "address": server.address,
             "holder": server.holder.as_ref().map(lock::holder),
             "last_fencing_token": server.last_fencing_token.map(|token| token.get()),
-            "queue_length": server.queue_length,
             "error": server.error,
         })
     });
@@ -178,6 +176,5 @@ fn server(server: &ServerState) -> Vec<String> {
         server
             .last_fencing_token
             .map_or("-".into(), |token| token.to_string()),
-        server.queue_length.to_string(),
     ]
 }

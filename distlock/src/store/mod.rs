@@ -3,7 +3,6 @@
 //! A store serves one client. The future of a command may be dropped at any await. The command may
 //! then have taken effect, and a release cancels it.
 
-use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub(crate) mod redis;
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store, used by one client.
-pub(crate) trait LockStore: Send + Sync + fmt::Debug {
+pub(crate) trait LockStore: Send + Sync {
     /// Runs a command, waiting up to `timeout` for the reply.
     fn call<'a>(
         &'a self,
@@ -98,7 +97,6 @@ pub(crate) async fn run<C: StoreCommand>(
 }
 
 /// An open store, with its fixed properties.
-#[derive(Debug)]
 pub(crate) struct OpenedStore {
     pub(crate) store: Box<dyn LockStore>,
     /// The name of the store: managers with the same identity use the same locks.
@@ -109,7 +107,7 @@ pub(crate) struct OpenedStore {
 }
 
 /// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait DirectSender: Send + Sync + fmt::Debug {
+pub(crate) trait DirectSender: Send + Sync {
     /// Runs [`Command::Acquire`] for a lock that needs no replicas.
     fn acquire<'a>(
         &'a self,

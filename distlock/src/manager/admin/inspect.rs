@@ -174,8 +174,6 @@ pub struct ServerState {
     /// The lock's holder on this server. One server alone does not make a hold: it may be part of
     /// an attempt that fails.
     pub holder: Option<Holder>,
-    /// Zero: the servers of a quorum have no queues.
-    pub queue_length: u64,
     /// The last fencing token that this server knows.
     pub last_fencing_token: Option<FencingToken>,
     /// Why the server could not be inspected; `None` if it was inspected.
@@ -188,16 +186,12 @@ impl ServerState {
             Ok(inspection) => (Some(inspection), None),
             Err(error) => (None, Some(error.detail)),
         };
-        let holder = inspection
-            .as_ref()
-            .and_then(|inspection| inspection.holders.first());
+        let inspected = inspection.as_ref();
+        let holder = inspected.and_then(|inspection| inspection.holders.first());
         ServerState {
             address: server.address,
             // A quorum has only mutexes.
             holder: holder.map(|holder| holder.to_holder(LockKind::Mutex)),
-            queue_length: inspection
-                .as_ref()
-                .map_or(0, |inspection| inspection.queue_length),
             last_fencing_token: inspection.and_then(|inspection| inspection.last_token),
             error,
         }

@@ -4,7 +4,7 @@
 //! (`runtime_connections`), and those that wait for replicas (`acks`). `conn` opens and replaces a
 //! connection over a `transport`: sockets in production, a simulated network in tests. `wire`
 //! encodes commands and decodes replies. `cluster` and `quorum` are stores of several nodes. A node
-//! knows neither, except what `conn/group.rs` passes to its connections.
+//! knows neither, except what `conn/hooks.rs` passes to its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,6 @@ pub(crate) mod transport;
 pub(crate) mod wire;
 
 /// One client of a Redis server.
-#[derive(Debug)]
 pub(crate) struct RedisStore {
     node: Arc<Node>,
 }
@@ -59,10 +58,9 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> OpenedStore {
-        let node = Arc::new(Node::connect_lazy(config, transport.clone(), client));
+        let node = authentication::connect_lazy(config, transport.clone(), client);
         let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
         transport.spawn(node.while_open(Box::pin(task)));
-        authentication::spawn(&node, config, &*transport);
         if let Some(sentinels) = sentinels {
             let task = failover::watch(Arc::downgrade(&node), sentinels);
             tokio::spawn(node.while_open(Box::pin(task)));
@@ -155,7 +153,7 @@ impl LockStore for RedisStore {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.node.ready())
+        Box::pin(self.node.commands.ready())
     }
 
     fn connected(&self) -> Result<bool, StoreError> {
@@ -177,7 +175,6 @@ impl LockStore for RedisStore {
 }
 
 /// The runtime connection of one caller's runtime.
-#[derive(Debug)]
 struct RuntimeConnectionHandle {
     node: Arc<Node>,
     chosen: ChosenConnection,

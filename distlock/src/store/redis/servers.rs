@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, FromRedisValue, from_redis_value};
+use redis::{Cmd, FromRedisValue, from_redis_value};
 
 use crate::error::{Error, Outage};
 use crate::protocol::store_error::StoreError;
@@ -28,7 +28,7 @@ pub enum ServerRole {
     /// A server that has the locks of its slots.
     Primary,
     /// One of the independent servers of a quorum.
-    Voter,
+    Quorum,
     /// A server that returns the address of a service's primary.
     Sentinel {
         /// The name of the service.
@@ -84,37 +84,37 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, StoreEr
         }
         StoreLocation::Cluster(seeds) => primaries(config, seeds).await,
         StoreLocation::Quorum(hosts) => {
-            let voters = hosts
-                .iter()
-                .map(|host| Server::new(config, tcp(host), ServerRole::Voter));
-            Ok(voters.collect())
+            let servers = hosts.iter().map(|(host, port)| {
+                Server::new(config, ServerLocation::tcp(host, *port), ServerRole::Quorum)
+            });
+            Ok(servers.collect())
         }
     }
 }
 
 async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, StoreError> {
     let mut last_error = StoreError::new(Outage::Unreachable, "no node of the cluster is known");
-    for seed in seeds {
-        let node = Server::new(config, tcp(seed), ServerRole::Primary);
-        let address = Address::new(&seed.0, seed.1);
+    let primary = |host: &str, port| {
+        Server::new(config, ServerLocation::tcp(host, port), ServerRole::Primary)
+    };
+    for (host, port) in seeds {
+        let node = primary(host, *port);
+        let address = Address::new(host, *port);
         let query = with_timeout(TIMEOUT, async {
             query_slots(&*node.open().await?, &address).await
         });
         match query.await {
             Ok(map) => {
-                let primaries = map.primaries().into_iter().map(|Address { host, port }| {
-                    Server::new(config, tcp(&(host.to_string(), port)), ServerRole::Primary)
-                });
-                return Ok(primaries.collect());
+                let primaries = map.primaries();
+                let primaries = primaries.iter();
+                return Ok(primaries
+                    .map(|node| primary(&node.host, node.port))
+                    .collect());
             }
             Err(error) => last_error = error.at(&node.address),
         }
     }
     Err(last_error)
-}
-
-fn tcp((host, port): &Host) -> ServerLocation {
-    ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port))
 }
 
 impl Server {

@@ -11,9 +11,7 @@ use distlock_tests::{Directions, Proxy, RedisQuorum, RedisServer, eventually_asy
 use futures::{StreamExt as _, stream};
 
 use crate::quorum::{until_clean, with_leases_up_to};
-use crate::support::{
-    Acquiring, Exclusion, LONG, acquire_later, fence_key, hold, lock_key, ms, taken_once,
-};
+use crate::support::{Acquiring, Exclusion, LONG, acquire_later, fence_key, hold, lock_key, ms};
 
 /// Longer than a test waits, so a lock that is gone by then did not expire.
 pub(super) const LEASE: Duration = ms(30_000);

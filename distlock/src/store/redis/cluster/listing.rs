@@ -22,7 +22,7 @@ impl ClusterStore {
         for address in topology.map().primaries() {
             let node = self.nodes.get_or_open(&address)?;
             // If the node does not become ready, the next command returns the error.
-            let _ = tokio::time::timeout(OPEN_TIMEOUT, node.ready()).await;
+            let _ = tokio::time::timeout(OPEN_TIMEOUT, node.commands.ready()).await;
             let listed = node.list(list, timeout).await;
             keys.extend(listed.map_err(|error| error.at(node.address()))?);
         }

@@ -18,7 +18,7 @@ use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply, Renewal,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, Revoke};
@@ -52,7 +52,6 @@ mod unanswered_by_node;
 const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One client of a cluster.
-#[derive(Debug)]
 pub(super) struct ClusterStore {
     nodes: Arc<Nodes>,
     unanswered: UnansweredByNode,
@@ -269,13 +268,13 @@ impl LockStore for ClusterStore {
                 }
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
-                    let now = self.nodes.topology.clock.now();
-                    let renewals = batch.iter().map(|renewal| {
+                    let renew = |renewal: &'a Renewal| {
                         let renewing =
                             self.run_outside_queue(&renewal.key, from_ref(renewal), timeout);
                         renewing.boxed()
-                    });
-                    CommandReply::Renewed(fan_out::renew(now, renewals.collect()).await?)
+                    };
+                    let clock = &*self.nodes.topology.clock;
+                    CommandReply::Renewed(fan_out::renew(clock, batch, renew).await?)
                 }
                 Command::Downgrade(downgrade) => {
                     let route = self.hand_off_route(downgrade.key, timeout);
@@ -288,9 +287,8 @@ impl LockStore for ClusterStore {
                     CommandReply::Released(self.release(&release, timeout).await?)
                 }
                 Command::CheckQueue(checks) => {
-                    let checks = checks.iter();
-                    let checks = checks.map(|check| self.check_queue(check, timeout).boxed());
-                    CommandReply::QueueChecked(fan_out::check_queues(checks.collect()).await?)
+                    let check = |check| self.check_queue(check, timeout).boxed();
+                    CommandReply::QueueChecked(fan_out::check_queues(checks, check).await?)
                 }
                 Command::Inspect(inspect) => {
                     let mut route = Route::new(&self.nodes, inspect.key, timeout);

@@ -20,7 +20,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct NodeTopology {
     pub(super) topology: Arc<Topology>,
     pub(super) address: Address,
@@ -29,43 +29,6 @@ pub(super) struct NodeTopology {
 impl NodeTopology {
     fn slot(&self) -> Option<Slot> {
         self.topology.map().any_slot_of(&self.address)
-    }
-
-    /// Subscribes in one slot, to test whether that is permitted, and in the slots in which this
-    /// client may have waiters: it must not be in a queue without a subscription.
-    async fn subscribe_in_slots(
-        &self,
-        connection: &dyn Connection,
-        names: &Names,
-        client: &ClientId,
-    ) -> Result<(), StoreError> {
-        let Some(slot) = self.slot() else {
-            return Ok(());
-        };
-        let with_waiters = self.topology.slots_with_waiters_of(&self.address);
-        let slots = std::iter::once(slot).chain(with_waiters);
-        let commands: Vec<_> = slots
-            .map(|slot| ssubscribe(&channel(names, slot, client.as_str())))
-            .collect();
-        let replies = connection.send_all(&commands).await;
-        let mut replies = replies
-            .map_err(|error| errors::classify(&error))?
-            .into_iter();
-        // Only the first reply counts. Other slots may have moved meanwhile, and their waiters
-        // follow.
-        let Some(Err(error)) = replies.next() else {
-            return Ok(());
-        };
-        let error = errors::classify(&error);
-        Err(if error.code == Code::UnknownCommand {
-            StoreError::new(
-                Outage::Misconfigured,
-                "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey, without a \
-                 `rename-command` for it",
-            )
-        } else {
-            errors::with_missing_permission(error, "SSUBSCRIBE on its channels")
-        })
     }
 }
 
@@ -97,13 +60,43 @@ impl NodeHooks for NodeTopology {
         Ok(())
     }
 
+    /// Subscribes in one slot, to test whether that is permitted, and in the slots in which this
+    /// client may have waiters: it must not be in a queue without a subscription.
     fn subscribe<'a>(
         &'a self,
         connection: &'a dyn Connection,
         names: &'a Names,
         client: &'a ClientId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.subscribe_in_slots(connection, names, client))
+        Box::pin(async move {
+            let Some(slot) = self.slot() else {
+                return Ok(());
+            };
+            let with_waiters = self.topology.slots_with_waiters_of(&self.address);
+            let slots = std::iter::once(slot).chain(with_waiters);
+            let commands: Vec<_> = slots
+                .map(|slot| ssubscribe(&channel(names, slot, client.as_str())))
+                .collect();
+            let replies = connection.send_all(&commands).await;
+            let mut replies = replies
+                .map_err(|error| errors::classify(&error))?
+                .into_iter();
+            // Only the first reply counts. Other slots may have moved meanwhile, and their waiters
+            // follow.
+            let Some(Err(error)) = replies.next() else {
+                return Ok(());
+            };
+            let error = errors::classify(&error);
+            Err(if error.code == Code::UnknownCommand {
+                StoreError::new(
+                    Outage::Misconfigured,
+                    "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey, without a \
+                     `rename-command` for it",
+                )
+            } else {
+                errors::with_missing_permission(error, "SSUBSCRIBE on its channels")
+            })
+        })
     }
 
     fn accepts_push(&self, channel: &str) -> bool {

@@ -1,11 +1,9 @@
 //! The nodes of a cluster that are in use.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
 use crate::error::Outage;
@@ -51,11 +49,7 @@ struct OpenNode {
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
     pub(super) fn new(config: RedisConfig, client: Client) -> Arc<Self> {
-        let topology = Topology::new(
-            client.clock.clone(),
-            client.events.clone(),
-            client.state.clone(),
-        );
+        let topology = Topology::new(&client);
         let scripts = Arc::new(client.scripts.map(sharded));
         let (events, shared_topology) = (client.events.clone(), topology.clone());
         let client = Client {
@@ -92,31 +86,22 @@ impl Nodes {
             return Ok(known.node.clone());
         }
         let _entered = self.runtime.enter();
-        let config = self.config_of(address);
-        let transport = self.transport(address);
-        let node = Node::connect_lazy(&config, transport.clone(), self.client_of(address));
-        let node = Arc::new(node);
-        authentication::spawn(&node, &self.config, &*transport);
-        let opened = node.clone();
-        open.insert(
-            address.clone(),
-            OpenNode {
-                node,
-                last_used: now,
-            },
-        );
-        Ok(opened)
-    }
-
-    fn client_of(&self, address: &Address) -> Client {
-        let topology = NodeTopology {
+        let hooks = NodeTopology {
             topology: self.topology.clone(),
             address: address.clone(),
         };
-        Client {
-            hooks: Arc::new(topology),
+        let client = Client {
+            hooks: Arc::new(hooks),
             ..self.client.clone()
-        }
+        };
+        let (config, transport) = (self.config_of(address), self.transport(address));
+        let node = authentication::connect_lazy(&config, transport, client);
+        let opened = OpenNode {
+            node: node.clone(),
+            last_used: now,
+        };
+        open.insert(address.clone(), opened);
+        Ok(node)
     }
 
     pub(super) fn config_of(&self, address: &Address) -> RedisConfig {
@@ -176,15 +161,9 @@ impl Nodes {
 }
 
 fn server(Address { host, port }: &Address) -> ServerLocation {
-    ServerLocation::Direct(ConnectionAddr::Tcp(host.to_string(), *port))
+    ServerLocation::tcp(host, *port)
 }
 
 fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connections were closed").mark_unsent()
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nodes").finish_non_exhaustive()
-    }
 }

@@ -11,7 +11,7 @@ use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::cluster::slots::Slot;
-use crate::store::redis::conn::client::StoreState;
+use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
@@ -42,11 +42,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    pub(crate) fn new(
-        clock: Arc<dyn Clock>,
-        events: EventSink,
-        state: Arc<StoreState>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(client: &Client) -> Arc<Self> {
         Arc::new(Topology {
             map: Mutex::new(Arc::new(SlotMap::empty())),
             discovery_error: Mutex::new(Some(StoreError::new(
@@ -57,9 +53,9 @@ impl Topology {
             refresh_requested: Notify::new(),
             moved: AtomicBool::new(false),
             moved_at: Mutex::default(),
-            state,
-            clock,
-            events,
+            state: client.state.clone(),
+            clock: client.clock.clone(),
+            events: client.events.clone(),
         })
     }
 
@@ -177,12 +173,6 @@ impl Topology {
     }
 }
 
-impl std::fmt::Debug for Topology {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Topology").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,8 +201,10 @@ mod tests {
         ] {
             let moved = Arc::new(Mutex::new(0));
             let sink = moved.clone();
-            let count: EventSink = Arc::new(move |_| *lock(&sink) += 1);
-            let topology = Topology::new(Arc::new(TokioClock::new()), count, Arc::default());
+            let topology = Topology::new(&Client {
+                events: Arc::new(move |_| *lock(&sink) += 1),
+                ..Client::unconnected(Arc::new(TokioClock::new()))
+            });
             let notified = || {
                 topology.notify_if_moved();
                 *lock(&moved)

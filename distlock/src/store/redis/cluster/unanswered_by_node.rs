@@ -13,7 +13,7 @@ const PRUNE_THRESHOLD: usize = 1_024;
 
 /// The nodes with unanswered acquires of each owner. A release is sent to the node that has the
 /// slot by then, but a command sent to another node may still be applied there.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct UnansweredByNode(Mutex<HashMap<OwnerNumber, Vec<Arc<Node>>>>);
 
 impl UnansweredByNode {

@@ -1,6 +1,5 @@
 //! The client of a server, and the state that all its connections share.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -26,6 +25,7 @@ use crate::util::random::Random;
 /// A client of a Redis store: its identity, settings and dependencies.
 #[derive(Clone)]
 pub(crate) struct Client {
+    /// The id with which it begins at each server.
     pub(crate) id: ClientId,
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
@@ -58,20 +58,11 @@ pub(crate) type TransportFactory = fn(SocketTransport) -> Arc<dyn Transport>;
 
 /// State for the handshakes, commands and pushed messages of all connections to one server.
 pub(crate) struct Shared {
+    pub(crate) client: Client,
     pub(crate) names: Names,
-    pub(crate) scripts: Arc<Scripts>,
-    pub(crate) rules: Rules,
     pub(crate) server_time: ServerTime,
-    pub(crate) settings: Settings,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-    pub(crate) events: EventSink,
-    pub(crate) runtime_connection_after: u32,
-    pub(crate) hooks: Arc<dyn NodeHooks>,
-    pub(crate) state: Arc<StoreState>,
-    pub(crate) registry: Arc<ConnectionRegistry>,
     pub(crate) address: String,
-    is_idle: IsIdle,
+    /// The client's id at this server.
     id: RwLock<ClientId>,
     /// Set once a connection has subscribed with this client's id.
     has_subscribed: AtomicBool,
@@ -85,20 +76,10 @@ impl Shared {
     pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
         Shared {
             names: client.hooks.names(&config.namespace),
-            registry: client.registry,
-            address: config.address(),
-            scripts: client.scripts,
-            rules: client.rules,
             server_time: ServerTime::default(),
-            settings: client.settings,
-            clock: client.clock,
-            random: client.random,
-            events: client.events,
-            runtime_connection_after: client.runtime_connection_after,
-            hooks: client.hooks,
-            state: client.state,
-            is_idle: client.is_idle,
-            id: RwLock::new(client.id),
+            address: config.address(),
+            id: RwLock::new(client.id.clone()),
+            client,
             has_subscribed: AtomicBool::new(false),
             lacks_append_only_file: AtomicBool::new(false),
             is_known_to_evict: AtomicBool::new(false),
@@ -112,9 +93,9 @@ impl Shared {
 
     /// Gives the client another id, unless something in the store has the old one.
     pub(crate) fn regenerate_id_if_idle(&self) {
-        if (self.is_idle)() {
+        if (self.client.is_idle)() {
             let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
-            *id = id.regenerate(&*self.random);
+            *id = id.regenerate(&*self.client.random);
         }
     }
 
@@ -136,9 +117,9 @@ impl Shared {
     /// Returns the context for writing commands and reading replies in the name of `client`.
     pub(crate) fn script_context<'a>(&'a self, client: &'a ClientId) -> ScriptContext<'a> {
         ScriptContext {
-            scripts: &self.scripts,
+            scripts: &self.client.scripts,
             names: &self.names,
-            settings: &self.settings,
+            settings: &self.client.settings,
             client,
             run_id: "",
             apply_by: 0,
@@ -147,26 +128,18 @@ impl Shared {
 
     /// Reports a message that has just arrived on this client's channel.
     pub(crate) fn handle_push(&self, message: &[Value]) {
-        let (id, received) = (self.id(), self.clock.now());
+        let (id, received) = (self.id(), self.client.clock.now());
         let Some(text) = reply::payload(message) else {
             return;
         };
         let context = self.script_context(&id);
         if let Some(revocation) = context.decode_revocation(text) {
-            (self.events)(StoreEvent::Revoked(revocation));
+            (self.client.events)(StoreEvent::Revoked(revocation));
         } else if let Some(grant) = context.decode_grant(text, |granted| {
             self.server_time.earliest_grant_time(granted, received)
         }) {
-            (self.events)(StoreEvent::Granted(grant));
+            (self.client.events)(StoreEvent::Granted(grant));
         }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
 }
 
 /// The settings with which connections for one purpose are opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
@@ -99,8 +99,9 @@ impl Dialer {
                 is_for_commands: self.purpose == Purpose::Commands,
                 end: Arc::downgrade(&end),
             };
-            let accepts = |new: &_, open: &_| shared.hooks.accepts_connection(new, open);
-            if shared.registry.register(registered, accepts)? {
+            let hooks = &shared.client.hooks;
+            let accepts = |new: &_, open: &_| hooks.accepts_connection(new, open);
+            if shared.client.registry.register(registered, accepts)? {
                 // If the address reaches several servers, the connections to them would otherwise
                 // end each other without a pause.
                 tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
@@ -118,15 +119,30 @@ impl Dialer {
         })
     }
 
-    /// Returns the credentials if they are those of the default user. A server without a password
-    /// would accept them as well.
-    async fn default_user_credentials(&self) -> Result<Option<Credentials>, StoreError> {
+    /// Rejects the default user's credentials if the server has no password. Such a server accepts
+    /// any, so the user expects another server, or believes that this one is protected.
+    async fn check_password(&self, connection: &dyn Connection) -> Result<(), StoreError> {
         let credentials = match &self.provider {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
             None => self.credentials.clone(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
-        Ok(credentials.filter(is_default))
+        let Some(credentials) = credentials.filter(is_default) else {
+            return Ok(());
+        };
+        let mut auth = redis::cmd("AUTH");
+        auth.arg(credentials.reveal());
+        match connection.send(auth).await {
+            Err(error) if errors::classify(&error).code == Code::NoPassword => {
+                Err(StoreError::new(
+                    Outage::Misconfigured,
+                    "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
+                 remove the password",
+                ))
+            }
+            // The password was accepted before. Any other error recurs with the next command.
+            _ => Ok(()),
+        }
     }
 
     /// Opens a connection to the server that `other` reaches. An address may reach several
@@ -150,7 +166,7 @@ impl Dialer {
         if connection.has_pushes() {
             return Ok(());
         }
-        let detail = match shared.hooks.needs_pushes() {
+        let detail = match shared.client.hooks.needs_pushes() {
             Some(detail) => detail,
             None if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
                 "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
@@ -176,18 +192,16 @@ impl Dialer {
             return Ok((None, predecessor.is_some()));
         }
         if predecessor.is_none() {
-            check_password(connection, self.default_user_credentials().await?).await?;
+            self.check_password(connection).await?;
         }
         let predecessor_may_be_alive = !kill(connection, predecessor).await?;
         let server_side_id = fetch_server_side_id(connection).await?;
         if predecessor.is_some() {
             shared.regenerate_id_if_idle();
         }
-        let names = &shared.names;
-        shared
-            .hooks
-            .subscribe(connection, names, &shared.id())
-            .await?;
+        let (names, client) = (&shared.names, &shared.id());
+        let subscribing = shared.client.hooks.subscribe(connection, names, client);
+        subscribing.await?;
         shared.mark_subscribed();
         Ok((server_side_id, predecessor_may_be_alive))
     }
@@ -197,11 +211,15 @@ impl Dialer {
     /// server reports it.
     async fn probe(&self, connection: &dyn Connection) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
-        let key = shared.hooks.probe_key(&shared.names);
+        let key = shared.client.hooks.probe_key(&shared.names);
         // As source first, which makes the hash known.
         let probes = key.iter().flat_map(|key| {
             let probe = |script_ref| {
-                let mut cmd = shared.scripts.get(ScriptId::Probe).command(script_ref);
+                let mut cmd = shared
+                    .client
+                    .scripts
+                    .get(ScriptId::Probe)
+                    .command(script_ref);
                 cmd.arg(1).arg(key);
                 cmd
             };
@@ -219,7 +237,7 @@ impl Dialer {
             }
             commands.push(info);
         }
-        let sent_at = shared.clock.now();
+        let sent_at = shared.client.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
         let info = requests_info.then(|| replies.pop()).flatten();
@@ -236,18 +254,21 @@ impl Dialer {
             && !shared.is_known_to_evict.swap(true, Ordering::Relaxed)
         {
             let (address, policy) = (shared.address.as_str().into(), policy.to_owned());
-            (shared.events)(StoreEvent::Log(Note::Evicts { address, policy }));
+            (shared.client.events)(StoreEvent::Log(Note::Evicts { address, policy }));
         }
-        shared.hooks.accepts_server(&reported)?;
+        shared.client.hooks.accepts_server(&reported)?;
         for (reply, command) in replies.into_iter().zip(["EVAL", "EVALSHA"]) {
             match reply {
                 Ok(value) => {
                     let (at, failed) = decode::probe(value)?;
-                    if let Some((command, error)) = failed {
-                        check_usable(&command, error)?;
+                    // A server that only refuses all writes for a while is still a primary, and
+                    // each call returns that error.
+                    if let Some((command, error)) = failed
+                        && !matches!(error.outage, Outage::WritesRejected | Outage::OutOfMemory)
+                    {
+                        return Err(errors::with_missing_permission(error, &command));
                     }
-                    let now = shared.clock.now();
-                    shared.server_time.update(sent_at, at, now);
+                    shared.server_time.update(sent_at, at);
                 }
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
@@ -271,7 +292,7 @@ impl Dialer {
             return error;
         }
         let error = errors::classify(error);
-        if let Some(error) = self.shared.hooks.explain(&error) {
+        if let Some(error) = self.shared.client.hooks.explain(&error) {
             return error;
         }
         errors::with_missing_permission(error, permission)
@@ -292,7 +313,8 @@ impl Dialer {
             }
             ConnectionEvent::Message(message) => {
                 let is_accepted = || {
-                    channel_of(&message).is_some_and(|channel| shared.hooks.accepts_push(channel))
+                    channel_of(&message)
+                        .is_some_and(|channel| shared.client.hooks.accepts_push(channel))
                 };
                 if is_for_commands
                     && newest_generation.load(Ordering::Acquire) == generation
@@ -309,19 +331,10 @@ impl Dialer {
             ConnectionEvent::Unsubscribed(push) => {
                 if let Some(channel) = channel_of(&push) {
                     lock(&subscribed).remove(channel);
-                    shared.hooks.on_unsubscribed(channel);
+                    shared.client.hooks.on_unsubscribed(channel);
                 }
             }
         })
-    }
-}
-
-/// Returns the error of a command, unless the server only refuses all writes for a while. Such a
-/// server is still a primary, and each call returns that error.
-fn check_usable(command: &str, error: StoreError) -> Result<(), StoreError> {
-    match error.outage {
-        Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
-        _ => Err(errors::with_missing_permission(error, command)),
     }
 }
 
@@ -349,7 +362,8 @@ async fn fetch_server_side_id(
 ) -> Result<Option<ServerSideId>, StoreError> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
-    let info = optional(text(connection, info).await)?;
+    let info = connection.send(info).await;
+    let info: Option<String> = optional(info.and_then(|info| Ok(from_redis_value(info)?)))?;
     Ok(info.and_then(|info| ServerSideId::parse(&info)))
 }
 
@@ -368,28 +382,6 @@ fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
     })
 }
 
-/// Rejects credentials if the server has no password. Such a server accepts any, so the user
-/// expects another server, or believes that this one is protected.
-async fn check_password(
-    connection: &dyn Connection,
-    credentials: Option<Credentials>,
-) -> Result<(), StoreError> {
-    let Some(credentials) = credentials else {
-        return Ok(());
-    };
-    let mut auth = redis::cmd("AUTH");
-    auth.arg(credentials.reveal());
-    match connection.send(auth).await {
-        Err(error) if errors::classify(&error).code == Code::NoPassword => Err(StoreError::new(
-            Outage::Misconfigured,
-            "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
-             remove the password",
-        )),
-        // The password was accepted before. Any other error recurs with the next command.
-        _ => Ok(()),
-    }
-}
-
 /// Returns the server's eviction policy, according to a reply to INFO, if it removes locks. Every
 /// lock has a TTL, so an eviction policy removes live locks first.
 fn eviction_policy(info: &str) -> Option<&str> {
@@ -402,9 +394,4 @@ fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = info.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim)
-}
-
-async fn text(connection: &dyn Connection, command: Cmd) -> Result<String, RedisError> {
-    let reply: Value = connection.send(command).await?;
-    Ok(from_redis_value(reply)?)
 }

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreEvent;
 use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
@@ -91,21 +92,13 @@ impl Inner {
     }
 }
 
-/// The callback for each connection that was opened.
-pub(crate) type OnConnected = dyn Fn() + Send + Sync;
-
 impl ReconnectingConnection {
-    /// Spawns the supervisor, which opens sessions and calls `on_connected` after each. An attempt
-    /// may take as long as `connect_timeout`, because a distant server needs that long again.
-    pub(crate) fn spawn(
-        dialer: Dialer,
-        connect_timeout: Duration,
-        health: Arc<Health>,
-        on_connected: Arc<OnConnected>,
-    ) -> Self {
+    /// Spawns the supervisor, which opens sessions. An attempt may take as long as
+    /// `connect_timeout`, because a distant server needs that long again.
+    pub(crate) fn spawn(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
         let inner = Arc::new(Inner {
             state: Mutex::new(State::Opening),
-            store: dialer.shared.state.clone(),
+            store: dialer.shared.client.state.clone(),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
             min_ping_timeout: match dialer.purpose {
@@ -126,7 +119,6 @@ impl ReconnectingConnection {
             connect_timeout,
             inner,
             health,
-            on_connected,
         };
         transport.spawn(Box::pin(async move {
             tokio::select! {
@@ -224,7 +216,6 @@ struct Supervisor {
     connect_timeout: Duration,
     inner: Arc<Inner>,
     health: Arc<Health>,
-    on_connected: Arc<OnConnected>,
 }
 
 /// Sets [`State::Closed`] when the supervisor ends, even by a panic.
@@ -274,7 +265,14 @@ impl Supervisor {
                     let session = Arc::new(session);
                     self.inner.set_state(State::Up(session.clone()));
                     self.health.connection_up(self.connection_kind(), loss);
-                    (self.on_connected)();
+                    // This client has no holds or waiters at a server that it uses for the first
+                    // time.
+                    if predecessor.is_some() {
+                        (self.dialer.shared.client.events)(match self.dialer.purpose {
+                            Purpose::Commands => StoreEvent::Reconnected,
+                            _ => StoreEvent::RenewalsReconnected,
+                        });
+                    }
                     return session;
                 }
                 Err(mut error) => {
@@ -287,7 +285,7 @@ impl Supervisor {
                     self.health
                         .report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
-                    let random = self.dialer.shared.random.next();
+                    let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
                     let longest = MAX_RECONNECT_TIMEOUT.max(self.connect_timeout);
                     timeout = (timeout * 2).min(longest);

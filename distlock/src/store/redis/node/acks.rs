@@ -1,7 +1,6 @@
 //! Writes that count only once replicas, or disks, have them. `WAIT` blocks its connection and
 //! counts only that connection's writes, so they use separate connections.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::reconnecting_connection::{OnConnected, ReconnectingConnection};
+use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
@@ -34,24 +33,17 @@ pub(crate) struct AckConnections {
     dialer: Dialer,
     connect_timeout: Duration,
     health: Arc<Health>,
-    connected: Arc<OnConnected>,
 }
 
 impl AckConnections {
     /// Opens no connection yet. A reconnect attempt may take as long as `connect_timeout` to
     /// connect, because a distant server needs that long again.
-    pub(crate) fn new(
-        dialer: Dialer,
-        connect_timeout: Duration,
-        health: Arc<Health>,
-        connected: Arc<OnConnected>,
-    ) -> Self {
+    pub(crate) fn new(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
         AckConnections {
             connections: Mutex::new(Some(Vec::new())),
             dialer,
             connect_timeout,
             health,
-            connected,
         }
     }
 
@@ -89,16 +81,7 @@ impl AckConnections {
     }
 }
 
-impl fmt::Debug for AckConnections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AckConnections")
-            .field(&self.connections)
-            .finish()
-    }
-}
-
 /// A connection for writes with the same requirement, of which one is in flight at a time.
-#[derive(Debug)]
 pub(crate) struct AckConnection {
     connection: ReconnectingConnection,
     durability: Durability,
@@ -119,7 +102,6 @@ impl AckConnection {
             dialer.clone(),
             connections.connect_timeout,
             connections.health.clone(),
-            connections.connected.clone(),
         );
         AckConnection {
             connection,
@@ -194,7 +176,7 @@ impl AckConnection {
         let activity_before = session.connection.activity();
         self.activity_before
             .store(activity_before, Ordering::Relaxed);
-        let sent_at = self.dialer.shared.clock.now();
+        let sent_at = self.dialer.shared.client.clock.now();
         let (reply_to, replies) = oneshot::channel();
         let (this, used) = (self.clone(), session.clone());
         self.dialer.transport.spawn(Box::pin(async move {

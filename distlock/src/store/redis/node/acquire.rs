@@ -34,9 +34,9 @@ impl Node {
                 is_counted: !request.kind.is_counted(),
                 owners: Vec::new(),
             };
-            let give_up_at = self.shared.clock.now() + timeout;
+            let give_up_at = self.shared.client.clock.now() + timeout;
             for _ in 0..MAX_KIND_CHECKS {
-                if self.shared.clock.now() >= give_up_at {
+                if self.shared.client.clock.now() >= give_up_at {
                     return Err(StoreError::timed_out(timeout));
                 }
                 let mut replies = self.run(None, from_ref(&check), timeout).await?;
@@ -97,7 +97,7 @@ impl Node {
         let mut unanswered: Vec<_> = (requests.iter())
             .map(|request| self.unanswered.track(request.owner, chosen.sent_on()))
             .collect();
-        let apply_by = (self.shared.server_time).apply_by(self.shared.clock.now(), timeout);
+        let apply_by = (self.shared.server_time).apply_by(self.shared.client.clock.now(), timeout);
         unanswered
             .iter()
             .for_each(|acquire| acquire.mark_sent(apply_by));

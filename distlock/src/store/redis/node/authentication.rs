@@ -9,6 +9,7 @@ use futures_util::future::{FutureExt, join_all};
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::Transport;
@@ -20,13 +21,19 @@ use crate::store::{Note, StoreEvent};
 /// Upper limit of the delay before a failed re-authentication is retried.
 const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Starts re-authenticating a node's connections at intervals until the node is closed. Does
-/// nothing unless the credentials come from a provider.
-pub(crate) fn spawn(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
+/// Opens a node's connections in the background. Re-authenticates them at intervals, if their
+/// credentials come from a provider.
+pub(crate) fn connect_lazy(
+    config: &RedisConfig,
+    transport: Arc<dyn Transport>,
+    client: Client,
+) -> Arc<Node> {
+    let node = Node::connect_lazy(config, transport.clone(), client);
     if let Some(provider) = &config.credentials {
-        let task = run(Arc::downgrade(node), provider.clone());
+        let task = run(Arc::downgrade(&node), provider.clone());
         transport.spawn(node.while_open(Box::pin(task)));
     }
+    node
 }
 
 async fn run(node: Weak<Node>, provider: CredentialsProvider) {
@@ -45,7 +52,7 @@ async fn run(node: Weak<Node>, provider: CredentialsProvider) {
             Err(error) => {
                 if !is_reported {
                     let error = error.at(node.address());
-                    (node.shared.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
+                    (node.shared.client.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
                 }
                 is_reported = true;
                 provider.interval.min(RETRY_AUTH_INTERVAL)

@@ -65,7 +65,9 @@ impl Node {
         let command = |by| {
             let apply_by = match &unanswered_guard {
                 Some(unanswered_guard) => {
-                    let apply_by = shared.server_time.apply_by(shared.clock.now(), timeout);
+                    let apply_by = shared
+                        .server_time
+                        .apply_by(shared.client.clock.now(), timeout);
                     unanswered_guard.mark_sent(apply_by);
                     apply_by
                 }
@@ -114,10 +116,10 @@ impl Node {
         let sent_at = raw.sent_at;
         let Dated { at, reply, event } = script.decode(&context, raw)?;
         if let Some(at) = at {
-            shared.server_time.update(sent_at, at, shared.clock.now());
+            shared.server_time.update(sent_at, at);
         }
         if let Some(event) = event {
-            (shared.events)(event);
+            (shared.client.events)(event);
         }
         self.handle_failures::<S>(session, &reply);
         Ok(reply)
@@ -173,7 +175,7 @@ impl Node {
         Box::pin(async move {
             let session = &runtime_connection.session;
             let activity_before = session.connection.activity();
-            let started_at = self.shared.clock.now();
+            let started_at = self.shared.client.clock.now();
             let reply = self.by_hash_or_source(session, &[], command);
             let result = runtime_connection
                 .wait_for_reply(owner, started_at, timeout, reply)
@@ -225,7 +227,7 @@ impl Node {
             Some(Err(error)) => errors::classify(&error),
             None => StoreError::timed_out(timeout),
         };
-        if let Some(error) = self.shared.hooks.explain(&error) {
+        if let Some(error) = self.shared.client.hooks.explain(&error) {
             return Err(error);
         }
         self.end_sessions_if_demoted(session, &error);
@@ -246,7 +248,7 @@ impl Node {
         Box::pin(async move {
             let mut script_ref = ScriptRef::Hash;
             loop {
-                let sent_at = self.shared.clock.now();
+                let sent_at = self.shared.client.clock.now();
                 let reply = send(&*session.connection, preceding, command(script_ref)).await;
                 match (script_ref, reply) {
                     (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {

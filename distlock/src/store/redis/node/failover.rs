@@ -1,5 +1,6 @@
 //! Failover: when the sentinels report another primary, connections to the old one are closed.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
 }
 
 async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
-    let Some(mut opened) = node.upgrade().map(|node| node.opened.subscribe()) else {
+    let Some(state) = node.upgrade().map(|node| node.shared.client.state.clone()) else {
         return;
     };
     let mut backoff = BACKOFF;
@@ -44,9 +45,14 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(QUERY_INTERVAL, subscribing).await {
             let opened_at = Instant::now();
-            while let Ok(Ok(Some(primary))) =
-                tokio::time::timeout(QUERY_INTERVAL, sentinels.query_primary(&connection)).await
-            {
+            loop {
+                let mut changed = pin!(state.changed.notified());
+                changed.as_mut().enable();
+                let querying = sentinels.query_primary(&connection);
+                let Ok(Ok(Some(primary))) = tokio::time::timeout(QUERY_INTERVAL, querying).await
+                else {
+                    break;
+                };
                 // A sentinel may end each connection after its first replies.
                 if opened_at.elapsed() >= QUERY_INTERVAL {
                     backoff.reset();
@@ -57,7 +63,7 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
                 let changes = async {
                     tokio::select! {
                         () = wake_up.notified() => {}
-                        Ok(()) = opened.changed() => {}
+                        () = changed => {}
                     }
                 };
                 let _ = tokio::time::timeout(QUERY_INTERVAL, changes).await;

@@ -17,7 +17,6 @@ pub(crate) mod runtime_connections;
 pub(crate) mod unanswered;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -25,10 +24,11 @@ use tokio::sync::watch;
 use crate::error::Outage;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
+use crate::store::BoxFuture;
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::conn::reconnecting_connection::{OnConnected, ReconnectingConnection};
+use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
@@ -38,11 +38,9 @@ use crate::store::redis::node::unanswered::UnansweredAcquires;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
-use crate::store::{BoxFuture, StoreEvent};
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
-#[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) shared: Arc<Shared>,
     health: Arc<Health>,
@@ -55,10 +53,7 @@ pub(crate) struct Node {
     pub(crate) renewals: ReconnectingConnection,
     pub(crate) runtime_connections: Arc<RuntimeConnections>,
     pub(crate) acks: AckConnections,
-    /// Notified when a connection opens or reopens in the background.
-    pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
-    address: String,
 }
 
 impl Node {
@@ -67,17 +62,9 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
-    ) -> Self {
+    ) -> Arc<Self> {
         let health = Arc::new(Health::new(config, &client));
         let shared = Arc::new(Shared::new(config, client));
-        let opened = watch::Sender::new(());
-        let notify = |event: StoreEvent| {
-            let (events, opened) = (shared.events.clone(), opened.clone());
-            move || {
-                opened.send_replace(());
-                events(event.clone());
-            }
-        };
         let dialer = |purpose| Dialer {
             transport: transport.clone(),
             shared: shared.clone(),
@@ -88,35 +75,25 @@ impl Node {
         };
         let runtime_connections =
             RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
-        transport.spawn(Box::pin(runtime_connections.clone().monitor()));
         let connect_timeout = config.connect_timeout;
-        let acks_reconnected = Arc::new(notify(StoreEvent::RenewalsReconnected));
-        let acks = AckConnections::new(
-            dialer(Purpose::Acks),
-            connect_timeout,
-            health.clone(),
-            acks_reconnected,
-        );
-        // This client has no holds or waiters at a server that it uses for the first time.
-        let reconnected = skip_first_call(notify(StoreEvent::Reconnected));
-        let renewals_reconnected = skip_first_call(notify(StoreEvent::RenewalsReconnected));
-        let spawn = |purpose, connected| {
-            let health = health.clone();
-            ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health, connected)
+        let acks = AckConnections::new(dialer(Purpose::Acks), connect_timeout, health.clone());
+        let spawn = |purpose| {
+            ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health.clone())
         };
-        Node {
-            commands: spawn(Purpose::Commands, reconnected),
-            renewals: spawn(Purpose::Renewals, renewals_reconnected),
+        let node = Arc::new(Node {
+            commands: spawn(Purpose::Commands),
+            renewals: spawn(Purpose::Renewals),
             unanswered: UnansweredAcquires::default(),
             check_schedule: Arc::default(),
             shared,
             health,
             runtime_connections,
             acks,
-            opened,
             closed: watch::Sender::new(false),
-            address: config.address(),
-        }
+        });
+        let monitor = node.runtime_connections.clone().monitor();
+        transport.spawn(node.while_open(Box::pin(monitor)));
+        node
     }
 
     /// Returns the connection of the current runtime, if there is one.
@@ -178,18 +155,13 @@ impl Node {
     }
 
     pub(crate) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Waits until commands can be sent, or the connection is closed for good.
-    pub(crate) async fn ready(&self) {
-        self.commands.ready().await;
+        &self.shared.address
     }
 
     /// Returns why no command can be sent at the moment, or `None` if one can.
     pub(crate) fn unavailable(&self) -> Option<StoreError> {
         let error = self.commands.session().err()?;
-        Some(error.at(&self.address))
+        Some(error.at(self.address()))
     }
 
     /// Returns why the command or the renewal connection is down, or `None` if both are up. An
@@ -198,7 +170,7 @@ impl Node {
         let connections = [&self.commands, &self.renewals].into_iter();
         let errors = connections.filter_map(|connection| connection.session().err());
         let error = errors.min_by_key(|error| error.outage.is_transient())?;
-        Some(error.at(&self.address))
+        Some(error.at(self.address()))
     }
 
     /// Returns true until the first attempts to open the command and the renewal connection end.
@@ -262,14 +234,4 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.runtime_connections.close();
     }
-}
-
-/// Returns a callback that calls `callback`, except for the first time.
-fn skip_first_call(callback: impl Fn() + Send + Sync + 'static) -> Arc<OnConnected> {
-    let skip = AtomicBool::new(true);
-    Arc::new(move || {
-        if !skip.swap(false, Ordering::AcqRel) {
-            callback();
-        }
-    })
 }

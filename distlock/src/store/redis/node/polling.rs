@@ -64,7 +64,7 @@ fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
         if node.check_schedule.remove(*owner) {
             let is_owner = |holder: &&HolderView| holder.local_owner == Some(*owner);
             let holder = holders.iter().find(is_owner);
-            (node.shared.events)(StoreEvent::Granted(Grant {
+            (node.shared.client.events)(StoreEvent::Granted(Grant {
                 key: check.key.clone(),
                 is_counted: check.is_counted,
                 owner: *owner,
@@ -84,10 +84,8 @@ pub(crate) async fn check_queues(
     checks: &[CheckQueue],
     timeout: Duration,
 ) -> Result<Vec<CheckQueueReply>, StoreError> {
-    let checks = checks
-        .iter()
-        .map(|check| node.run(None, from_ref(check), timeout).boxed());
-    fan_out::check_queues(checks.collect()).await
+    let check = |check| node.run(None, from_ref(check), timeout).boxed();
+    fan_out::check_queues(checks, check).await
 }
 
 /// Runs renewals for a polling client, with one command per lock.
@@ -96,9 +94,6 @@ pub(crate) async fn renew(
     batch: &[Renewal],
     timeout: Duration,
 ) -> Result<RenewReply, StoreError> {
-    let now = node.shared.clock.now();
-    let renewals = batch
-        .iter()
-        .map(|renewal| node.run(None, from_ref(renewal), timeout).boxed());
-    fan_out::renew(now, renewals.collect()).await
+    let renew = |renewal| node.run(None, from_ref(renewal), timeout).boxed();
+    fan_out::renew(&*node.shared.client.clock, batch, renew).await
 }

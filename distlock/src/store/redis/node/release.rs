@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::protocol::messages::{OwnerNumber, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Downgrade, Release};
+use crate::store::redis::conn::server_time;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
@@ -26,7 +27,7 @@ impl Node {
     ) -> Result<ReleaseReply, StoreError> {
         let command_connection = self.choose_command_connection()?;
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
-        if !self.shared.rules.release_in_order {
+        if !self.shared.client.rules.release_in_order {
             unanswered.runtime_connections.clear();
         }
         let mut effect = ReleaseEffect::default();
@@ -65,7 +66,11 @@ impl Node {
 
     /// Returns the delay after which a release certainly follows the unanswered acquires.
     fn time_until_rejected(&self, unanswered: &Unanswered, timeout: Duration) -> Duration {
-        let now = self.shared.server_time.upper_bound(self.shared.clock.now());
+        let now = self
+            .shared
+            .server_time
+            .upper_bound(self.shared.client.clock.now());
+        let now = now.unwrap_or(server_time::UNKNOWN);
         Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + timeout
     }
 
@@ -107,10 +112,10 @@ impl Node {
         downgrade: &Downgrade<'_>,
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let give_up_at = self.shared.clock.now() + timeout;
+        let give_up_at = self.shared.client.clock.now() + timeout;
         loop {
             let done = self.run(None, downgrade, timeout).await?;
-            if !done.has_more || self.shared.clock.now() >= give_up_at {
+            if !done.has_more || self.shared.client.clock.now() >= give_up_at {
                 return Ok(done.proof);
             }
         }
@@ -140,7 +145,7 @@ impl Node {
         release: &impl ScriptCall<Reply = ReleaseEffect>,
         timeout: Duration,
     ) -> Result<ReleaseEffect, StoreError> {
-        let give_up_at = self.shared.clock.now() + timeout;
+        let give_up_at = self.shared.client.clock.now() + timeout;
         let mut effect = ReleaseEffect::default();
         loop {
             let removed = match self.run_on(chosen, release, timeout).await {
@@ -151,7 +156,7 @@ impl Node {
             effect = effect.and(removed);
             // More dead waiters than one call removes before it reaches a live one. After the
             // timeout they are left to the next client that checks the queue.
-            if !removed.has_more_dead || self.shared.clock.now() >= give_up_at {
+            if !removed.has_more_dead || self.shared.client.clock.now() >= give_up_at {
                 return Ok(effect);
             }
         }

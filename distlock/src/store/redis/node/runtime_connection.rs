@@ -120,27 +120,18 @@ impl RuntimeConnection {
         timeout: Duration,
         reply: impl Future<Output = T>,
     ) -> Option<T> {
-        let command = self.start(owner, sent_at, timeout);
+        let number = lock(&self.in_flight).start(owner, sent_at, timeout);
+        self.waker.wake();
+        let command = InFlightGuard {
+            connection: self,
+            number,
+        };
         let mut reply = pin!(reply);
         poll_fn(|context| match reply.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
             Poll::Pending => command.poll_late(context).map(|()| None),
         })
         .await
-    }
-
-    fn start(
-        &self,
-        owner: OwnerNumber,
-        sent_at: BootInstant,
-        timeout: Duration,
-    ) -> InFlightGuard<'_> {
-        let number = lock(&self.in_flight).start(owner, sent_at, timeout);
-        self.waker.wake();
-        InFlightGuard {
-            connection: self,
-            number,
-        }
     }
 
     /// Marks all unanswered commands, now and later, as late, because monitoring ends.

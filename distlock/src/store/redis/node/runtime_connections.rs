@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::Session;
@@ -35,14 +35,12 @@ const CHECK_LINGER: Duration = Duration::from_secs(1);
 const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The runtime connections of one client.
-#[derive(Debug)]
 pub(crate) struct RuntimeConnections {
     /// Upper limit of runtime connections.
     max: usize,
     dialer: Dialer,
     runtimes: Mutex<Runtimes>,
     waker: Arc<MonitorWaker>,
-    closed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +84,6 @@ impl RuntimeConnections {
             dialer,
             runtimes: Mutex::default(),
             waker: Arc::default(),
-            closed: Notify::new(),
         })
     }
 
@@ -107,7 +104,7 @@ impl RuntimeConnections {
         if is_root && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
             return None;
         }
-        let now = self.dialer.shared.clock.now();
+        let now = self.dialer.shared.client.clock.now();
         let mut runtimes = lock(&self.runtimes);
         let Runtimes {
             by_runtime,
@@ -133,7 +130,7 @@ impl RuntimeConnections {
             RuntimeState::BackOff(_) => *state = RuntimeState::Counting(1),
             RuntimeState::Counting(calls) => *calls = calls.saturating_add(1),
         }
-        let is_due = matches!(state, RuntimeState::Counting(calls) if *calls >= self.dialer.shared.runtime_connection_after);
+        let is_due = matches!(state, RuntimeState::Counting(calls) if *calls >= self.dialer.shared.client.runtime_connection_after);
         let opening = is_due.then(|| self.open(&mut runtimes, runtime.id(), command_session, now));
         drop(runtimes);
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
@@ -185,7 +182,7 @@ impl RuntimeConnections {
                 session = connections.dialer.dial_same_server(&command_session) => session,
             };
             if let Ok(session) = session {
-                let now = connections.dialer.shared.clock.now();
+                let now = connections.dialer.shared.client.clock.now();
                 let waker = connections.waker.clone();
                 let connection =
                     RuntimeConnection::new(session, number, command_session.generation, waker, now);
@@ -245,20 +242,11 @@ impl RuntimeConnections {
             .iter()
             .for_each(|connection| connection.abandon());
         self.drop_retired(|_| true);
-        self.closed.notify_one();
     }
 
-    /// Monitors the connections on the I/O thread until they are closed.
+    /// Monitors the connections on the I/O thread.
     pub(crate) async fn monitor(self: Arc<Self>) {
-        tokio::select! {
-            biased;
-            () = self.closed.notified() => {}
-            () = self.run_checks() => {}
-        }
-    }
-
-    async fn run_checks(&self) {
-        let clock = self.dialer.shared.clock.clone();
+        let clock = self.dialer.shared.client.clock.clone();
         let mut may_close_at = BootInstant(0);
         let mut in_use_at = clock.now();
         loop {
@@ -292,7 +280,7 @@ impl RuntimeConnections {
                             self.retire(connection.id.number);
                         }
                         let owners = connection.take_stalled(now);
-                        (self.dialer.shared.events)(StoreEvent::Stalled(owners));
+                        (self.dialer.shared.client.events)(StoreEvent::Stalled(owners));
                     }
                 }
             }
@@ -321,7 +309,7 @@ impl RuntimeConnections {
     /// Sleeps until a connection is used, and closes idle ones meanwhile.
     async fn sleep(&self) {
         self.waker.is_asleep.store(true, Ordering::Release);
-        let clock = &self.dialer.shared.clock;
+        let clock = &self.dialer.shared.client.clock;
         loop {
             let now = clock.now();
             self.drop_retired(|connection| {
@@ -392,7 +380,7 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        let now = self.connections.dialer.shared.clock.now();
+        let now = self.connections.dialer.shared.client.clock.now();
         self.set_state(if std::thread::panicking() {
             // Tokio panics if a runtime has no I/O driver, and such a runtime never gets one.
             RuntimeState::BackOff(BootInstant(u64::MAX))

@@ -111,14 +111,6 @@ impl Hold {
     }
 }
 
-impl std::fmt::Debug for Quorum {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Quorum")
-            .field("nodes", &self.nodes)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Quorum {
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use redis::ConnectionAddr;
-
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, StoreState};
@@ -15,7 +13,6 @@ use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::util::notify::wait_until;
 
 /// The nodes of a quorum.
-#[derive(Debug)]
 pub(super) struct QuorumNodes {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) quorum_size: usize,
@@ -31,7 +28,7 @@ impl QuorumNodes {
         client: &Client,
     ) -> Self {
         let nodes = hosts.iter().map(|(host, port)| {
-            let server = ServerLocation::Direct(ConnectionAddr::Tcp(host.clone(), *port));
+            let server = ServerLocation::tcp(host, *port);
             let config = RedisConfig {
                 location: StoreLocation::Single(server.clone()),
                 max_runtime_connections: 0,
@@ -44,9 +41,7 @@ impl QuorumNodes {
                 ..client.clone()
             };
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-            let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
-            authentication::spawn(&node, &config, &*transport);
-            node
+            authentication::connect_lazy(&config, transport, client)
         });
         QuorumNodes {
             all: nodes.collect(),
@@ -98,11 +93,11 @@ impl QuorumNodes {
         wait_until(&self.state.changed, is_usable).await;
     }
 
-    /// Returns the newest time that a node has reached, as far as is known (µs).
+    /// Returns the newest time that a node has reached, or a later one, as far as is known (µs).
     pub(super) fn newest_time(&self) -> u64 {
         let times = self.all.iter().filter_map(|node| {
             let shared = &*node.shared;
-            shared.server_time.lower_bound(shared.clock.now())
+            shared.server_time.upper_bound(shared.client.clock.now())
         });
         times.max().unwrap_or(0)
     }

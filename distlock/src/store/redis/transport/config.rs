@@ -9,7 +9,7 @@ use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation, Url, format_host};
+use crate::store::redis::transport::url::{ServerLocation, StoreLocation, Url, format_host};
 
 /// The address of a store, and the settings for its connections.
 #[derive(Clone)]
@@ -97,8 +97,8 @@ impl RedisConfig {
             StoreLocation::Cluster(_) => ("+cluster", ""),
             StoreLocation::Quorum(_) => ("+quorum", ""),
         };
-        let hosts = join_hosts(&location.hosts());
-        format!("{}{kind}://{hosts}{service}", self.scheme())
+        let hosts: Vec<_> = location.hosts().iter().map(format_host).collect();
+        format!("{}{kind}://{}{service}", self.scheme(), hosts.join(","))
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
@@ -132,10 +132,6 @@ impl RedisConfig {
         }
         Error::config(error.detail)
     }
-}
-
-fn join_hosts(hosts: &[Host]) -> String {
-    hosts.iter().map(format_host).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

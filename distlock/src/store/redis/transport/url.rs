@@ -39,6 +39,12 @@ pub(crate) enum ServerLocation {
     },
 }
 
+impl ServerLocation {
+    pub(crate) fn tcp(host: &str, port: u16) -> Self {
+        ServerLocation::Direct(ConnectionAddr::Tcp(host.to_owned(), port))
+    }
+}
+
 impl StoreLocation {
     /// Returns the hosts in the URL; none for a Unix socket.
     pub(crate) fn hosts(&self) -> Vec<Host> {

@@ -210,6 +210,8 @@ pub(crate) fn wrong_topology(error: &StoreError) -> Option<StoreError> {
     is_of_a_cluster.then(cluster_node_error)
 }
 
+/// Returns the error for a node that is used as a single server. It executes only commands for its
+/// own slots, which may move away.
 fn cluster_node_error() -> StoreError {
     let detail = "the server is a node of a cluster; write redis+cluster://host,host";
     StoreError::new(Outage::Misconfigured, detail)
