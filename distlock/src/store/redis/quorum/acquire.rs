@@ -317,7 +317,7 @@ struct Pauses {
 impl Default for Pauses {
     fn default() -> Self {
         Pauses {
-            longest: MAX_PAUSE,
+            longest: MAX_PAUSE / 2,
             last_holder: None,
             lock_changes_hands: false,
         }
