@@ -7,7 +7,7 @@ use futures::future::join_all;
 use crate::cluster::callers::Crowd;
 use crate::quorum::stage::{Fault, Stage};
 use crate::quorum::{connect, taken_at, three, until_clean, until_clean_at, until_held_at};
-use crate::support::{LONG, connect_patiently, fence_key, hold, ms};
+use crate::support::{LONG, acquire_later, connect_patiently, fence_key, give_back, hold, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inspect_shows_the_state_of_each_server() {
@@ -142,5 +142,20 @@ async fn a_release_before_all_servers_mark_the_revocation_is_no_error() {
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
     let is_reported = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
     assert!(is_reported, "{error:?}");
+    until_clean(&quorum).await;
+}
+
+/// The calls of a client take turns. A task that keeps its guard although its hold has ended does
+/// not keep the turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_outlives_its_hold_delays_no_call_of_its_client() {
+    let quorum = three();
+    let manager = connect(&quorum).await;
+    let kept = hold(&manager, "k", ms(1_000)).await;
+    let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
+    let revoked = connect(&quorum).await.revoke("k").await.unwrap();
+    assert_ne!(revoked.outcome, RevokeOutcome::NotHeld);
+    give_back(waiting).await;
+    drop(kept);
     until_clean(&quorum).await;
 }

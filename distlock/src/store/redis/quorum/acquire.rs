@@ -16,6 +16,7 @@ use crate::store::StoreEvent;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
 use crate::store::redis::quorum::commands::{Action, NodeCommand, Refusal};
 use crate::store::redis::quorum::grants::{Failure, Grants, Step};
+use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
 use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
@@ -31,6 +32,10 @@ const MAX_PAUSE: Duration = Duration::from_millis(80);
 
 /// The longest pause of a call that has often been too late.
 const MIN_PAUSE: Duration = Duration::from_millis(6);
+
+/// How long a failed attempt waits for its release to finish. In an outage the caller gets the error
+/// before the release has finished.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a call wants.
 #[derive(Clone)]
@@ -60,9 +65,9 @@ impl Quorum {
         if let Some(hold) = self.find_hold(acquire.owner) {
             return Ok(AcquireReply::Held(hold.proof()));
         }
-        lock(&self.acquisitions).entry(acquire.owner).or_default();
+        self.register(acquire.owner);
         let reply = if acquire.wait.is_zero() {
-            self.try_acquire(&wanted).await
+            self.try_acquire(wanted).await
         } else {
             self.acquire_or_wait(&wanted, acquire.wait).await
         };
@@ -74,15 +79,17 @@ impl Quorum {
 
     /// Attempts until the lock is held by this call or by another one. If each of several calls got
     /// a part of the nodes, all of them try again.
-    async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<AcquireReply, StoreError> {
+    async fn try_acquire(self: &Arc<Self>, mut wanted: Wanted) -> Result<AcquireReply, StoreError> {
         let mut pauses = Pauses::default();
+        let until = wanted.started + wanted.timeout;
         loop {
-            let failure = match self.attempt(wanted, false).await {
+            wanted.timeout = until.since(self.clock.now());
+            let failure = match self.attempt(&wanted, false).await {
                 Ok((proof, _)) => return Ok(AcquireReply::Held(proof)),
                 Err(failure) => failure,
             };
             let pause = pauses.next(&failure, &*self.random);
-            let has_time = self.clock.now() + pause < wanted.started + wanted.timeout;
+            let has_time = self.clock.now() + pause < until;
             match failure {
                 Failure::Taken {
                     by_majority: false, ..
@@ -246,7 +253,17 @@ impl Quorum {
                     };
                     return Ok((proof, attempt.is_contended.load(Ordering::Relaxed)));
                 }
-                Step::Failed => break,
+                Step::Failed => {
+                    // Whether one holder has a majority may be known only from the other replies.
+                    let rest = self.clock.now().since(started) + MIN_REST_TIMEOUT;
+                    let replies = async {
+                        while let Some(Ok((node, reply))) = commands.join_next().await {
+                            grants.handle(node, reply);
+                        }
+                    };
+                    let _ = tokio::time::timeout(rest, replies).await;
+                    break;
+                }
             }
         }
         commands.detach_all();
@@ -258,7 +275,7 @@ impl Quorum {
                 // A background task releases what is still stored.
                 let _ = released.await;
             });
-            let _ = releasing.await;
+            let _ = tokio::time::timeout(RELEASE_TIMEOUT, releasing).await;
         }
         Err(grants.failure())
     }
@@ -288,9 +305,6 @@ impl Quorum {
             Some(Err(error)) => Err(Refusal::Failed(error)),
             None => Err(Refusal::Outdated),
         };
-        if let Err(Refusal::Taken(_) | Refusal::Quarantine(_)) = reply {
-            attempt.was_refused(index).await;
-        }
         (index, reply)
     }
 

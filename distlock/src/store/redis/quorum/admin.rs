@@ -120,11 +120,11 @@ impl Quorum {
                 let missing = check.owners.iter().filter(|owner| !self.knows(**owner));
                 let missing: Vec<_> = missing.copied().collect();
                 let (kind, holders) = match inspected {
-                    Ok(Inspection {
-                        key_conflict: Some(detail),
-                        ..
-                    }) => return CheckQueueReply::KeyConflict(detail),
-                    Ok(inspection) => (inspection.kind, inspection.holders),
+                    Ok(inspection) => {
+                        let holder = inspection.holders.first();
+                        self.end_turns(&check.key, holder.map(|holder| holder.token.get()));
+                        (inspection.kind, inspection.holders)
+                    }
                     Err(error) if missing.is_empty() => return CheckQueueReply::Failed(error),
                     // These callers acquire again, and get the reason.
                     Err(_) => (None, Vec::new()),

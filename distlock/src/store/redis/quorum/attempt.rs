@@ -11,7 +11,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::call::ScriptCall;
+use crate::store::redis::quorum::commands::{Action, Granted, NodeCommand, Refusal};
 use crate::util::clock::BootInstant;
 
 /// A fencing token, as the nodes count it.
@@ -61,27 +61,31 @@ impl Attempt {
 
     /// Runs a command of this attempt on a node, after the one before. Returns `None`, and sends
     /// nothing, once the attempt is being released.
-    pub(super) async fn run<S: ScriptCall>(
+    pub(super) async fn run(
         &self,
         (index, node): (usize, &Node),
-        script: &S,
+        command: &NodeCommand<'_>,
         timeout: Duration,
-    ) -> Option<Result<S::Reply, StoreError>> {
+    ) -> Option<Result<Result<Granted, Refusal>, StoreError>> {
         let mut may_store = self.nodes[index].lock().await;
         if self.is_released.load(Ordering::Acquire) {
             return None;
         }
         let before = std::mem::replace(&mut *may_store, true);
-        let reply = node.run(None, script, timeout).await;
-        if reply.as_ref().is_err_and(|error| error.unsent) {
-            *may_store = before;
+        let reply = node.run(None, command, timeout).await;
+        match (command.action, &reply) {
+            (_, Err(error)) if error.unsent => *may_store = before,
+            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
+                *may_store = false;
+            }
+            _ => {}
         }
         Some(reply.map_err(|error| error.at(node.address())))
     }
 
-    /// Records that a node has refused, so nothing is stored there.
-    pub(super) async fn was_refused(&self, index: usize) {
-        *self.nodes[index].lock().await = false;
+    /// Returns how long anything can be stored after the release has begun.
+    pub(super) fn longest_rest(&self) -> Duration {
+        self.timing.ttl() + 2 * self.timing.command_timeout()
     }
 
     /// Ends the attempt: nothing but its release is sent from now on. Returns false if it had

@@ -55,8 +55,7 @@ impl NodeHooks for QuorumHooks {
     }
 
     /// Rejects a connection if the run id is not known, because a script without one treats the
-    /// server as restarted. Also rejects a connection for commands while the server has one under
-    /// another address.
+    /// server as restarted. Also rejects a connection while the server has one under another address.
     fn accepts_connection(
         &self,
         new: &RegisteredConnection,
@@ -70,8 +69,7 @@ impl NodeHooks for QuorumHooks {
             ));
         }
         let is_same = |other: &&RegisteredConnection| {
-            let is_for_commands = new.is_for_commands && other.is_for_commands;
-            is_for_commands && other.run_id == new.run_id && other.address != new.address
+            other.run_id == new.run_id && other.address != new.address
         };
         match open.iter().find(is_same).filter(|_| self.rules.one_vote) {
             None => Ok(()),

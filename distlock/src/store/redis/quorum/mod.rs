@@ -29,7 +29,7 @@ use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent};
-use crate::util::clock::Clock;
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
@@ -67,8 +67,8 @@ type Turn = bool;
 struct Acquisition {
     /// The last attempt. Every earlier one is released.
     attempt: Option<Arc<Attempt>>,
-    /// Set when the caller releases. There are no further attempts then.
-    is_released: bool,
+    /// When the caller first released. There are no further attempts then.
+    released_at: Option<BootInstant>,
     /// The token of the hold, once the attempt has succeeded.
     token: Option<Token>,
     /// The task that attempts again and again.
@@ -80,15 +80,16 @@ struct Acquisition {
 impl Acquisition {
     /// Begins an attempt. Returns false if the caller has released.
     fn begin(&mut self, attempt: Arc<Attempt>) -> bool {
-        if !self.is_released {
+        let is_wanted = self.released_at.is_none();
+        if is_wanted {
             self.attempt = Some(attempt);
         }
-        !self.is_released
+        is_wanted
     }
 
     /// Ends the attempts. Returns the last one.
-    fn end(&mut self) -> Option<Arc<Attempt>> {
-        self.is_released = true;
+    fn end(&mut self, now: BootInstant) -> Option<Arc<Attempt>> {
+        self.released_at.get_or_insert(now);
         if let Some(waiting) = self.waiting.take() {
             waiting.abort();
         }
@@ -178,6 +179,33 @@ impl Quorum {
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let work: BoxFuture<'static, ()> = Box::pin(work);
         self.runtime.spawn(work)
+    }
+
+    /// Registers a caller. Releases that got no reply may have been given up meanwhile.
+    fn register(&self, caller: OwnerNumber) {
+        let (mut acquisitions, now) = (lock(&self.acquisitions), self.clock.now());
+        // Only before the table grows, not on every insert.
+        if acquisitions.len() == acquisitions.capacity() {
+            acquisitions.retain(|_, known| {
+                let expires_at = known.released_at.zip(known.attempt.as_ref());
+                expires_at.is_none_or(|(at, attempt)| now < at + attempt.longest_rest())
+            });
+        }
+        acquisitions.entry(caller).or_default();
+    }
+
+    /// Ends the turns of callers whose hold of this lock is not `holder`: it has ended, although
+    /// they have not released it yet.
+    fn end_turns(&self, key: &LockKey, holder: Option<Token>) {
+        for acquisition in lock(&self.acquisitions).values_mut() {
+            let is_of_key = |attempt: &Arc<Attempt>| attempt.key.same_lock(key);
+            if acquisition.attempt.as_ref().is_some_and(is_of_key)
+                && acquisition.token.is_some()
+                && acquisition.token != holder
+            {
+                acquisition.turn = None;
+            }
+        }
     }
 
     /// Changes what a caller has. Returns `None` if it has nothing.

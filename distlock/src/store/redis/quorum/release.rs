@@ -7,14 +7,16 @@ use tokio::task::JoinSet;
 
 use crate::protocol::messages::{OwnerNumber, ReleaseReply};
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::attempt::Attempt;
-use crate::store::redis::quorum::{Acquisition, Quorum};
+use crate::util::backoff::Backoff;
+use crate::util::clock::BootInstant;
 
-/// The pause before a release is retried on a node.
-const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// The pauses before a release is retried on a node.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Minimum time to wait for the remaining nodes after a quorum has replied.
-const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
+pub(super) const MIN_REST_TIMEOUT: Duration = Duration::from_millis(2);
 
 const NOT_HELD: ReleaseReply = ReleaseReply {
     was_held: false,
@@ -30,7 +32,10 @@ impl Quorum {
         keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let released = match self.update(owner, Acquisition::end).flatten() {
+        let released = match self
+            .update(owner, |known| known.end(self.clock.now()))
+            .flatten()
+        {
             Some(attempt) => {
                 let released = self.release_attempt(&attempt, keep_for, timeout).await;
                 if released.is_err() {
@@ -54,6 +59,7 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let is_first = attempt.end();
+        let keep_until = self.clock.now() + keep_for;
         let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
         let mut releasing = JoinSet::new();
         for index in 0..nodes {
@@ -62,7 +68,8 @@ impl Quorum {
                 let node = &quorum.nodes.all[index];
                 let released = attempt.release_on((index, node), keep_for, timeout).await;
                 if is_first && is_pending(released.as_ref()) {
-                    let retries = release_later(quorum.clone(), attempt, index, timeout);
+                    let retries =
+                        release_later(quorum.clone(), attempt, index, (keep_until, timeout));
                     quorum.spawn(node.while_open(Box::pin(retries)));
                 }
                 released
@@ -97,7 +104,9 @@ impl Quorum {
         }
         releasing.detach_all();
         match last {
-            Some(error) if answered < quorum_size => Err(error),
+            // The release goes on at these nodes, so the caller must not take a lock that is gone
+            // when it retries for a lost one.
+            Some(error) if answered < quorum_size => Err(error.mark_sent()),
             _ => Ok(ReleaseReply {
                 was_held: not_held <= nodes - quorum_size,
                 ..NOT_HELD
@@ -121,13 +130,15 @@ async fn release_later(
     quorum: Arc<Quorum>,
     attempt: Arc<Attempt>,
     index: usize,
-    timeout: Duration,
+    (keep_until, timeout): (BootInstant, Duration),
 ) {
-    let expires_at = quorum.clock.now() + attempt.timing.ttl() + 2 * timeout;
+    let mut backoff = RETRY_BACKOFF;
+    let expires_at = quorum.clock.now() + attempt.longest_rest();
     while quorum.clock.now() < expires_at {
-        tokio::time::sleep(RETRY_INTERVAL).await;
+        tokio::time::sleep(backoff.next_delay()).await;
+        let keep_for = keep_until.since(quorum.clock.now());
         let node = &quorum.nodes.all[index];
-        let released = attempt.release_on((index, node), Duration::ZERO, timeout);
+        let released = attempt.release_on((index, node), keep_for, timeout);
         if !is_pending(released.await.as_ref()) {
             return;
         }
