@@ -55,8 +55,8 @@ impl Oracle {
                 holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
             };
             let (valid, mine) = (sum(&sound), kind.weight());
-            // While numbers of permits differ, that of the last grant counts. A server that has lost
-            // its data may give a token below those of the holds that it forgot.
+            // While numbers of permits differ, that of the last grant counts. A server that has
+            // lost its data may give a token below those of the holds that it forgot.
             let newest = sound.iter().map(|(_, hold)| hold);
             let newest = newest.chain([hold]).max_by_key(|hold| hold.fencing_token());
             let capacity = newest.map_or(0, |newest| newest.kind().capacity());

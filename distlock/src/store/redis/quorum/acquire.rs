@@ -33,8 +33,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(80);
 /// The longest pause of a call that has often been too late.
 const MIN_PAUSE: Duration = Duration::from_millis(6);
 
-/// How long a failed attempt waits for its release to finish. In an outage the caller gets the error
-/// before the release has finished.
+/// How long a failed attempt waits for its release to finish. In an outage the caller gets the
+/// error before the release has finished.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a call wants.
@@ -294,7 +294,7 @@ impl Quorum {
             config: &self.config,
         };
         let node = (index, &*self.nodes.all[index]);
-        let reply = match attempt.run(node, &command, timeout).await {
+        let reply = match command.run(node, timeout).await {
             Some(Ok(Ok(granted))) => {
                 if granted.is_contended {
                     attempt.is_contended.store(true, Ordering::Relaxed);

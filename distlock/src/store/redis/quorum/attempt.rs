@@ -11,7 +11,6 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
 use crate::store::redis::node::Node;
-use crate::store::redis::quorum::commands::{Action, Granted, NodeCommand, Refusal};
 use crate::util::clock::BootInstant;
 
 /// A fencing token, as the nodes count it.
@@ -32,9 +31,9 @@ pub(super) struct Attempt {
     pub(super) started: BootInstant,
     /// Set if a node has reported that other clients want the lock.
     pub(super) is_contended: AtomicBool,
-    is_released: AtomicBool,
+    pub(super) is_released: AtomicBool,
     /// Whether each node may have stored something. The lock orders the commands to that node.
-    nodes: Vec<tokio::sync::Mutex<bool>>,
+    pub(super) nodes: Vec<tokio::sync::Mutex<bool>>,
 }
 
 impl Attempt {
@@ -57,30 +56,6 @@ impl Attempt {
             is_released: AtomicBool::new(false),
             nodes: (0..nodes).map(|_| false.into()).collect(),
         }
-    }
-
-    /// Runs a command of this attempt on a node, after the one before. Returns `None`, and sends
-    /// nothing, once the attempt is being released.
-    pub(super) async fn run(
-        &self,
-        (index, node): (usize, &Node),
-        command: &NodeCommand<'_>,
-        timeout: Duration,
-    ) -> Option<Result<Result<Granted, Refusal>, StoreError>> {
-        let mut may_store = self.nodes[index].lock().await;
-        if self.is_released.load(Ordering::Acquire) {
-            return None;
-        }
-        let before = std::mem::replace(&mut *may_store, true);
-        let reply = node.run(None, command, timeout).await;
-        match (command.action, &reply) {
-            (_, Err(error)) if error.unsent => *may_store = before,
-            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
-                *may_store = false;
-            }
-            _ => {}
-        }
-        Some(reply.map_err(|error| error.at(node.address())))
     }
 
     /// Returns how long anything can be stored after the release has begun.

@@ -1,11 +1,13 @@
 //! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
 
 use crate::protocol::messages::{HolderView, OwnerNumber};
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
 use crate::store::redis::quorum::config::QuorumConfig;
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
@@ -53,6 +55,31 @@ pub(super) struct NodeCommand<'a> {
     pub(super) attempt: &'a Attempt,
     pub(super) action: Action,
     pub(super) config: &'a QuorumConfig,
+}
+
+impl NodeCommand<'_> {
+    /// Runs the command on a node, after the attempt's command before. Returns `None`, and sends
+    /// nothing, once the attempt is being released.
+    pub(super) async fn run(
+        &self,
+        (index, node): (usize, &Node),
+        timeout: Duration,
+    ) -> Option<Result<Result<Granted, Refusal>, StoreError>> {
+        let mut may_store = self.attempt.nodes[index].lock().await;
+        if self.attempt.is_released.load(Ordering::Acquire) {
+            return None;
+        }
+        let before = std::mem::replace(&mut *may_store, true);
+        let reply = node.run(None, self, timeout).await;
+        match (self.action, &reply) {
+            (_, Err(error)) if error.unsent => *may_store = before,
+            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
+                *may_store = false;
+            }
+            _ => {}
+        }
+        Some(reply.map_err(|error| error.at(node.address())))
+    }
 }
 
 impl ScriptCall for NodeCommand<'_> {

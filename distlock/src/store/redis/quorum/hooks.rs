@@ -55,7 +55,8 @@ impl NodeHooks for QuorumHooks {
     }
 
     /// Rejects a connection if the run id is not known, because a script without one treats the
-    /// server as restarted. Also rejects a connection while the server has one under another address.
+    /// server as restarted. Also rejects a connection while the server has one under another
+    /// address.
     fn accepts_connection(
         &self,
         new: &RegisteredConnection,
