@@ -69,7 +69,7 @@ impl Limits {
         for (name, value) in values {
             if let Some(value) = value.filter(|value| *value > max_lease) {
                 return Err(format!(
-                    "{name} is {value:?}, but a server that may have lost the lock votes again after {max_lease:?}; \
+                    "{name} is {value:?}, but a server that may have lost the lock grants locks again after {max_lease:?}; \
                      lower it to that, or raise `Quorum::max_lease` in all clients of the quorum"
                 ));
             }

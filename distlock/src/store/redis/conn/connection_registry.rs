@@ -57,12 +57,12 @@ impl ConnectionRegistry {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
 
-    fn registered(
+    pub(crate) fn registered(
         address: &str,
         run_id: Option<&str>,
         end: &Arc<SessionEnd>,

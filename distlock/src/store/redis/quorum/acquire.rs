@@ -19,15 +19,14 @@ use crate::store::redis::quorum::grants::{Failure, Grants, Step};
 use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
 use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
 use crate::util::random::Random;
 
 /// How far the floor token is ahead of all nodes' clocks (µs), so that no request arrives after a
 /// node's clock has reached it. All nodes then give the same token.
 const TOKEN_LEAD_MICROS: u64 = 100_000;
 
-/// The longest pause between two attempts. Of two such pauses of different calls, one is most
-/// likely over before the other's attempt begins.
+/// The longest pause between two attempts. Calls that pause at random for up to this long rarely
+/// attempt at the same time.
 const MAX_PAUSE: Duration = Duration::from_millis(80);
 
 /// The longest pause of a call that has often been too late.
@@ -81,9 +80,12 @@ impl Quorum {
     /// a part of the nodes, all of them try again.
     async fn try_acquire(self: &Arc<Self>, mut wanted: Wanted) -> Result<AcquireReply, StoreError> {
         let mut pauses = Pauses::default();
-        let until = wanted.started + wanted.timeout;
+        let timeout = wanted.timeout;
+        let until = wanted.started + timeout;
         loop {
-            wanted.timeout = until.since(self.clock.now());
+            // An attempt with hardly any time left would fail as an outage, although the lock is
+            // only busy.
+            wanted.timeout = until.since(self.clock.now()).max(timeout / 2);
             let failure = match self.attempt(&wanted, false).await {
                 Ok((proof, _)) => return Ok(AcquireReply::Held(proof)),
                 Err(failure) => failure,
@@ -99,7 +101,7 @@ impl Quorum {
                     ..
                 } => return Ok(AcquireReply::Busy(vec![holder])),
                 Failure::Taken { holder: None, .. } => {
-                    return Err(StoreError::timed_out(wanted.timeout));
+                    return Err(StoreError::timed_out(timeout));
                 }
                 Failure::KeyConflict(detail) => return Ok(AcquireReply::KeyConflict(detail)),
                 Failure::Error(error) => return Err(error),
@@ -183,9 +185,9 @@ impl Quorum {
                 }
             }
         });
-        if let Some(acquisition) = lock(&self.acquisitions).get_mut(&caller) {
+        self.update(caller, |acquisition| {
             acquisition.waiting = Some(waiting.abort_handle());
-        }
+        });
     }
 
     /// Attempts once to take the lock on a majority of nodes. Also returns true if other clients
@@ -206,7 +208,8 @@ impl Quorum {
             wanted.timing,
             wanted.metadata.clone(),
             nodes.newest_time() + TOKEN_LEAD_MICROS,
-            (started, nodes.all.len()),
+            started,
+            nodes.all.len(),
         ));
         let begin = |acquisition: &mut Acquisition| acquisition.begin(attempt.clone());
         if self.update(wanted.caller, begin) != Some(true) {
@@ -308,7 +311,7 @@ impl Quorum {
         (index, reply)
     }
 
-    /// Ends the wait of a caller, whose turn lasts until it releases.
+    /// Ends the wait of a caller. Its turn lasts until it releases.
     fn keep_turn(&self, caller: OwnerNumber, mut turn: OwnedMutexGuard<Turn>, is_contended: bool) {
         *turn = is_contended;
         self.update(caller, |acquisition| {

@@ -43,7 +43,8 @@ impl Attempt {
         timing: Timing,
         metadata: Option<Arc<str>>,
         floor: Token,
-        (started, nodes): (BootInstant, usize),
+        started: BootInstant,
+        nodes: usize,
     ) -> Self {
         Attempt {
             key,

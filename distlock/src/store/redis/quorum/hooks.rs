@@ -48,7 +48,7 @@ impl NodeHooks for QuorumHooks {
         if reported("role") == Some("slave") {
             return Err(StoreError::new(
                 Outage::Misconfigured,
-                "the server is a replica, which has no vote of its own in a quorum; name independent servers",
+                "the server is a replica, which does not count in a quorum; name independent servers",
             ));
         }
         SingleServer.accepts_server(reported)
@@ -77,7 +77,7 @@ impl NodeHooks for QuorumHooks {
             Some(other) => Err(StoreError::new(
                 Outage::Misconfigured,
                 format!(
-                    "this is the same server as {}, which has only one vote; name independent servers",
+                    "this is the same server as {}, which counts only once; name independent servers",
                     other.address
                 ),
             )),
@@ -91,35 +91,23 @@ mod tests {
 
     use super::*;
     use crate::store::redis::conn::connection_registry::ConnectionRegistry;
+    use crate::store::redis::conn::connection_registry::tests::registered;
     use crate::store::redis::conn::session::SessionEnd;
 
     const HOOKS: QuorumHooks = QuorumHooks { rules: Rules::ALL };
 
-    fn registered(
-        address: &str,
-        run_id: Option<&str>,
-        end: &Arc<SessionEnd>,
-        is_for_commands: bool,
-    ) -> RegisteredConnection {
-        RegisteredConnection {
-            address: address.into(),
-            run_id: run_id.map(str::to_owned),
-            is_for_commands,
-            end: Arc::downgrade(end),
-        }
-    }
-
     #[test]
-    fn a_server_has_one_vote_for_as_long_as_it_is_connected() {
+    fn a_server_counts_once_for_as_long_as_it_is_connected() {
         let servers = ConnectionRegistry::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
-        let take = |address, run_id, end: usize| {
-            servers.register(
-                registered(address, run_id, &ends[end], true),
-                |new, open| HOOKS.accepts_connection(new, open),
-            )
+        let register = |address, run_id, end: usize, is_for_commands| {
+            let registered = registered(address, run_id, &ends[end], is_for_commands);
+            servers.register(registered, |new, open| HOOKS.accepts_connection(new, open))
         };
+        let take = |address, run_id, end| register(address, run_id, end, true);
         take("a", Some("run"), 0).unwrap();
+        // A renewal over another name would count the server twice.
+        assert!(register("b", Some("run"), 1, false).is_err());
         let refused = take("b", Some("run"), 1).unwrap_err();
         assert_eq!(refused.outage, Outage::Misconfigured);
         assert!(
@@ -134,13 +122,8 @@ mod tests {
         ends[2].set(StoreError::new(Outage::Unreachable, "gone"));
         take("b", Some("run"), 1).unwrap();
         for is_for_commands in [true, false] {
-            let unnamed = registered("a", None, &ends[1], is_for_commands);
-            assert!(
-                servers
-                    .register(unnamed, |new, open| HOOKS.accepts_connection(new, open))
-                    .is_err(),
-                "first: {is_for_commands}"
-            );
+            let unnamed = register("a", None, 1, is_for_commands);
+            assert!(unnamed.is_err(), "for commands: {is_for_commands}");
         }
     }
 }

@@ -194,8 +194,8 @@ impl Quorum {
         acquisitions.entry(caller).or_default();
     }
 
-    /// Ends the turns of callers whose hold of this lock is not `holder`: it has ended, although
-    /// they have not released it yet.
+    /// Ends the turns of callers that have lost this lock, but have not released it yet. `holder`
+    /// is the token of the present hold.
     fn end_turns(&self, key: &LockKey, holder: Option<Token>) {
         for acquisition in lock(&self.acquisitions).values_mut() {
             let is_of_key = |attempt: &Arc<Attempt>| attempt.key.same_lock(key);

@@ -69,7 +69,7 @@ impl Quorum {
                 let released = attempt.release_on((index, node), keep_for, timeout).await;
                 if is_first && is_pending(released.as_ref()) {
                     let retries =
-                        release_later(quorum.clone(), attempt, index, (keep_until, timeout));
+                        release_later(quorum.clone(), attempt, index, keep_until, timeout);
                     quorum.spawn(node.while_open(Box::pin(retries)));
                 }
                 released
@@ -104,8 +104,8 @@ impl Quorum {
         }
         releasing.detach_all();
         match last {
-            // The release goes on at these nodes, so the caller must not take a lock that is gone
-            // when it retries for a lost one.
+            // The release continues at these nodes. The caller's retry may find the lock gone, and
+            // must not report that as a loss.
             Some(error) if answered < quorum_size => Err(error.mark_sent()),
             _ => Ok(ReleaseReply {
                 was_held: not_held <= nodes - quorum_size,
@@ -130,7 +130,8 @@ async fn release_later(
     quorum: Arc<Quorum>,
     attempt: Arc<Attempt>,
     index: usize,
-    (keep_until, timeout): (BootInstant, Duration),
+    keep_until: BootInstant,
+    timeout: Duration,
 ) {
     let mut backoff = RETRY_BACKOFF;
     let expires_at = quorum.clock.now() + attempt.longest_rest();
