@@ -12,9 +12,9 @@ use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
-use crate::manager::engine::backlog::ReleaseResult;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::release::{self, StartedRelease};
+use crate::manager::engine::release::{self, AwaitedRelease};
+use crate::manager::engine::report;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
@@ -362,15 +362,15 @@ impl LockGuard {
     /// that the lock had already been lost, returns that error, because the work ran without the
     /// lock.
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
-        match self.start_release(success, true)?.wait().await {
-            ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotHeld)),
-            ReleaseResult::NoLossFound => None,
-        }
+        self.start_release(success, true)?.wait().await;
+        let entry = &self.held.entry;
+        let end = entry.peek(|acquisition| acquisition.end().cloned());
+        (end == Some(HoldEnd::NotHeld)).then(|| self.held.end_error(&HoldEnd::NotHeld))
     }
 
     /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
     /// reply, and the release does not queue behind others.
-    fn start_release(&mut self, success: bool, awaited: bool) -> Option<StartedRelease> {
+    fn start_release(&mut self, success: bool, awaited: bool) -> Option<AwaitedRelease> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;
         };
@@ -397,7 +397,7 @@ impl LockGuard {
             None
         };
         if is_lost {
-            release::report_loss(core, &held.entry);
+            report::publish(core, &held.entry);
         } else {
             logging::released(held, held_for);
         }

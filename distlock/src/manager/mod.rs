@@ -213,7 +213,7 @@ impl fmt::Debug for LockManager {
             .field("store", self.store_identity())
             .field("client", &self.inner.client_name);
         let (held, waiting) = self.core().registry.count();
-        let releasing = self.core().releases.count();
+        let releasing = self.core().registry.releasing();
         debug
             .field("phase", &self.core().phase())
             .field("held", &held)

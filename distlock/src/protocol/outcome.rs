@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
+use crate::observer::event::{RecordOutcome, ReleaseOutcome};
 use crate::protocol::messages::HolderView;
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
+use crate::util::clock::BootInstant;
 
 /// A command to send for an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,32 @@ pub(crate) enum Action {
         token: FencingToken,
         timeout: Duration,
     },
+    /// Releases the owner's hold or queue entry, and grants the lock to the next waiter.
+    Release {
+        /// How long the key stays taken.
+        keep_for: Duration,
+        /// The token of the hold whose success is to be recorded.
+        succeeded_under: Option<FencingToken>,
+        /// Set if an acquire went unanswered, so that it may be applied after this release.
+        after_unanswered: bool,
+        timeout: Duration,
+    },
+}
+
+/// Something that happened to a hold or to its release, for those who watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The hold was lost, and it was in use.
+    Lost(HoldEnd),
+    /// The first release, which was sent at `sent_at`, has ended.
+    Released {
+        sent_at: BootInstant,
+        outcome: ReleaseOutcome,
+    },
+    /// Whether the success of a call that runs at most once is recorded.
+    Record(RecordOutcome),
+    /// The release was given up, so what the store has ends with its TTL.
+    Abandoned,
 }
 
 /// The outcome of an acquisition for its call.
@@ -81,4 +109,6 @@ pub(crate) enum HoldEnd {
     /// The lock was revoked. Carries the revoking client's name, or an empty string if unknown.
     Revoked(String),
     ShutDown,
+    /// The call did not claim the hold in time, so it was released (R37). No code used it.
+    Unclaimed,
 }

@@ -20,6 +20,9 @@ pub(crate) enum Command<'a> {
     /// Acquires the lock, or queues its owner. The reply is an error if the durability is reached
     /// only in part, although the lock is then the owner's.
     Acquire(Acquire<'a>),
+    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
+    /// and in a store without such a step, nothing is held.
+    AcquireAll(&'a [Acquire<'a>]),
     /// Turns a short grant into a hold for the full lease.
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
@@ -68,6 +71,9 @@ pub(crate) struct Release<'a> {
     pub(crate) keep_for: Duration,
     /// What succeeded, under the hold with this token; `None` if nothing is recorded.
     pub(crate) success: Option<(&'a Once, FencingToken)>,
+    /// Set if an acquire of the owner went unanswered, so that it may be applied after this
+    /// release.
+    pub(crate) after_unanswered: bool,
 }
 
 /// A query for the state of a lock, with up to `max_listed` of its waiters.
@@ -106,6 +112,8 @@ pub(crate) struct DeleteRecord<'a> {
 #[derive(Debug)]
 pub(crate) enum CommandReply {
     Acquired(AcquireReply),
+    /// `None` if the locks were not all free.
+    AllAcquired(Option<Proof>),
     Confirmed(Confirmation),
     Renewed(RenewReply),
     /// `None` if the lock is not the owner's. The token of the proof is that of the read hold.
@@ -148,6 +156,22 @@ macro_rules! store_commands {
             }
         }
     )*};
+}
+
+impl StoreCommand for &[Acquire<'_>] {
+    type Reply = Option<Proof>;
+    const OPERATION: Operation = Operation::Acquire;
+
+    fn command(&self) -> Command<'_> {
+        Command::AcquireAll(self)
+    }
+
+    fn reply(reply: CommandReply) -> Option<Option<Proof>> {
+        match reply {
+            CommandReply::AllAcquired(reply) => Some(reply),
+            _ => None,
+        }
+    }
 }
 
 store_commands! {

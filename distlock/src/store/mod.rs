@@ -18,10 +18,10 @@ use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, OwnerNumber, Proof, ReleaseReply, RevocationNotice,
+    Acquire, Grant, OwnerNumber, RevocationNotice,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Release, StoreCommand};
+use crate::store::command::{Command, CommandReply, StoreCommand};
 
 pub(crate) mod client_id;
 pub(crate) mod command;
@@ -39,18 +39,13 @@ pub(crate) trait LockStore: Send + Sync {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
 
-    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
-    /// and in a store without such a step, returns `None` and holds nothing.
-    fn acquire_all<'a>(
+    /// Runs a command without the I/O thread, if the store can do that on the current runtime. The
+    /// future needs no timer there, and may wait for a reply without end.
+    fn call_here<'a>(
         &'a self,
-        _requests: &'a [Acquire<'a>],
+        _command: Command<'a>,
         _timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(ready(Ok(None)))
-    }
-
-    /// Returns the connection of the caller's own runtime, if there is one.
-    fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {
+    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
         None
     }
 
@@ -91,7 +86,11 @@ pub(crate) async fn run<C: StoreCommand>(
     command: C,
     timeout: Duration,
 ) -> Result<C::Reply, StoreError> {
-    let reply = store.call(command.command(), timeout).await?;
+    read::<C>(store.call(command.command(), timeout).await?)
+}
+
+/// Reads the reply to a command.
+pub(crate) fn read<C: StoreCommand>(reply: CommandReply) -> Result<C::Reply, StoreError> {
     C::reply(reply)
         .ok_or_else(|| StoreError::new(Outage::Other, "the reply does not match the command"))
 }
@@ -104,24 +103,6 @@ pub(crate) struct OpenedStore {
     /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
     pub(crate) limits: Limits,
-}
-
-/// A connection of one tokio runtime. Its commands do not pass through the I/O thread.
-pub(crate) trait DirectSender: Send + Sync {
-    /// Runs [`Command::Acquire`] for a lock that needs no replicas.
-    fn acquire<'a>(
-        &'a self,
-        request: Acquire<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>>;
-
-    /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an acquire command of this
-    /// owner is unanswered. Then only [`LockStore::call`] can release it.
-    fn release<'a>(
-        &'a self,
-        release: Release<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>>;
 }
 
 /// Default of the upper limit of a lock's queue.
@@ -156,9 +137,6 @@ pub(crate) enum StoreEvent {
     Granted(Grant),
     /// A hold was revoked.
     Revoked(RevocationNotice),
-    /// Commands of these owners are long past their deadlines on a runtime connection, and their
-    /// callers are stalled.
-    Stalled(Vec<OwnerNumber>),
     /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
     Reconnected,
     /// A lock with waiters is on another server now, so all waiting calls acquire again.

@@ -15,14 +15,13 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::explain::explain;
 use crate::manager::builder::{LockManagerBuilder, Parts};
-use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::events::EventReceiver;
 use crate::manager::engine::executor::{Executor, IoThread};
+use crate::manager::engine::driver;
 use crate::manager::engine::queue_check;
 use crate::manager::engine::registry::Registry;
-use crate::manager::engine::release;
-use crate::manager::engine::renew;
+use crate::manager::engine::releases::Releases;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
@@ -381,7 +380,7 @@ pub(crate) struct Assembly {
     pub(crate) executor: Executor,
     pub(crate) event_receiver: EventReceiver,
     telemetry: Arc<Telemetry>,
-    in_store: TaskTracker,
+    registry: Arc<Registry>,
     /// The I/O thread, and the slot for the manager that it drains at its end.
     io_thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
 }
@@ -413,7 +412,7 @@ impl Assembly {
             event_receiver: EventReceiver::new(executor.clone(), telemetry.clone()),
             telemetry,
             executor,
-            in_store: TaskTracker::new(),
+            registry: Arc::default(),
             io_thread: None,
         }
     }
@@ -438,8 +437,8 @@ impl Assembly {
 
     /// Returns a predicate that is true while this client has nothing in the store.
     pub(crate) fn is_idle(&self) -> IsIdle {
-        let in_store = self.in_store.clone();
-        Arc::new(move || in_store.is_empty())
+        let registry = self.registry.clone();
+        Arc::new(move || registry.is_empty())
     }
 
     /// Starts the background work, and returns the manager with these defaults.
@@ -462,21 +461,19 @@ impl Assembly {
             telemetry: self.telemetry,
             show_keys: self.parts.show_keys,
             max_waiters: settings.max_waiters,
-            registry: Registry::default(),
-            releases: Backlog::default(),
+            registry: self.registry,
+            releases: Releases::default(),
             renewal_monitor: RenewalMonitor::default(),
             skips: LoggedNames::default(),
             other_permits: LoggedNames::default(),
             known_data: KnownData::new(settings.fence_ttl),
-            in_flight: TaskTracker::new(),
-            in_store: self.in_store,
+            loss_lines: TaskTracker::new(),
             phase: tokio::sync::watch::Sender::new(Phase::Running),
             shutdown_lock: tokio::sync::Mutex::default(),
         });
         self.event_receiver.attach(&core);
-        core.spawn_while_open(renew::run_watchdog(core.clone()));
+        core.spawn_while_open(driver::run(core.clone()));
         core.spawn_while_open(queue_check::run_queue_checks(core.clone()));
-        core.spawn_while_open(release::run_release_retries(core.clone()));
         let io_thread = self.io_thread.map(|(io_thread, core_slot)| {
             // Cannot fail, because it is set only here.
             let _ = core_slot.set(core.clone());

@@ -1,29 +1,25 @@
 //! An acquire call, from its start to its hold.
 //!
-//! A call runs on its caller's runtime, and needs no timer there. It sends its acquire command over
-//! the runtime connection, if there is one. The manager's I/O thread does everything else.
+//! A call runs on its caller's runtime, and needs no timer there. It sends its first command itself.
+//! The driver repeats what fails, and ends the wait.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::error::{Error, Outage};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
+use crate::manager::engine::driver::{self, Sending};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::manager::engine::sync_future::SyncFuture;
 use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
-use crate::observer::event::Operation;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
-use crate::protocol::messages::{AcquireReply, HolderView};
-use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
+use crate::protocol::messages::HolderView;
+use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::store::DirectSender;
-use crate::util::clock::BootInstant;
+use crate::util::notify::wait_until;
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
 /// that it requested is cancelled.
@@ -32,8 +28,11 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
     let request = call.request.clone();
     let mut wait_reason = None;
     let failure = loop {
-        let mut attempt = AcquireAttempt::new(core, &request, wait_reason.take());
-        match attempt.run(&mut call).await {
+        let (mut attempt, sending) = AcquireAttempt::begin(core, &request, wait_reason.take());
+        if let Some(sending) = sending {
+            sending.send_here().await;
+        }
+        match attempt.outcome(&mut call).await {
             Outcome::Held => match attempt.take_hold() {
                 Some(held) => {
                     let info = &held.info;
@@ -60,61 +59,40 @@ pub(crate) async fn acquire_all(
     core: &Arc<Core>,
     requests: impl Iterator<Item = Request>,
 ) -> Result<Option<Vec<HeldLock>>, Error> {
-    let in_flight = core.in_flight.token();
-    let mut attempts: Vec<_> = requests
-        .map(|request| AcquireAttempt::new(core, &Arc::new(request), None))
-        .collect();
-    let mut time = None;
-    for attempt in &attempts {
-        let action = core.update(&attempt.entry, Acquisition::poll_action);
-        let Some(Action::Acquire { wait, timeout }) = action else {
-            // A shutdown has begun.
-            return Ok(None);
-        };
-        time = Some((wait, timeout));
+    let (mut attempts, sending): (Vec<_>, Vec<_>) = requests
+        .map(|request| AcquireAttempt::begin(core, &Arc::new(request), None))
+        .unzip();
+    let Some(sending) = sending.into_iter().collect::<Option<Vec<_>>>() else {
+        // A shutdown has begun.
+        return Ok(None);
+    };
+    let (replied, reply) = oneshot::channel();
+    (core.executor).poll_or_spawn(driver::send_all(core.clone(), sending, replied));
+    // No result comes if the I/O thread no longer runs.
+    if let Ok(Err(error)) = reply.await
+        && error.is_unanswered()
+        && let Some(attempt) = attempts.first()
+        && attempt.entry.request.is_try_acquire()
+    {
+        let call = AcquireCall::begin(core, attempt.entry.request.clone());
+        let error = failure_error(core, &call.request, Failure::Unavailable(error));
+        call.finish_failed(&error);
+        return Err(error);
     }
-    let Some(time) = time else { return Ok(None) };
-    let mut calls = Vec::new();
-    for attempt in &mut attempts {
-        let (done, io_thread_done) = oneshot::channel();
-        attempt.io_thread_done = Some(io_thread_done);
-        calls.push((attempt.entry.clone(), done));
-    }
-    let work = perform_all(core.clone(), calls, time, in_flight);
-    core.executor.poll_or_spawn(work);
-    let mut all_held = true;
-    for attempt in &mut attempts {
-        // Taken once it has resolved: a call that is dropped before must see the command in flight.
-        if let Some(io_thread_done) = &mut attempt.io_thread_done {
-            // An error means that the I/O thread no longer runs.
-            let _ = io_thread_done.await;
-        }
-        attempt.io_thread_done = None;
-        match (core.registry).update(&attempt.entry, Acquisition::poll_outcome) {
-            Some(Outcome::Held) => {}
-            Some(Outcome::Failed(Failure::Unavailable(error))) if error.is_unanswered() => {
-                let call = AcquireCall::begin(core, attempt.entry.request.clone());
-                let error = failure_error(core, &call.request, Failure::Unavailable(error));
-                call.finish_failed(&error);
-                return Err(error);
-            }
-            _ => all_held = false,
-        }
-    }
-    if !all_held {
+    let claim = |attempt: &AcquireAttempt| {
+        let outcome = core.registry.update(&attempt.entry, Acquisition::poll_outcome);
+        outcome == Some(Outcome::Held)
+    };
+    if !attempts.iter().all(claim) {
         return Ok(None);
     }
-    let held = attempts
-        .iter()
-        .map(|attempt| HeldLock::of(core, &attempt.entry));
+    let held = attempts.iter_mut().map(AcquireAttempt::take_hold);
     let Some(held) = held.collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
-    for (attempt, held) in attempts.iter_mut().zip(&held) {
-        // From here on the guard releases the lock.
-        attempt.became_hold = true;
-        let call = AcquireCall::begin(core, held.entry.request.clone());
-        call.finish_acquired(held.info.path, held.info.token, held.info.granted_at);
+    for hold in &held {
+        let call = AcquireCall::begin(core, hold.entry.request.clone());
+        call.finish_acquired(hold.info.path, hold.info.token, hold.info.granted_at);
     }
     Ok(Some(held))
 }
@@ -124,91 +102,55 @@ pub(crate) async fn acquire_all(
 struct AcquireAttempt {
     core: Arc<Core>,
     entry: Arc<Entry>,
-    /// Resolves when the command that the I/O thread runs for this acquisition has ended.
-    io_thread_done: Option<oneshot::Receiver<()>>,
     became_hold: bool,
-    /// Makes a shutdown wait for the command sent here, so that it is cancelled.
-    in_flight: Option<TaskTrackerToken>,
 }
 
 impl Drop for AcquireAttempt {
     fn drop(&mut self) {
-        if self.became_hold || self.core.is_inherited() {
-            return;
-        }
-        let has_ended = self.io_thread_done.take().is_none_or(|mut io_thread_done| {
-            io_thread_done.close();
-            io_thread_done.try_recv().is_ok()
-        });
-        // No command may follow the release. While one is in flight, `perform` sends the release.
-        if has_ended {
+        if !self.became_hold && !self.core.is_inherited() {
             release::release_in_background(&self.core, &self.entry);
         }
     }
 }
 
 impl AcquireAttempt {
-    fn new(core: &Arc<Core>, request: &Arc<Request>, wait_reason: Option<WaitReason>) -> Self {
-        let acquisition = Acquisition::new(request.clone(), wait_reason, core.rules);
+    /// Registers an acquisition, and returns its first command.
+    fn begin(
+        core: &Arc<Core>,
+        request: &Arc<Request>,
+        wait_reason: Option<WaitReason>,
+    ) -> (Self, Option<Sending>) {
+        let now = core.clock.now();
+        let mut acquisition = Acquisition::new(request.clone(), wait_reason, core.rules);
+        let action = acquisition.poll_action(false, now);
+        let number = acquisition.awaited();
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
-        let entry = core
-            .registry
-            .register(owner, acquisition, core.in_store.token());
+        let attempt = AcquireAttempt {
+            core: core.clone(),
+            entry: core.registry.register(owner, acquisition),
+            became_hold: false,
+        };
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
-            core.update(&entry, Acquisition::handle_shutdown);
+            core.update(&attempt.entry, Acquisition::handle_shutdown);
+            return (attempt, None);
         }
-        AcquireAttempt {
-            core: core.clone(),
-            entry,
-            io_thread_done: None,
-            became_hold: false,
-            in_flight: None,
-        }
+        let sending = action.map(|action| Sending::new(core, &attempt.entry, action, number));
+        (attempt, sending)
     }
 
-    /// Runs the actions of the acquisition until its outcome is known.
-    async fn run(&mut self, call: &mut AcquireCall<'_>) -> Outcome {
-        loop {
-            // Taken before the decision: a shutdown waits for this token if a command is in flight,
-            // instead of releasing the acquisition.
-            let in_flight = self.core.in_flight.token();
-            let next = self.core.update(&self.entry, |acquisition, now| {
-                acquisition.handle_time(now);
-                if let Some(outcome) = acquisition.poll_outcome() {
-                    return Err(outcome);
-                }
-                let command = acquisition.poll_action(now);
-                acquisition.poll_outcome().map_or(Ok(command), Err)
-            });
-            // `perform` has changed the acquisition, but not reported its end yet. If its channel
-            // were closed now, it would release the acquisition.
-            if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
-                && let Some(io_thread_done) = self.io_thread_done.take()
-            {
-                // An error means that the I/O thread no longer runs.
-                let _ = io_thread_done.await;
+    /// Waits until the outcome is known.
+    async fn outcome(&self, call: &mut AcquireCall<'_>) -> Outcome {
+        let (core, entry) = (&*self.core, &*self.entry);
+        wait_until(&entry.changed, || {
+            let outcome = core.registry.update(entry, Acquisition::poll_outcome);
+            if outcome.is_none() {
+                self.report_queued(call);
             }
-            match next {
-                Err(outcome) => return outcome,
-                Ok(Some(action @ Action::Acquire { wait, timeout })) => {
-                    match self.runtime_connection() {
-                        Some(connection) => {
-                            self.in_flight = Some(in_flight);
-                            self.acquire_over(&*connection, wait, timeout).await;
-                        }
-                        None => self.send_on_io_thread(action, in_flight),
-                    }
-                }
-                Ok(Some(action)) => self.send_on_io_thread(action, in_flight),
-                Ok(None) => {
-                    drop(in_flight);
-                    self.report_queued(call);
-                    self.wait().await;
-                }
-            }
-        }
+            outcome
+        })
+        .await
     }
 
     /// Reports the call as queued, once.
@@ -224,185 +166,12 @@ impl AcquireAttempt {
         call.publish_queued(holder);
     }
 
-    /// Returns this runtime's connection, unless replicas or disks must acknowledge the lock.
-    fn runtime_connection(&self) -> Option<Box<dyn DirectSender>> {
-        let store = &self.core.store;
-        let needs_no_acks = self.entry.request.durability.is_none();
-        needs_no_acks.then(|| store.direct_sender()).flatten()
-    }
-
-    /// Sends the acquire command on this runtime, and waits until the acquisition needs no reply.
-    async fn acquire_over(
-        &mut self,
-        connection: &dyn DirectSender,
-        wait: Duration,
-        timeout: Duration,
-    ) {
-        let (core, entry) = (&*self.core, &*self.entry);
-        entry.set_on_runtime_connection(true);
-        let started = core.command_start();
-        let mut reply = SyncFuture::new(connection.acquire(entry.acquire_command(wait), timeout));
-        loop {
-            let reply = tokio::select! {
-                biased;
-                reply = &mut reply => reply,
-                () = entry.changed.notified() => {
-                    if entry.peek(Acquisition::is_in_flight) {
-                        continue;
-                    }
-                    return;
-                }
-            };
-            core.publish_command(Operation::Acquire, started, &reply);
-            core.update(&self.entry, |acquisition, now| {
-                acquisition.handle_acquire_reply(reply, now)
-            });
-            self.in_flight = None;
-            return;
-        }
-    }
-
-    /// Starts a command on the I/O thread.
-    fn send_on_io_thread(&mut self, action: Action, in_flight: TaskTrackerToken) {
-        self.entry.set_on_runtime_connection(false);
-        let (done, io_thread_done) = oneshot::channel();
-        self.io_thread_done = Some(io_thread_done);
-        let (core, entry) = (self.core.clone(), self.entry.clone());
-        self.core
-            .executor
-            .poll_or_spawn(perform(core, entry, action, done, in_flight));
-    }
-
-    /// Waits until an event arrives, the wait ends, or a failed acquire may be retried.
-    async fn wait(&mut self) {
-        let (core, entry) = (&*self.core, &self.entry);
-        if let Some(io_thread_done) = &mut self.io_thread_done {
-            let result = tokio::select! {
-                biased;
-                result = io_thread_done => result,
-                () = entry.changed.notified() => return,
-            };
-            self.io_thread_done = None;
-            if result.is_err() {
-                // The I/O thread no longer runs.
-                core.update(entry, Acquisition::handle_shutdown);
-            }
-            return;
-        }
-        let retry_at = entry.peek(Acquisition::poll_retry);
-        let retry = async {
-            match retry_at {
-                Some(at) => {
-                    sleep_until(core, at).await;
-                    SyncFuture::new(core.store.ready()).await;
-                }
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = entry.changed.notified() => {}
-            () = sleep_until(core, entry.request.deadline()) => {}
-            () = retry => core.registry.update(entry, Acquisition::handle_retry),
-        }
-    }
-
     fn take_hold(&mut self) -> Option<HeldLock> {
         let held = HeldLock::of(&self.core, &self.entry)?;
         // From here on the guard releases the lock.
         self.became_hold = true;
         Some(held)
     }
-}
-
-/// Sends a command on the I/O thread. Releases the acquisition if its call ended or a shutdown
-/// began.
-async fn perform(
-    core: Arc<Core>,
-    entry: Arc<Entry>,
-    action: Action,
-    mut done: oneshot::Sender<()>,
-    // Makes a shutdown wait until this command is cancelled.
-    _in_flight: TaskTrackerToken,
-) {
-    tokio::select! {
-        biased;
-        () = done.closed() => {}
-        () = send(&core, &entry, action) => {}
-    }
-    if done.send(()).is_err() || core.phase() != Phase::Running {
-        release::release_in_background(&core, &entry);
-    }
-}
-
-/// Sends one acquire for several acquisitions, like [`perform`].
-async fn perform_all(
-    core: Arc<Core>,
-    mut calls: Vec<(Arc<Entry>, oneshot::Sender<()>)>,
-    (wait, timeout): (Duration, Duration),
-    _in_flight: TaskTrackerToken,
-) {
-    let entries: Vec<_> = calls.iter().map(|(entry, _)| entry.clone()).collect();
-    let send = async {
-        let commands = entries.iter().map(|entry| entry.acquire_command(wait));
-        let commands: Vec<_> = commands.collect();
-        let started = core.command_start();
-        let reply = core.store.acquire_all(&commands, timeout).await;
-        core.publish_command(Operation::Acquire, started, &reply);
-        for entry in &entries {
-            let reply = match &reply {
-                Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),
-                // Nothing is in the store, as after a try of a lock that is held.
-                Ok(None) => Ok(AcquireReply::Busy(Vec::new())),
-                Err(error) => Err(error.clone()),
-            };
-            core.update(entry, |acquisition, now| {
-                acquisition.handle_acquire_reply(reply, now)
-            });
-        }
-    };
-    if let Some((_, done)) = calls.first_mut() {
-        tokio::select! {
-            biased;
-            () = done.closed() => {}
-            () = send => {}
-        }
-    }
-    for (entry, done) in calls {
-        if done.send(()).is_err() || core.phase() != Phase::Running {
-            release::release_in_background(&core, &entry);
-        }
-    }
-}
-
-async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
-    let request = &*entry.request;
-    match action {
-        Action::Acquire { wait, timeout } => {
-            let reply = core.run_command(entry.acquire_command(wait), timeout).await;
-            let must_cancel = reply.is_err() && !core.rules.cancel_is_final;
-            core.update(entry, |acquisition, now| {
-                acquisition.handle_acquire_reply(reply, now)
-            });
-            if must_cancel {
-                let (key, lease) = (request.key.clone(), request.timing.lease);
-                release::release_unregistered(core, key, entry.request.kind, entry.owner, lease);
-            }
-        }
-        Action::Confirm { timeout } => {
-            let reply = core.run_command(entry.confirm_command(), timeout).await;
-            core.update(entry, |acquisition, now| {
-                acquisition.handle_confirmation(reply, now)
-            });
-        }
-        // The watchdog sends the commands of a hold.
-        Action::Renew | Action::Downgrade { .. } => {}
-    }
-}
-
-/// Sleeps on the executor's timer. The caller's runtime may have none, or may have paused it.
-async fn sleep_until(core: &Core, at: BootInstant) {
-    core.executor.sleep(at.since(core.clock.now())).await;
 }
 
 fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {

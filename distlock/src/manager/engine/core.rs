@@ -10,9 +10,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
-use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
+use crate::manager::engine::releases::Releases;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
@@ -47,18 +47,16 @@ pub(crate) struct Core {
     pub(crate) show_keys: bool,
     /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
-    pub(crate) registry: Registry,
-    pub(crate) releases: Backlog,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) releases: Releases,
     pub(crate) renewal_monitor: RenewalMonitor,
     /// The locks whose first skip was logged.
     pub(crate) skips: LoggedNames,
     /// The keys with a logged call for another number of permits.
     pub(crate) other_permits: LoggedNames,
     pub(crate) known_data: KnownData,
-    /// Calls and releases for which a drain waits.
-    pub(crate) in_flight: TaskTracker,
-    /// All that the store may have under this client's id: calls, holds, releases, kept keys.
-    pub(crate) in_store: TaskTracker,
+    /// The lines of losses that are about to be logged.
+    pub(crate) loss_lines: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
     /// Allows one shutdown at a time.
     pub(crate) shutdown_lock: tokio::sync::Mutex<()>,
@@ -98,7 +96,7 @@ impl Core {
     /// Changes an acquisition at the current time, see [`Registry::update`].
     pub(crate) fn update<T>(
         &self,
-        entry: &Arc<Entry>,
+        entry: &Entry,
         change: impl FnOnce(&mut Acquisition, BootInstant) -> T,
     ) -> T {
         let now = self.clock.now();

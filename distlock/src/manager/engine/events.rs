@@ -4,16 +4,18 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 
+use crate::config::options::Options;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::executor::Executor;
-use crate::manager::engine::release;
 use crate::manager::engine::renew;
+use crate::manager::engine::report;
 use crate::manager::telemetry::{data_loss, logging};
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Grant, OwnerNumber, RevocationNotice};
+use crate::protocol::messages::{Grant, RevocationNotice};
+use crate::protocol::request::Request;
 use crate::store::{EventSink, StoreEvent};
 
 /// The receiver of a store's events. Exists before the store, and does not keep the manager alive.
@@ -66,7 +68,6 @@ impl EventReceiver {
             }
             (StoreEvent::Granted(grant), Some(core)) => on_granted(&core, grant),
             (StoreEvent::Revoked(revocation), Some(core)) => on_revoked(&core, &revocation),
-            (StoreEvent::Stalled(owners), Some(core)) => on_stalled(&core, owners),
             (StoreEvent::OtherPermits { owner, last }, Some(core)) => {
                 if let Some(entry) = core.registry.find(owner) {
                     logging::other_permits(&core, &entry.request, last);
@@ -100,7 +101,14 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
             } else {
                 Kind::Mutex
             };
-            release::release_unregistered(core, grant.key, kind, grant.owner, grant.lease)
+            let options = Options {
+                lease: grant.lease,
+                ..Options::default()
+            };
+            let now = core.clock.now();
+            let request = Arc::new(Request::new(grant.key, kind, options, now));
+            let acquisition = Acquisition::release_only(request, core.rules, now);
+            core.registry.register(grant.owner, acquisition);
         }
     }
 }
@@ -112,29 +120,15 @@ fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
             core.update(&entry, |acquisition, now| {
                 acquisition.handle_revocation(revocation, now)
             });
-            release::report_loss(core, &entry);
+            report::publish(core, &entry);
         }
     }
 }
 
-/// Releases on the I/O thread what stalled callers requested, or were to release (R37).
-fn on_stalled(core: &Arc<Core>, owners: Vec<OwnerNumber>) {
-    for owner in owners {
-        if let Some(entry) = core.registry.find(owner) {
-            core.update(&entry, Acquisition::handle_stall);
-            release::submit_pending_release(core, &entry);
-        } else {
-            release::take_over(core, owner);
-        }
-    }
-}
-
-/// Renews all holds first. Then all waiting calls acquire again.
+/// Makes the driver renew all holds, and acquire again for all waiting calls.
 async fn on_reconnected(core: Arc<Core>) {
     let repeat = async {
         renew::renew_all(&core);
-        // Lets the watchdog run before the acquire commands are sent.
-        tokio::task::yield_now().await;
         reacquire_all(&core);
     };
     // Sent before them, because an acquire writes the fence anew.

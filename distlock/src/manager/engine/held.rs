@@ -336,12 +336,6 @@ impl HeldLock {
         .await
     }
 
-    /// Returns the error of a lost hold, to the first caller only.
-    pub(crate) fn take_loss(&self) -> Option<Error> {
-        let lost = (self.core.registry).update(&self.entry, Acquisition::poll_loss);
-        lost.map(|end| self.end_error(&end))
-    }
-
     /// Returns the error for a hold that ended this way.
     pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
         let (key, fencing_token) = (self.key().to_owned(), self.public_token());
@@ -369,6 +363,7 @@ impl HeldLock {
             },
             HoldEnd::Revoked(by) => LossReason::Revoked { by: non_empty(by) },
             HoldEnd::ShutDown => LossReason::ShutDown,
+            HoldEnd::Unclaimed => LossReason::Gone,
         };
         Error::Lost {
             key,

@@ -8,9 +8,7 @@ use std::time::Duration;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::release;
 use crate::manager::telemetry::long_waits::LongWaits;
-use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
 use crate::protocol::request::Request;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
@@ -38,39 +36,14 @@ pub(crate) async fn run_queue_checks(core: Arc<Core>) {
     }
     let mut long_waits = LongWaits::default();
     loop {
-        if core.registry.queued().is_empty() && core.registry.needing_poll().is_empty() {
+        if core.registry.queued().is_empty() {
             core.registry.queue_check_notify.notified().await;
         }
         tokio::time::sleep(QUEUE_CHECK_INTERVAL).await;
         long_waits.report(&core, core.clock.now());
-        release_stalled_calls(&core);
         for batch in batches(core.registry.queued()) {
             check_queues(&core, batch).await;
         }
-    }
-}
-
-/// Releases what stalled calls have in the store. A call that is polled would have returned at the
-/// end of its wait, or continued (R37).
-fn release_stalled_calls(core: &Arc<Core>) {
-    for entry in core.registry.queued() {
-        let has_failed = core.update(&entry, |acquisition, now| {
-            acquisition.handle_time(now);
-            acquisition.has_failed()
-        });
-        if has_failed {
-            release::release_in_background(core, &entry);
-        }
-    }
-    // No call can continue while the store is unavailable.
-    if core.store.unavailable().is_some() {
-        return;
-    }
-    for entry in core.registry.needing_poll() {
-        core.update(&entry, Acquisition::handle_queue_check);
-        // A call that is polled before the next check is not stalled.
-        entry.changed.notify_one();
-        release::submit_pending_release(core, &entry);
     }
 }
 

@@ -6,44 +6,57 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::fencing::FencingToken;
-use crate::protocol::acquisition::{Acquisition, AcquisitionState, Progress};
+use crate::protocol::acquisition::AcquisitionState::{self, Ended};
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{Acquire, OwnerNumber};
+use crate::protocol::outcome::{Action, Report};
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
-use crate::store::command::{Confirm, Downgrade, Release};
+use crate::store::command::{Command, Confirm, Downgrade, Release};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
 
+/// Upper limit of releases that wait for the store, for others to end, or for their time. Locks
+/// beyond it end with their TTL.
+pub(crate) const MAX_BACKLOG: usize = 65_536;
+
 /// The acquisitions of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    inner: Mutex<Inner>,
-    /// Wakes the watchdog when a hold becomes due earlier than expected.
-    pub(crate) watchdog_notify: Notify,
-    /// Wakes the queue checks when an acquisition is queued, or needs a poll of its call.
+    index: Mutex<Index>,
+    /// The number of acquisitions that are being released.
+    releasing: AtomicUsize,
+    /// Notified when the last of these has ended.
+    released: Notify,
+    /// Wakes the driver when an acquisition is due earlier than expected.
+    pub(crate) driver_notify: Notify,
+    /// Wakes the queue checks when an acquisition is queued.
     pub(crate) queue_check_notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    acquiring: BTreeMap<OwnerNumber, Arc<Entry>>,
-    held: BTreeMap<OwnerNumber, (BootInstant, Arc<Entry>)>,
-    /// The holds, by the time at which each needs an action.
+struct Index {
+    entries: BTreeMap<OwnerNumber, Arc<Entry>>,
+    /// When each acquisition needs attention, or earlier.
     due: BTreeSet<(BootInstant, OwnerNumber)>,
-    /// The next wake-up of the watchdog; `None` while it works, or when nothing is held.
+    /// When a failed acquire may be repeated.
+    retries: BTreeSet<(BootInstant, OwnerNumber)>,
+    /// When a release that is not in flight may be sent.
+    releases: BTreeSet<(BootInstant, OwnerNumber)>,
+    /// The next wake-up of the driver; `None` while it works, or if nothing is due.
     wakes_at: Option<BootInstant>,
     last_sequence: u64,
 }
 
-/// The part of an acquisition that the registry indexes, and for which callers wait.
+/// The part of an acquisition that the registry indexes, and for which tasks wait.
 struct Snapshot {
     state: AcquisitionState,
     due: Option<BootInstant>,
-    progress: Progress,
+    repeat: Option<BootInstant>,
+    awaited: Option<u32>,
     is_confirmed: bool,
 }
 
@@ -52,10 +65,19 @@ impl Snapshot {
         Snapshot {
             state: acquisition.state(),
             due: acquisition.poll_timeout(),
-            progress: acquisition.progress(),
+            repeat: acquisition.poll_repeat(),
+            awaited: acquisition.awaited(),
             is_confirmed: acquisition.is_confirmed(),
         }
     }
+}
+
+/// The times by which an acquisition is in the index.
+#[derive(Clone, Copy, Debug, Default)]
+struct Indexed {
+    due: Option<BootInstant>,
+    retry: Option<BootInstant>,
+    release: Option<BootInstant>,
 }
 
 /// An acquisition, shared by its call or holder and the tasks that work for it.
@@ -63,13 +85,11 @@ impl Snapshot {
 pub(crate) struct Entry {
     pub(crate) owner: OwnerNumber,
     pub(crate) request: Arc<Request>,
-    acquisition: Mutex<Acquisition>,
+    state: Mutex<(Acquisition, Indexed)>,
     /// The order of the calls: the first call acquires first, even after a reconnect.
     sequence: u64,
-    /// Wakes the call that acquires or downgrades.
+    /// Wakes the call, and the tasks that wait for a reply.
     pub(crate) changed: Notify,
-    /// True if its last command, or the one in flight, uses a runtime connection.
-    on_runtime_connection: AtomicBool,
     /// Wakes every task that waits for the end of the hold.
     pub(crate) ended: Notify,
     /// Wakes every task that waits for the confirmation of a short grant.
@@ -81,51 +101,29 @@ pub(crate) struct Entry {
     is_end_published: AtomicBool,
     /// True once the holder has finished its work and released the hold.
     is_completed: AtomicBool,
-    /// Counts this acquisition while its key may be in the store, even beyond the safe deadline.
-    _in_store: TaskTrackerToken,
 }
 
 impl Entry {
-    fn new(
-        owner: OwnerNumber,
-        acquisition: Acquisition,
-        sequence: u64,
-        in_store: TaskTrackerToken,
-    ) -> Arc<Self> {
-        Arc::new(Entry {
-            owner,
-            request: acquisition.request().clone(),
-            acquisition: Mutex::new(acquisition),
-            sequence,
-            changed: Notify::new(),
-            on_runtime_connection: AtomicBool::new(false),
-            ended: Notify::new(),
-            confirmed: Notify::new(),
-            bodies: AtomicUsize::new(0),
-            bodies_ended: Notify::new(),
-            is_end_published: AtomicBool::new(false),
-            is_completed: AtomicBool::new(false),
-            _in_store: in_store,
+    /// Returns the command for an action; `None` for a renewal, which may share one with others.
+    pub(crate) fn command(&self, action: &Action) -> Option<Command<'_>> {
+        Some(match *action {
+            Action::Acquire { wait, .. } => Command::Acquire(self.acquire_command(wait)),
+            Action::Confirm { .. } => Command::Confirm(self.confirm_command()),
+            Action::Downgrade { token, .. } => Command::Downgrade(self.downgrade_command(token)),
+            Action::Release {
+                keep_for,
+                succeeded_under,
+                after_unanswered,
+                ..
+            } => Command::Release(Release {
+                keep_for,
+                after_unanswered,
+                success: succeeded_under
+                    .and_then(|token| Some((self.request.once.as_ref()?, token))),
+                ..self.release_command()
+            }),
+            Action::Renew => return None,
         })
-    }
-
-    /// Returns an acquisition that is not registered, for an owner id that no call here uses.
-    pub(crate) fn unregistered(
-        owner: OwnerNumber,
-        acquisition: Acquisition,
-        in_store: TaskTrackerToken,
-    ) -> Arc<Self> {
-        Self::new(owner, acquisition, 0, in_store)
-    }
-
-    /// Sets whether its command uses a runtime connection.
-    pub(crate) fn set_on_runtime_connection(&self, on_runtime_connection: bool) {
-        self.on_runtime_connection
-            .store(on_runtime_connection, Ordering::Release);
-    }
-
-    pub(crate) fn is_on_runtime_connection(&self) -> bool {
-        self.on_runtime_connection.load(Ordering::Acquire)
     }
 
     pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
@@ -163,22 +161,26 @@ impl Entry {
         }
     }
 
-    /// Returns the release command. The key stays taken for `keep_for`.
-    pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
+    /// Returns the command that releases whatever the store has for the owner.
+    pub(crate) fn release_command(&self) -> Release<'_> {
         Release {
             key: &self.request.key,
             kind: self.request.kind,
             owner: self.owner,
-            keep_for,
-            success: lock(&self.acquisition)
-                .succeeded_under()
-                .and_then(|token| Some((self.request.once.as_ref()?, token))),
+            keep_for: Duration::ZERO,
+            success: None,
+            after_unanswered: false,
         }
     }
 
     /// Reads the acquisition without changing it.
     pub(crate) fn peek<T>(&self, read: impl FnOnce(&Acquisition) -> T) -> T {
-        read(&lock(&self.acquisition))
+        read(&lock(&self.state).0)
+    }
+
+    /// Returns, once, what has happened to the hold or its release.
+    pub(crate) fn poll_report(&self) -> Option<Report> {
+        lock(&self.state).0.poll_report()
     }
 
     /// Counts a body until the result is dropped.
@@ -224,40 +226,89 @@ impl Drop for RunningBody<'_> {
 }
 
 impl Registry {
-    /// Adds an acquisition for a call that is about to acquire.
-    pub(crate) fn register(
-        &self,
-        owner: OwnerNumber,
-        acquisition: Acquisition,
-        in_store: TaskTrackerToken,
-    ) -> Arc<Entry> {
-        let mut inner = lock(&self.inner);
-        inner.last_sequence += 1;
-        let entry = Entry::new(owner, acquisition, inner.last_sequence, in_store);
-        inner.acquiring.insert(owner, entry.clone());
+    /// Adds an acquisition.
+    pub(crate) fn register(&self, owner: OwnerNumber, acquisition: Acquisition) -> Arc<Entry> {
+        let snapshot = Snapshot::of(&acquisition);
+        let mut indexed = Indexed::default();
+        let mut index = lock(&self.index);
+        index.last_sequence += 1;
+        let must_wake = index.change(owner, &mut indexed, &snapshot);
+        let entry = Arc::new(Entry {
+            owner,
+            request: acquisition.request().clone(),
+            state: Mutex::new((acquisition, indexed)),
+            sequence: index.last_sequence,
+            changed: Notify::new(),
+            ended: Notify::new(),
+            confirmed: Notify::new(),
+            bodies: AtomicUsize::new(0),
+            bodies_ended: Notify::new(),
+            is_end_published: AtomicBool::new(false),
+            is_completed: AtomicBool::new(false),
+        });
+        index.entries.insert(owner, entry.clone());
+        drop(index);
+        if snapshot.state == AcquisitionState::Releasing {
+            self.releasing.fetch_add(1, Ordering::AcqRel);
+        }
+        if must_wake {
+            self.driver_notify.notify_one();
+        }
         entry
     }
 
     /// Runs `change` on an acquisition, updates the index, and wakes every task that waits for
-    /// something of it. Every change of an acquisition uses this function.
+    /// something of it. Every change of an acquisition uses this function or `drive`.
     pub(crate) fn update<T>(
         &self,
-        entry: &Arc<Entry>,
+        entry: &Entry,
         change: impl FnOnce(&mut Acquisition) -> T,
     ) -> T {
-        let mut acquisition = lock(&entry.acquisition);
-        let before = Snapshot::of(&acquisition);
-        let result = change(&mut acquisition);
-        let after = Snapshot::of(&acquisition);
-        if (before.state, before.due) != (after.state, after.due) {
-            self.update_index(entry, before.state, &after);
+        self.apply(entry, Indexed::is_outdated, change)
+    }
+
+    /// Does the same for an acquisition that is due by the index.
+    pub(crate) fn drive<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
+        self.apply(entry, |_, _| true, change)
+    }
+
+    fn apply<T>(
+        &self,
+        entry: &Entry,
+        must_index: impl FnOnce(&Indexed, &Snapshot) -> bool,
+        change: impl FnOnce(&mut Acquisition) -> T,
+    ) -> T {
+        use AcquisitionState::{Held, Queued, Releasing};
+        let mut state = lock(&entry.state);
+        let (acquisition, indexed) = &mut *state;
+        let before = Snapshot::of(acquisition);
+        let result = change(acquisition);
+        let after = Snapshot::of(acquisition);
+        if must_index(indexed, &after) {
+            // The acquisition stays locked, so no other thread indexes an older state.
+            let must_wake = lock(&self.index).change(entry.owner, indexed, &after);
+            if must_wake {
+                self.driver_notify.notify_one();
+            }
         }
-        // A call starts its commands itself.
-        if before.progress != after.progress && !acquisition.is_in_flight() {
-            entry.changed.notify_one();
+        drop(state);
+        if before.state != after.state {
+            if after.state == Releasing {
+                self.releasing.fetch_add(1, Ordering::AcqRel);
+            } else if before.state == Releasing
+                && self.releasing.fetch_sub(1, Ordering::AcqRel) == 1
+            {
+                self.released.notify_waiters();
+            }
+            if after.state == Queued {
+                self.queue_check_notify.notify_one();
+            }
+            if before.state == Held {
+                entry.ended.notify_waiters();
+            }
         }
-        if !before.progress.has_stage_of(after.progress) {
-            entry.ended.notify_waiters();
+        if (before.state, before.awaited) != (after.state, after.awaited) {
+            entry.changed.notify_waiters();
         }
         if !before.is_confirmed && after.is_confirmed {
             entry.confirmed.notify_waiters();
@@ -265,118 +316,164 @@ impl Registry {
         result
     }
 
-    /// The caller has locked the acquisition, so no other thread indexes an older state.
-    fn update_index(&self, entry: &Arc<Entry>, before: AcquisitionState, after: &Snapshot) {
-        let mut inner = lock(&self.inner);
-        let must_wake = match (after.state, after.due) {
-            (AcquisitionState::Held, Some(due)) => inner.insert_hold(entry, due),
-            (AcquisitionState::Ended, _) => {
-                inner.remove(entry.owner);
-                false
-            }
-            _ => false,
-        };
-        drop(inner);
-        if must_wake {
-            self.watchdog_notify.notify_one();
-        }
-        let is_checked = matches!(
-            after.state,
-            AcquisitionState::Queued | AcquisitionState::NeedsPoll
-        );
-        if is_checked && before != after.state {
-            self.queue_check_notify.notify_one();
-        }
-    }
-
     /// Returns the acquisition of an owner id, unless it has ended.
     pub(crate) fn find(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
-        let inner = lock(&self.inner);
-        let held = || inner.held.get(&owner).map(|(_, entry)| entry.clone());
-        inner.acquiring.get(&owner).cloned().or_else(held)
+        lock(&self.index).entries.get(&owner).cloned()
     }
 
-    /// Returns the acquisitions that acquire or wait, in the order of their calls.
-    pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<_> = lock(&self.inner).acquiring.values().cloned().collect();
+    /// Returns all acquisitions, in the order of their calls.
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+        let mut all: Vec<_> = lock(&self.index).entries.values().cloned().collect();
         all.sort_unstable_by_key(|entry| entry.sequence);
         all
     }
 
-    /// Returns the queued acquisitions, in the order of their calls.
-    pub(crate) fn queued(&self) -> Vec<Arc<Entry>> {
-        self.acquiring_with(AcquisitionState::Queued)
-    }
-
-    /// Returns the acquisitions that need a poll of their call, in the order of the calls.
-    pub(crate) fn needing_poll(&self) -> Vec<Arc<Entry>> {
-        self.acquiring_with(AcquisitionState::NeedsPoll)
-    }
-
-    fn acquiring_with(&self, state: AcquisitionState) -> Vec<Arc<Entry>> {
-        let mut all = self.acquiring();
-        all.retain(|entry| lock(&entry.acquisition).state() == state);
+    /// Returns those in one of these states.
+    fn all_in(&self, states: &[AcquisitionState]) -> Vec<Arc<Entry>> {
+        let mut all = self.all();
+        all.retain(|entry| states.contains(&entry.peek(Acquisition::state)));
         all
     }
 
-    /// Returns all acquisitions: those that acquire, then those that hold.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<Entry>> {
-        self.acquiring().into_iter().chain(self.held())
+    pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
+        self.all_in(&[AcquisitionState::Acquiring, AcquisitionState::Queued])
+    }
+
+    pub(crate) fn queued(&self) -> Vec<Arc<Entry>> {
+        self.all_in(&[AcquisitionState::Queued])
     }
 
     pub(crate) fn held(&self) -> Vec<Arc<Entry>> {
-        let inner = lock(&self.inner);
-        inner
-            .held
-            .values()
-            .map(|(_, entry)| entry.clone())
-            .collect()
+        self.all_in(&[AcquisitionState::Held])
     }
 
     /// Returns the number of holds, and of acquisitions that acquire or wait.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let inner = lock(&self.inner);
-        (inner.held.len(), inner.acquiring.len())
+        (self.held().len(), self.acquiring().len())
     }
 
-    /// Returns the holds that need an action now.
-    pub(crate) fn due_holds(&self, now: BootInstant) -> Vec<Arc<Entry>> {
-        let inner = lock(&self.inner);
-        let due = inner.due.range(..=(now, OwnerNumber::MAX));
-        due.filter_map(|(_, owner)| inner.held.get(owner))
-            .map(|(_, entry)| entry.clone())
-            .collect()
+    /// Returns the number of acquisitions that are being released.
+    pub(crate) fn releasing(&self) -> usize {
+        self.releasing.load(Ordering::Acquire)
     }
 
-    /// Returns how long the watchdog may sleep; `None` if nothing is held. The result is at most
-    /// `MAX_WATCHDOG_SLEEP`, because a timer may sleep through a suspend.
-    pub(crate) fn plan_sleep(&self, now: BootInstant) -> Option<Duration> {
-        let mut inner = lock(&self.inner);
-        let sleep = inner
-            .due
+    /// Waits until nothing is being released.
+    pub(crate) async fn released(&self) {
+        wait_until(&self.released, || (self.releasing() == 0).then_some(())).await;
+    }
+
+    /// Returns true if the store has nothing of this manager.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.index).entries.is_empty()
+    }
+
+
+    /// Returns the acquisitions that need attention now, in the order of their calls.
+    pub(crate) fn due(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+        lock(&self.index).up_to(now, |index| &index.due, usize::MAX)
+    }
+
+    /// Returns the acquires to repeat now, in the order of their calls.
+    pub(crate) fn due_retries(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+        lock(&self.index).up_to(now, |index| &index.retries, usize::MAX)
+    }
+
+    /// Returns the next releases to send now.
+    pub(crate) fn due_releases(&self, now: BootInstant, limit: usize) -> Vec<Arc<Entry>> {
+        lock(&self.index).up_to(now, |index| &index.releases, limit)
+    }
+
+    /// Returns the oldest release, if more than `MAX_BACKLOG` wait.
+    pub(crate) fn surplus(&self) -> Option<Arc<Entry>> {
+        let index = lock(&self.index);
+        let (_, owner) = index
+            .releases
             .first()
-            .map(|(due, _)| due.since(now).min(MAX_WATCHDOG_SLEEP));
-        inner.wakes_at = sleep.map(|sleep| now + sleep);
+            .filter(|_| index.releases.len() > MAX_BACKLOG)?;
+        index.entries.get(owner).cloned()
+    }
+
+    /// Returns how long the driver may sleep; `None` if nothing is due. What is repeated counts
+    /// only if it may be sent. The result is at most `MAX_WATCHDOG_SLEEP`, because a timer may
+    /// sleep through a suspend.
+    pub(crate) fn plan_sleep(
+        &self,
+        now: BootInstant,
+        may_retry: bool,
+        may_release: bool,
+    ) -> Option<Duration> {
+        let mut index = lock(&self.index);
+        let due = [
+            index.due.first(),
+            index.retries.first().filter(|_| may_retry),
+            index.releases.first().filter(|_| may_retry && may_release),
+        ];
+        let next = due.into_iter().flatten().map(|(due, _)| *due).min();
+        let sleep = next.map(|next| next.since(now).min(MAX_WATCHDOG_SLEEP));
+        index.wakes_at = sleep.map(|sleep| now + sleep);
         sleep
     }
 }
 
-impl Inner {
-    /// Stores a hold by its due time. Returns true if the watchdog must be woken for it.
-    fn insert_hold(&mut self, entry: &Arc<Entry>, due: BootInstant) -> bool {
-        let owner = entry.owner;
-        self.acquiring.remove(&owner);
-        if let Some((previous_due, _)) = self.held.insert(owner, (due, entry.clone())) {
-            self.due.remove(&(previous_due, owner));
+impl Indexed {
+    /// Returns true if the index has to change. An acquisition that is due later than it was stays
+    /// where it is until then, because most have ended before.
+    fn is_outdated(&self, now: &Snapshot) -> bool {
+        let is_due_earlier = match (now.due, self.due) {
+            (Some(due), Some(indexed)) => due < indexed,
+            (due, indexed) => due.is_some() || indexed.is_some(),
+        };
+        is_due_earlier || now.repeat != self.retry.or(self.release) || now.state == Ended
+    }
+}
+
+impl Index {
+    /// Changes the times of an acquisition, and removes one that has ended. Returns true if the
+    /// driver must be woken for them.
+    fn change(&mut self, owner: OwnerNumber, indexed: &mut Indexed, to: &Snapshot) -> bool {
+        let is_release = to.state == AcquisitionState::Releasing;
+        let wanted = Indexed {
+            due: to.due,
+            retry: to.repeat.filter(|_| !is_release),
+            release: to.repeat.filter(|_| is_release),
+        };
+        let moved = [
+            (&mut self.due, indexed.due, wanted.due),
+            (&mut self.retries, indexed.retry, wanted.retry),
+            (&mut self.releases, indexed.release, wanted.release),
+        ];
+        let mut earliest: Option<BootInstant> = None;
+        for (times, before, after) in moved {
+            if before == after {
+                continue;
+            }
+            if let Some(before) = before {
+                times.remove(&(before, owner));
+            }
+            if let Some(after) = after {
+                times.insert((after, owner));
+                earliest = Some(earliest.map_or(after, |earliest| earliest.min(after)));
+            }
         }
-        self.due.insert((due, owner));
-        self.wakes_at.is_none_or(|wakes_at| due < wakes_at)
+        *indexed = wanted;
+        if to.state == Ended {
+            // Its caller has another reference.
+            self.entries.remove(&owner);
+        }
+        earliest.is_some_and(|due| self.wakes_at.is_none_or(|wakes_at| due < wakes_at))
     }
 
-    fn remove(&mut self, owner: OwnerNumber) {
-        self.acquiring.remove(&owner);
-        if let Some((due, _)) = self.held.remove(&owner) {
-            self.due.remove(&(due, owner));
-        }
+    fn up_to(
+        &self,
+        now: BootInstant,
+        times: impl Fn(&Self) -> &BTreeSet<(BootInstant, OwnerNumber)>,
+        limit: usize,
+    ) -> Vec<Arc<Entry>> {
+        let due = times(self).range(..=(now, OwnerNumber::MAX)).take(limit);
+        let mut due: Vec<_> = due
+            .filter_map(|(_, owner)| self.entries.get(owner).cloned())
+            .collect();
+        due.sort_unstable_by_key(|entry| entry.sequence);
+        due
     }
 }

@@ -1,4 +1,4 @@
-//! The watchdog: renews all holds, in batches from one timer, and ends those that it cannot renew.
+//! Renewals, in batches of holds that are alike.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +8,12 @@ use crate::config::options::Durability;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::release;
+use crate::manager::engine::report;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{Renewal, RenewalFailure};
-use crate::protocol::outcome::Action;
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
@@ -24,47 +23,11 @@ const RENEW_BATCH: usize = 500;
 /// The same for counted locks, whose renewals take twice as many commands in the script.
 const COUNTED_RENEW_BATCH: usize = 250;
 
-/// Renews all holds, until the manager closes.
-pub(crate) async fn run_watchdog(core: Arc<Core>) {
-    loop {
-        let mut renewals = Vec::new();
-        for entry in core.registry.due_holds(core.clock.now()) {
-            match core.update(&entry, Acquisition::poll_action) {
-                Some(Action::Renew) => renewals.extend(DueRenewal::new(entry)),
-                Some(Action::Confirm { timeout }) => {
-                    let core = core.clone();
-                    core.clone().executor.spawn(async move {
-                        let reply = core.run_command(entry.confirm_command(), timeout).await;
-                        core.update(&entry, |acquisition, now| {
-                            acquisition.handle_confirmation(reply, now)
-                        });
-                        finish_lost_hold(&core, &entry);
-                    });
-                }
-                Some(Action::Downgrade { token, timeout }) => {
-                    let core = core.clone();
-                    core.clone().executor.spawn(async move {
-                        let downgrade = entry.downgrade_command(token);
-                        let reply = core.run_command(downgrade, timeout).await;
-                        core.update(&entry, |acquisition, now| {
-                            acquisition.handle_downgrade(reply, now)
-                        });
-                        finish_lost_hold(&core, &entry);
-                    });
-                }
-                // A hold never acquires, so without another action it has ended.
-                Some(Action::Acquire { .. }) | None => finish_lost_hold(&core, &entry),
-            }
-        }
-        for batch in batches(renewals) {
-            core.executor.spawn(renew_batch(core.clone(), batch));
-        }
-        let due = core.registry.watchdog_notify.notified();
-        match core.registry.plan_sleep(core.clock.now()) {
-            // Whichever comes first.
-            Some(sleep) => drop(tokio::time::timeout(sleep, due).await),
-            None => due.await,
-        }
+/// Starts the renewal of these holds.
+pub(crate) fn start(core: &Arc<Core>, due: impl Iterator<Item = Arc<Entry>>) {
+    let renewals = due.filter_map(DueRenewal::new).collect();
+    for batch in batches(renewals) {
+        core.executor.spawn(renew_batch(core.clone(), batch));
     }
 }
 
@@ -72,22 +35,6 @@ pub(crate) async fn run_watchdog(core: Arc<Core>) {
 pub(crate) fn renew_all(core: &Core) {
     for entry in core.registry.held() {
         core.update(&entry, Acquisition::renew_now);
-    }
-}
-
-/// Reports the hold if it was lost, and releases what it may have left in the store.
-pub(crate) fn finish_lost_hold(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let (has_ended, needs_release) = core.registry.update(entry, |acquisition| {
-        (
-            acquisition.state() == AcquisitionState::Ended,
-            acquisition.poll_release(),
-        )
-    });
-    if has_ended {
-        release::report_loss(core, entry);
-    }
-    if needs_release {
-        release::submit(core, entry);
     }
 }
 
@@ -168,7 +115,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
         core.registry.update(&entry, |acquisition| {
             acquisition.handle_renewal(reply, renewal.token, sent_at, now)
         });
-        finish_lost_hold(&core, &entry);
+        report::publish(&core, &entry);
     }
     core.telemetry
         .emit(Delivery::BestEffort, || Event::Renewed {
@@ -284,7 +231,7 @@ mod tests {
             };
             let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, now);
             let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
-            acquisition.poll_action(now);
+            acquisition.poll_action(false, now);
             let (sent_at, token) = (now, FencingToken::new(7));
             let held = AcquireReply::Held(Proof { sent_at, token });
             acquisition.handle_acquire_reply(Ok(held), now);

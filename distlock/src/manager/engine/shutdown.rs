@@ -8,9 +8,11 @@ use tokio_util::task::TaskTracker;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::protocol::acquisition::AcquisitionState;
+use crate::manager::engine::releases;
+use crate::manager::engine::report;
+use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 
-/// Upper limit of the waits for releases in flight, and for observers, when a manager ends.
+/// Upper limit of the waits for releases, and for observers, when a manager ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ends everything: rejects new calls, fails waiting calls, stops bodies, and releases holds. Waits
@@ -40,12 +42,16 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
     drain(core.clone()).await;
 }
 
-/// Waits for calls and releases in flight, then closes.
+/// Waits for releases, then closes.
 pub(crate) async fn drain(core: Arc<Core>) {
     core.phase
         .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
-    core.in_flight.close();
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, core.in_flight.wait()).await;
+    core.loss_lines.close();
+    let ended = async {
+        core.registry.released().await;
+        core.loss_lines.wait().await;
+    };
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, ended).await;
     close(&core);
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, core.telemetry.wait_until_delivered()).await;
     core.telemetry.end();
@@ -55,7 +61,11 @@ pub(crate) async fn drain(core: Arc<Core>) {
 pub(crate) fn close(core: &Arc<Core>) {
     core.phase.send_modify(|phase| *phase = Phase::Closed);
     end_all(core);
-    release::sweep(core, |_| true);
+    for entry in core.registry.all() {
+        core.registry.update(&entry, Acquisition::abandon);
+        report::publish(core, &entry);
+    }
+    releases::log_abandoned(core);
     core.store.close();
     core.telemetry.publish_connections_down();
 }
@@ -64,27 +74,11 @@ pub(crate) fn close(core: &Arc<Core>) {
 fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
     let mut held = Vec::new();
     for entry in core.registry.all() {
-        let (before, is_in_flight_on_io_thread) = core.update(&entry, |acquisition, now| {
-            let is_in_flight = acquisition.is_in_flight() && !entry.is_on_runtime_connection();
-            let before = acquisition.state();
-            acquisition.handle_shutdown(now);
-            (before, is_in_flight)
-        });
-        match before {
-            AcquisitionState::Held => {
-                release::report_loss(core, &entry);
-                held.push(entry);
-            }
-            // `perform` releases an acquisition with a command in flight on the I/O thread. The
-            // runtimes of the other calls might not be running.
-            AcquisitionState::Acquiring
-            | AcquisitionState::Queued
-            | AcquisitionState::NeedsPoll
-                if !is_in_flight_on_io_thread =>
-            {
-                release::release_in_background(core, &entry);
-            }
-            _ => {}
+        let before = entry.peek(Acquisition::state);
+        core.update(&entry, Acquisition::handle_shutdown);
+        report::publish(core, &entry);
+        if before == AcquisitionState::Held {
+            held.push(entry);
         }
     }
     held

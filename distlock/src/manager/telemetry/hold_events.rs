@@ -11,7 +11,6 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
-use crate::protocol::acquisition::releasing::ReleaseStep;
 use crate::util::clock::BootInstant;
 
 impl HeldLock {
@@ -84,28 +83,21 @@ pub(crate) fn publish_release(
     core: &Core,
     entry: &Entry,
     started: BootInstant,
-    step: ReleaseStep,
-    failed: bool,
+    outcome: ReleaseOutcome,
 ) {
-    if core.telemetry.is_observed() && entry.peek(|acquisition| acquisition.hold_info().is_some()) {
-        core.publish(&entry.request, |lock, key| Event::Released {
-            lock,
-            key,
-            kind: entry.request.kind.hold_kind(),
-            took: core.clock.now().since(started),
-            outcome: match step {
-                ReleaseStep::NotHeld => ReleaseOutcome::NotHeld,
-                ReleaseStep::RepeatAt(_) if failed => ReleaseOutcome::Unconfirmed,
-                ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
-            },
-        });
-    }
+    core.publish(&entry.request, |lock, key| Event::Released {
+        lock,
+        key,
+        kind: entry.request.kind.hold_kind(),
+        took: core.clock.now().since(started),
+        outcome,
+    });
 }
 
 /// Publishes the length of a lock's queue, under the name by which this client uses the lock.
 pub(crate) fn publish_queue(core: &Core, key: &LockKey, queue_length: u64) {
     core.telemetry.emit(Delivery::BestEffort, || {
-        let mut entries = core.registry.all();
+        let mut entries = core.registry.all().into_iter();
         let label = entries.find_map(|entry| {
             let label = entry.request.options.label.clone()?;
             entry.request.key.same_lock(key).then_some(label)

@@ -39,11 +39,11 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
         core.spawn_logging(move || drop(line));
         return;
     }
-    let in_flight = core.in_flight.token();
+    let token = core.loss_lines.token();
     core.clone().executor.spawn(async move {
         line.query_store(&core).await;
         core.spawn_logging(move || drop(line));
-        drop(in_flight);
+        drop(token);
     });
 }
 

@@ -1,33 +1,14 @@
 //! The report of a success: an event, and a log line with its key if it is not recorded.
 
-use std::sync::Arc;
-
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{Event, RecordOutcome};
-use crate::protocol::acquisition::Acquisition;
 use crate::protocol::request::Request;
 use crate::util::visible::Visible;
 
-/// Publishes and logs whether a success is recorded, once the reply to its release says so.
-pub(crate) fn report(core: &Core, entry: &Arc<Entry>) {
-    let polled = (core.registry).update(entry, Acquisition::poll_record_outcome);
-    if let Some(outcome) = polled {
-        publish(core, entry, outcome);
-    }
-}
-
-/// Publishes and logs that it is unknown whether a success is recorded, because its release is
-/// abandoned.
-pub(crate) fn report_abandoned(core: &Core, entry: &Arc<Entry>) {
-    let abandoned = (core.registry).update(entry, Acquisition::abandon_record);
-    if let Some(outcome) = abandoned {
-        publish(core, entry, outcome);
-    }
-}
-
-fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
+/// Publishes and logs whether a success is recorded.
+pub(crate) fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
     if outcome == RecordOutcome::Recorded {
         let request = &entry.request;
         core.known_data.record_success(request, request.started);

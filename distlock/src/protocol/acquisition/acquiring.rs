@@ -1,6 +1,5 @@
 //! The acquiring stage of an acquisition: its acquire commands, and their results.
 
-use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use crate::error::Outage;
@@ -26,6 +25,8 @@ pub(super) struct Acquiring {
     previous: Previous,
     /// Set while the acquisition is queued, as far as is known.
     has_queue_entry: bool,
+    /// Set once an acquire got no reply, so that it may be applied at any time until its apply-by.
+    was_unanswered: bool,
     was_late: bool,
     backoff: Backoff,
     wait_reason: Option<WaitReason>,
@@ -35,8 +36,6 @@ pub(super) struct Acquiring {
     pushed: Option<Box<Grant>>,
     /// The origin of the grant that must be confirmed.
     origin: GrantOrigin,
-    /// Set when the acquisition was first found to need a poll, and cleared by that poll.
-    needs_poll_since: Option<BootInstant>,
 }
 
 /// How and when the lock was granted.
@@ -65,14 +64,21 @@ struct Previous {
 #[derive(Debug)]
 pub(super) enum Next {
     Acquire,
-    AwaitReply,
+    /// The reply is late from this time on.
+    AwaitReply(BootInstant),
     AwaitGrant,
     /// A failed acquire is repeated at this time. A grant can arrive before then, because the
     /// failed acquire may have been applied.
     Retry(BootInstant),
     Confirm,
-    AwaitConfirmation,
+    /// The reply is late from this time on.
+    AwaitConfirmation(BootInstant),
     Done(Outcome),
+}
+
+/// Returns when a reply is late. The sender stops waiting first, unless its runtime does not run.
+pub(super) fn late_at(sent_at: BootInstant, timeout: Duration) -> BootInstant {
+    sent_at + timeout + timeout / 16
 }
 
 impl Acquiring {
@@ -82,34 +88,14 @@ impl Acquiring {
             may_be_stored: false,
             previous: Previous::default(),
             has_queue_entry: false,
+            was_unanswered: false,
             was_late: false,
             backoff: BACKOFF,
             wait_reason,
             holders: Vec::new(),
             pushed: None,
             origin: GrantOrigin::FREE,
-            needs_poll_since: None,
         }
-    }
-
-    pub(super) fn step(&self) -> Discriminant<Next> {
-        discriminant(&self.next)
-    }
-
-    /// Returns true if the acquire future must be polled, and the store may hold state.
-    pub(super) fn needs_poll(&self) -> bool {
-        self.may_be_stored && matches!(self.next, Next::Acquire | Next::Retry(_) | Next::Confirm)
-    }
-
-    /// Returns true if the call is stalled: it needed a poll `timeout` ago, and has not been polled
-    /// since. The pause before a retry does not count. Records when the call first needed the poll.
-    pub(super) fn detect_stall(&mut self, timeout: Duration, now: BootInstant) -> bool {
-        let is_due = self.needs_poll() && self.retry_at().is_none_or(|at| now >= at);
-        if !is_due {
-            self.needs_poll_since = None;
-            return false;
-        }
-        now >= *self.needs_poll_since.get_or_insert(now) + timeout
     }
 
     pub(super) fn awaits_grant(&self) -> bool {
@@ -118,7 +104,16 @@ impl Acquiring {
 
     /// Returns true while a command of the call is in flight.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.next, Next::AwaitReply | Next::AwaitConfirmation)
+        matches!(self.next, Next::AwaitReply(_) | Next::AwaitConfirmation(_))
+    }
+
+    /// Returns true if an acquire got no reply.
+    pub(super) fn was_unanswered(&self) -> bool {
+        self.was_unanswered
+    }
+
+    pub(super) fn is_acquire_in_flight(&self) -> bool {
+        matches!(self.next, Next::AwaitReply(_))
     }
 
     /// Returns when a failed acquire may be repeated.
@@ -126,6 +121,15 @@ impl Acquiring {
         match self.next {
             Next::Retry(at) => Some(at),
             _ => None,
+        }
+    }
+
+    /// Returns when a command is due, its reply is late, or the wait ends.
+    pub(super) fn next_due(&self, request: &Request) -> BootInstant {
+        match self.next {
+            Next::Acquire | Next::Confirm => BootInstant(0),
+            Next::AwaitReply(late_at) | Next::AwaitConfirmation(late_at) => late_at,
+            Next::AwaitGrant | Next::Retry(_) | Next::Done(_) => request.deadline(),
         }
     }
 
@@ -137,7 +141,6 @@ impl Acquiring {
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
-        self.needs_poll_since = None;
         match self.next {
             Next::Acquire => {
                 let wait = request.deadline().since(now);
@@ -157,14 +160,13 @@ impl Acquiring {
                 };
                 self.may_be_stored = true;
                 self.has_queue_entry = false;
-                self.next = Next::AwaitReply;
+                self.next = Next::AwaitReply(late_at(now, timeout));
                 Some(Action::Acquire { wait, timeout })
             }
             Next::Confirm => {
-                self.next = Next::AwaitConfirmation;
-                Some(Action::Confirm {
-                    timeout: request.timing.command_timeout(),
-                })
+                let timeout = request.timing.command_timeout();
+                self.next = Next::AwaitConfirmation(late_at(now, timeout));
+                Some(Action::Confirm { timeout })
             }
             _ => None,
         }
@@ -235,6 +237,9 @@ impl Acquiring {
         if error.unsent {
             self.may_be_stored = self.previous.may_be_stored;
             self.backoff.reset();
+        } else {
+            // A command of several steps may fail with a reply to its last one.
+            self.was_unanswered = true;
         }
         let stop = request.is_try_acquire() || !error.outage.is_transient();
         // A timeout that the end of the wait cut short says less than the reason before it.
@@ -256,7 +261,7 @@ impl Acquiring {
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
             Next::AwaitGrant | Next::Retry(_) => true,
-            Next::Acquire | Next::AwaitReply => {
+            Next::Acquire | Next::AwaitReply(_) => {
                 self.pushed = Some(Box::new(grant.clone()));
                 false
             }
@@ -335,6 +340,11 @@ impl Acquiring {
         }
     }
 
+    /// Returns true if the reply to the command in flight is late.
+    pub(super) fn is_late(&self, now: BootInstant) -> bool {
+        matches!(self.next, Next::AwaitReply(at) | Next::AwaitConfirmation(at) if now >= at)
+    }
+
     /// Ends an acquisition whose grant cannot be proven. The call starts a new one.
     pub(super) fn restart(&mut self) {
         self.has_queue_entry = false;
@@ -355,7 +365,7 @@ impl Acquiring {
         self.finish(Outcome::Failed(failure));
     }
 
-    /// Returns true if the store may hold state that must be cancelled.
+    /// Returns true if the store may hold state that must be released.
     pub(super) fn needs_release(&self, rules: Rules) -> bool {
         let is_answered = match self.outcome() {
             Some(Outcome::Failed(Failure::KeyConflict(_))) => true,

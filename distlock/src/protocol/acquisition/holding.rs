@@ -135,10 +135,12 @@ impl Holding {
         }
     }
 
-    /// Returns the time by which the call must claim the hold: halfway to its safe deadline (R37).
-    pub(super) fn claim_by(&self) -> BootInstant {
+    /// Returns the time by which the call must claim the hold (R37): within the time of two
+    /// commands, and before half of its validity has passed.
+    pub(super) fn claim_by(&self, request: &Request) -> BootInstant {
         let safe_until = self.safe_deadline.safe_until().unwrap_or(BootInstant(0));
-        self.since + safe_until.since(self.since) / 2
+        let half = safe_until.since(self.since) / 2;
+        self.since + half.min(request.timing.command_timeout() * 2)
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {

@@ -1,16 +1,13 @@
 //! The state machine of one acquisition, acquiring -> held -> released or lost (R1), without I/O.
-//! Its number is part of the owner id in the store. A call is *stalled* if the caller's task was
-//! not polled in time. Inputs arrive through `handle_*`, and pending actions come from `poll_*`.
-//! Time is an argument.
+//! Its number is part of the owner id in the store. Inputs arrive through `handle_*`, and pending
+//! actions come from `poll_*`. Time is an argument.
 
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
-use crate::observer::event::{AcquirePath, RecordOutcome};
-use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin, Next};
+use crate::observer::event::{AcquirePath, RecordOutcome, ReleaseOutcome};
+use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
 use crate::protocol::acquisition::downgrading::Downgrading;
 use crate::protocol::acquisition::holding::{HoldStatus, Holding};
 use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
@@ -19,7 +16,7 @@ use crate::protocol::messages::{
     AcquireReply, Confirmation, Grant, HolderView, Proof, ReleaseReply, RenewalFailure,
     RevocationNotice,
 };
-use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, WaitReason};
+use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, Report, WaitReason};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::safe_deadline::SafeDeadline;
@@ -39,21 +36,20 @@ pub(crate) struct Acquisition {
     request: Arc<Request>,
     rules: Rules,
     stage: Stage,
+    /// Counts the acquire commands, the confirmations before a hold, and the releases.
+    commands: u32,
+    /// Set once an acquire got no reply. The release is then repeated after its apply-by (R2).
+    was_unanswered: bool,
     /// The hold, kept after it has ended.
     hold_info: Option<HoldInfo>,
-    /// The release, once it has begun.
-    releasing: Option<Releasing>,
+    /// How the hold ended, once it has.
+    end: Option<HoldEnd>,
+    /// The outcome for the call, once it is known, unless it is a hold.
+    outcome: Option<Outcome>,
     /// The hold is claimed once the caller has received it. Until then the hold is not extended,
     /// and it is soon released (R37).
     is_claimed: bool,
-    /// Set while the loss of a hold in use has not been reported.
-    is_loss_pending: bool,
-    /// Set if a release must be sent that the holder has not requested.
-    is_release_due: bool,
-    /// The outcome that the call had not yet received when the release began on its behalf.
-    outcome: Option<Outcome>,
-    /// Whether a success is recorded, until this is published.
-    record_outcome: Option<RecordOutcome>,
+    reports: Reports,
 }
 
 #[derive(Debug)]
@@ -62,36 +58,35 @@ enum Stage {
     Held(Holding),
     /// Between a write hold, which has ended here, and the read hold that replaces it.
     Downgrading(Downgrading),
-    /// Cancelled, released or lost. Carries why the hold ended; `None` if there was no hold, or if
-    /// its call stalled (R37).
-    Ended(Option<HoldEnd>),
+    /// The hold has ended here. Its holder releases it once the work under it has stopped.
+    Lost,
+    Releasing(Releasing),
+    Ended,
+}
+
+/// What has happened and was not reported yet.
+#[derive(Debug, Default)]
+struct Reports {
+    is_lost: bool,
+    released: Option<(BootInstant, ReleaseOutcome)>,
+    record: Option<RecordOutcome>,
+    is_abandoned: bool,
 }
 
 /// The state of an acquisition, as the manager sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquisitionState {
-    /// About to send an acquire command, waiting for a reply, or failed but not yet released.
+    /// About to acquire or confirm, or waiting for a reply.
     Acquiring,
     /// In the queue, which is checked at intervals.
     Queued,
-    /// Waiting for the caller to poll its acquire future; the store may hold state.
-    NeedsPoll,
     Held,
+    /// No longer held, and not released yet.
+    Lost,
+    Releasing,
+    /// Released, and kept taken by `min_hold`.
+    Kept,
     Ended,
-}
-
-/// The stage of an acquisition, and its next step while it acquires. A caller that waits for either
-/// is woken when it changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    stage: Discriminant<Stage>,
-    step: Option<Discriminant<Next>>,
-}
-
-impl Progress {
-    pub(crate) fn has_stage_of(self, other: Progress) -> bool {
-        self.stage == other.stage
-    }
 }
 
 /// A hold, for the code that uses it.
@@ -119,13 +114,13 @@ impl Acquisition {
             request,
             rules,
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
+            commands: 0,
+            was_unanswered: false,
             hold_info: None,
-            releasing: None,
-            is_claimed: false,
-            is_loss_pending: false,
-            is_release_due: false,
+            end: None,
             outcome: None,
-            record_outcome: None,
+            is_claimed: false,
+            reports: Reports::default(),
         }
     }
 
@@ -133,8 +128,7 @@ impl Acquisition {
     /// store holds for it.
     pub(crate) fn release_only(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
         Acquisition {
-            stage: Stage::Ended(None),
-            releasing: Some(Releasing::new(now)),
+            stage: Stage::Releasing(Releasing::new(now)),
             ..Self::new(request, None, rules)
         }
     }
@@ -146,30 +140,29 @@ impl Acquisition {
     pub(crate) fn state(&self) -> AcquisitionState {
         match &self.stage {
             Stage::Acquiring(acquiring) if acquiring.awaits_grant() => AcquisitionState::Queued,
-            Stage::Acquiring(acquiring) if acquiring.needs_poll() => AcquisitionState::NeedsPoll,
             Stage::Acquiring(_) => AcquisitionState::Acquiring,
-            // The watchdog sends the commands of both.
             Stage::Held(_) | Stage::Downgrading(_) => AcquisitionState::Held,
-            Stage::Ended(_) => AcquisitionState::Ended,
+            Stage::Lost => AcquisitionState::Lost,
+            Stage::Releasing(releasing) if releasing.is_kept() => AcquisitionState::Kept,
+            Stage::Releasing(_) => AcquisitionState::Releasing,
+            Stage::Ended => AcquisitionState::Ended,
         }
     }
 
-    pub(crate) fn progress(&self) -> Progress {
-        Progress {
-            stage: discriminant(&self.stage),
-            step: self.acquiring().map(Acquiring::step),
-        }
-    }
-
-    /// Returns true while a command of the call is in flight.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.acquiring().is_some_and(Acquiring::is_in_flight)
+    /// Returns the number of the command whose reply is awaited.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        let is_in_flight = match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.is_in_flight(),
+            Stage::Releasing(releasing) => releasing.is_in_flight(),
+            Stage::Held(_) | Stage::Downgrading(_) | Stage::Lost | Stage::Ended => false,
+        };
+        is_in_flight.then_some(self.commands)
     }
 
     fn acquiring(&self) -> Option<&Acquiring> {
         match &self.stage {
             Stage::Acquiring(acquiring) => Some(acquiring),
-            Stage::Held(_) | Stage::Downgrading(_) | Stage::Ended(_) => None,
+            _ => None,
         }
     }
 
@@ -178,7 +171,7 @@ impl Acquisition {
         match &self.stage {
             Stage::Acquiring(_) => true,
             Stage::Held(held) => !held.is_confirmed(),
-            Stage::Downgrading(_) | Stage::Ended(_) => false,
+            Stage::Downgrading(_) | Stage::Lost | Stage::Releasing(_) | Stage::Ended => false,
         }
     }
 
@@ -214,10 +207,7 @@ impl Acquisition {
 
     /// Returns why the hold ended.
     pub(crate) fn end(&self) -> Option<&HoldEnd> {
-        match &self.stage {
-            Stage::Ended(end) => end.as_ref(),
-            _ => None,
-        }
+        self.end.as_ref()
     }
 
     /// Returns true if the hold ended because the store lost it, or did not renew it in time.
@@ -234,12 +224,9 @@ impl Acquisition {
         now: BootInstant,
     ) {
         let Stage::Acquiring(acquiring) = &mut self.stage else {
-            return;
-        };
-        if acquiring.outcome().is_some() {
             // Whatever the reply is, the release that follows cancels it.
             return;
-        }
+        };
         match reply {
             Ok(reply) => {
                 if let Some(proof) = acquiring.handle_reply(&self.request, reply) {
@@ -251,14 +238,20 @@ impl Acquisition {
         if let Some(grant) = acquiring.take_pushed() {
             self.apply_grant(&grant, now);
         }
+        self.settle(now);
     }
 
     /// Handles a pushed grant. It does not change an existing hold, which only replies prove (R13).
+    /// One that was made after the release is released again.
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: BootInstant) {
-        if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.receive_grant(grant)
-        {
-            self.apply_grant(grant, now);
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => {
+                if acquiring.receive_grant(grant) {
+                    self.apply_grant(grant, now);
+                }
+            }
+            Stage::Releasing(releasing) => releasing.send_now(now),
+            _ => {}
         }
     }
 
@@ -286,13 +279,6 @@ impl Acquisition {
         }
     }
 
-    /// Ends the pause after a failure, once the store can be used.
-    pub(crate) fn handle_retry(&mut self) {
-        if let Stage::Acquiring(acquiring) = &mut self.stage {
-            acquiring.retry(self.rules);
-        }
-    }
-
     // Inputs for a grant or a hold.
 
     pub(crate) fn handle_confirmation(
@@ -302,7 +288,6 @@ impl Acquisition {
     ) {
         self.handle_time(now);
         match &mut self.stage {
-            Stage::Acquiring(acquiring) if acquiring.outcome().is_some() => {}
             Stage::Acquiring(acquiring) => match reply {
                 Ok(Confirmation::Held(proof)) => {
                     let origin = acquiring.origin();
@@ -323,8 +308,9 @@ impl Acquisition {
                 let status = held.handle_confirmation(&self.request, self.rules, reply, now);
                 self.apply_status(status, now);
             }
-            Stage::Downgrading(_) | Stage::Ended(_) => {}
+            _ => {}
         }
+        self.settle(now);
     }
 
     /// Handles the reply to a renewal that was sent with `token` at `sent_at`. It counts only for
@@ -387,8 +373,7 @@ impl Acquisition {
     fn end_downgrade(&mut self, now: BootInstant) {
         if let Stage::Downgrading(downgrading) = &self.stage {
             self.end_hold(downgrading.end(), now);
-            self.releasing = Some(Releasing::new(now));
-            self.is_release_due = true;
+            self.begin_release(self.releasing(now), false);
         }
     }
 
@@ -399,7 +384,7 @@ impl Acquisition {
         match &mut self.stage {
             Stage::Held(held) => held.renew_now(now),
             Stage::Downgrading(downgrading) => downgrading.repeat_now(now),
-            Stage::Acquiring(_) | Stage::Ended(_) => {}
+            _ => {}
         }
     }
 
@@ -419,22 +404,52 @@ impl Acquisition {
         }
     }
 
-    /// Ends a hold that has expired or was not claimed in time, and a wait that has ended.
+    /// Ends what time has ended: a command without a reply, a wait, a hold that has expired or was
+    /// not claimed, and a release of what the store has forgotten by now.
     pub(crate) fn handle_time(&mut self, now: BootInstant) {
         let may_extend = self.may_extend();
+        let timed_out = || StoreError::timed_out(self.request.timing.command_timeout());
         match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.handle_time(&self.request, now),
+            Stage::Acquiring(acquiring) => {
+                if acquiring.is_late(now) {
+                    acquiring.handle_failure(&self.request, timed_out(), now);
+                }
+                acquiring.handle_time(&self.request, now);
+                self.settle(now);
+            }
             Stage::Held(held) => {
                 if let Some(end) = held.check_end(now) {
                     self.end_hold(end, now);
-                } else if !may_extend && now >= held.claim_by() {
-                    self.release_stalled(now);
+                } else if !may_extend && now >= held.claim_by(&self.request) {
+                    self.release_unclaimed(now);
                 }
             }
             Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
                 self.end_downgrade(now);
             }
-            Stage::Downgrading(_) | Stage::Ended(_) => {}
+            Stage::Releasing(releasing) => {
+                releasing.handle_time(now);
+                if releasing.is_late(now) {
+                    let timed_out = timed_out();
+                    self.handle_release_reply(Err(timed_out), now);
+                } else if releasing.has_expired(&self.request, now) {
+                    self.abandon();
+                }
+            }
+            Stage::Downgrading(_) | Stage::Lost | Stage::Ended => {}
+        }
+    }
+
+    /// Handles the end of a command that was given up, or that never ran.
+    pub(crate) fn handle_unanswered(&mut self, now: BootInstant) {
+        let gave_up = StoreError::new(Outage::Unreachable, "its sender has ended");
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => {
+                acquiring.handle_failure(&self.request, gave_up, now);
+                self.settle(now);
+            }
+            Stage::Releasing(_) => drop(self.handle_release_reply(Err(gave_up), now)),
+            _ => {}
         }
     }
 
@@ -447,74 +462,40 @@ impl Acquisition {
         }
     }
 
-    /// Releases the acquisition if its call is stalled (R37). Called at a queue check, while the
-    /// store can be used.
-    pub(crate) fn handle_queue_check(&mut self, now: BootInstant) {
-        let stall_timeout = self.request.timing.command_timeout() * 2;
-        if let Stage::Acquiring(acquiring) = &mut self.stage
-            && acquiring.detect_stall(stall_timeout, now)
-            && self.rules.release_unused
-        {
-            self.release_stalled(now);
-        }
-    }
-
-    /// Returns true if the acquisition has failed and the call must therefore release it.
-    pub(crate) fn has_failed(&self) -> bool {
-        matches!(&self.stage, Stage::Acquiring(acquiring) if acquiring.outcome().is_some())
-    }
-
-    /// Releases the acquisition if its call has a command in flight. Called when the call is
-    /// stalled and so will not receive the reply in time.
-    pub(crate) fn handle_stall(&mut self, now: BootInstant) {
-        if self.is_in_flight() && self.rules.release_unused {
-            self.release_stalled(now);
-        }
-    }
-
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.finish(Outcome::Failed(Failure::ShutDown)),
+            Stage::Acquiring(_) => self.finish(Outcome::Failed(Failure::ShutDown), now),
             Stage::Held(_) | Stage::Downgrading(_) => self.end_hold(HoldEnd::ShutDown, now),
-            Stage::Ended(_) => {}
+            Stage::Lost | Stage::Releasing(_) | Stage::Ended => {}
         }
     }
 
     /// Begins the release for the call or holder, after work that `succeeded` or did not. Returns
-    /// true if a release must be sent.
+    /// false if nothing is to be released, or the release has already begun.
     pub(crate) fn release(&mut self, succeeded: bool, now: BootInstant) -> bool {
         self.handle_time(now);
-        let (end, safe_until) = match &self.stage {
-            Stage::Acquiring(acquiring) if acquiring.needs_release(self.rules) => (None, None),
+        let safe_until = match &self.stage {
             Stage::Acquiring(_) => {
-                self.stage = Stage::Ended(None);
-                return false;
+                self.release_acquiring(now);
+                return matches!(self.stage, Stage::Releasing(_));
             }
-            Stage::Held(held) => (Some(HoldEnd::Released), held.safe_deadline().close(now)),
-            Stage::Downgrading(_) => (Some(HoldEnd::Released), None),
-            // The release has already begun, or there is nothing to release.
-            Stage::Ended(end) if self.releasing.is_some() || end.is_none() => return false,
-            Stage::Ended(end) => (end.clone(), None),
+            Stage::Held(held) => held.safe_deadline().close(now),
+            Stage::Downgrading(_) | Stage::Lost => None,
+            Stage::Releasing(_) | Stage::Ended => return false,
         };
         let has_queue_entry = self.may_be_queued();
-        if let Stage::Acquiring(acquiring) = &self.stage {
-            self.outcome = acquiring.outcome().cloned();
-        }
+        self.end.get_or_insert(HoldEnd::Released);
         // A success counts only under a hold that was valid to its end (P10).
         let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
         let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
             Some(HoldInfo { token, since, .. }) => {
-                Releasing::new(now).after_success(&self.request, *token, *since)
+                self.releasing(now)
+                    .after_success(&self.request, *token, *since)
             }
-            None => Releasing::new(now),
+            None => self.releasing(now),
         };
-        self.stage = Stage::Ended(end);
         let releasing = releasing.with_valid_hold(safe_until);
-        self.releasing = Some(if has_queue_entry {
-            releasing.with_queue_entry(self.request.queue_entry_expires_at())
-        } else {
-            releasing
-        });
+        self.begin_release(releasing, has_queue_entry);
         true
     }
 
@@ -524,104 +505,134 @@ impl Acquisition {
         reply: Result<ReleaseReply, StoreError>,
         now: BootInstant,
     ) -> ReleaseStep {
-        let Some(releasing) = &mut self.releasing else {
+        let Stage::Releasing(releasing) = &mut self.stage else {
             return ReleaseStep::Done;
         };
-        self.record_outcome = releasing.record_outcome(&reply).or(self.record_outcome);
+        let has_failed = reply.is_err();
+        let first_sent_at = releasing.first_sent_at();
+        self.reports.record = releasing.record_outcome(&reply).or(self.reports.record);
         let step = releasing.handle_reply(reply, now);
+        let outcome = match step {
+            ReleaseStep::NotHeld => ReleaseOutcome::NotHeld,
+            ReleaseStep::RepeatAt(_) if has_failed => ReleaseOutcome::Unconfirmed,
+            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
+        };
+        if let Some(sent_at) = first_sent_at.filter(|_| self.hold_info.is_some()) {
+            self.reports.released = Some((sent_at, outcome));
+        }
         if step == ReleaseStep::NotHeld {
-            self.stage = Stage::Ended(Some(HoldEnd::NotHeld));
-            self.is_loss_pending = true;
+            self.end = Some(HoldEnd::NotHeld);
+            self.reports.is_lost = true;
+        }
+        if !matches!(step, ReleaseStep::RepeatAt(_)) && !releasing.is_kept() {
+            self.stage = Stage::Ended;
         }
         step
     }
 
+    /// Gives up a release. Returns false if there is none.
+    pub(crate) fn abandon(&mut self) -> bool {
+        let Stage::Releasing(releasing) = &mut self.stage else {
+            return false;
+        };
+        self.reports.record = releasing.abandon_record().or(self.reports.record);
+        // A lost hold has a report of its own, and a key that is kept is released.
+        self.reports.is_abandoned = !releasing.is_kept() && !self.is_lost();
+        self.stage = Stage::Ended;
+        true
+    }
+
     // Pending actions and results.
 
-    /// Returns the command to send now.
-    pub(crate) fn poll_action(&mut self, now: BootInstant) -> Option<Action> {
+    /// Returns the command to send now. With `repeats`, also an acquire that is repeated after a
+    /// failure and a release, which wait until the store can be used.
+    pub(crate) fn poll_action(&mut self, repeats: bool, now: BootInstant) -> Option<Action> {
         self.handle_time(now);
         let may_extend = self.may_extend();
-        match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
-            Stage::Held(held) if may_extend => held.action(&self.request, now),
-            Stage::Downgrading(downgrading) => downgrading.action(&self.request, now),
-            Stage::Held(_) | Stage::Ended(_) => None,
-        }
+        let action = match &mut self.stage {
+            Stage::Acquiring(acquiring) => {
+                if repeats && acquiring.retry_at().is_some_and(|at| now >= at) {
+                    acquiring.retry(self.rules);
+                }
+                let action = acquiring.action(&self.request, now);
+                self.settle(now);
+                action
+            }
+            Stage::Releasing(releasing) if repeats => releasing.action(&self.request, now),
+            Stage::Held(held) if may_extend => return held.action(&self.request, now),
+            Stage::Downgrading(downgrading) => return downgrading.action(&self.request, now),
+            _ => return None,
+        };
+        self.commands += u32::from(action.is_some());
+        action
     }
 
     /// Returns the outcome for the call, once there is one, and marks a hold as claimed.
     pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
-            Stage::Acquiring(acquiring) => acquiring.outcome().cloned(),
+            Stage::Acquiring(_) => None,
             Stage::Held(_) | Stage::Downgrading(_) => {
                 self.is_claimed = true;
                 Some(Outcome::Held)
             }
-            // The acquisition ended before its call received the outcome.
-            Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Failed(Failure::ShutDown)),
-            Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
-            Stage::Ended(None) => Some(Outcome::Retry(Some(WaitReason::Error(stalled_error())))),
-            Stage::Ended(_) => Some(Outcome::Retry(None)),
+            // The hold ended before its call received it.
+            Stage::Lost | Stage::Releasing(_) | Stage::Ended if self.outcome.is_none() => {
+                Some(match self.end {
+                    Some(HoldEnd::ShutDown) => Outcome::Failed(Failure::ShutDown),
+                    Some(HoldEnd::Unclaimed) => {
+                        Outcome::Retry(Some(WaitReason::Error(unclaimed_error())))
+                    }
+                    _ => Outcome::Retry(None),
+                })
+            }
+            Stage::Lost | Stage::Releasing(_) | Stage::Ended => self.outcome.clone(),
         }
     }
 
-    /// Returns how the hold was lost, once, for the caller that reports it.
-    pub(crate) fn poll_loss(&mut self) -> Option<HoldEnd> {
-        std::mem::take(&mut self.is_loss_pending)
-            .then(|| self.end().cloned())
-            .flatten()
+    /// Returns true once the first attempt to release has ended, or nothing was to be released.
+    pub(crate) fn was_release_attempted(&self) -> bool {
+        match &self.stage {
+            Stage::Releasing(releasing) => releasing.was_attempted(),
+            Stage::Ended => true,
+            _ => false,
+        }
     }
 
-    /// Returns true, once, if a release must be sent that the holder has not requested. The release
-    /// makes the store hand a free lock to the next waiter (R5).
-    pub(crate) fn poll_release(&mut self) -> bool {
-        std::mem::take(&mut self.is_release_due)
+    /// Returns, once, what has happened to the hold or its release.
+    pub(crate) fn poll_report(&mut self) -> Option<Report> {
+        let reports = &mut self.reports;
+        if let Some(outcome) = reports.record.take() {
+            return Some(Report::Record(outcome));
+        }
+        if std::mem::take(&mut reports.is_lost) {
+            return self.end.clone().map(Report::Lost);
+        }
+        if let Some((sent_at, outcome)) = reports.released.take() {
+            return Some(Report::Released { sent_at, outcome });
+        }
+        std::mem::take(&mut reports.is_abandoned).then_some(Report::Abandoned)
     }
 
     /// Returns when the acquisition needs attention, if no input arrives before then.
     pub(crate) fn poll_timeout(&self) -> Option<BootInstant> {
         match &self.stage {
-            Stage::Acquiring(_) => Some(self.request.deadline()),
+            Stage::Acquiring(acquiring) => Some(acquiring.next_due(&self.request)),
             Stage::Held(held) if self.may_extend() => Some(held.next_due()),
-            Stage::Held(held) => Some(held.claim_by()),
+            Stage::Held(held) => Some(held.claim_by(&self.request)),
             Stage::Downgrading(downgrading) => Some(downgrading.next_due()),
-            Stage::Ended(_) => None,
+            Stage::Releasing(releasing) => Some(releasing.next_due(&self.request)),
+            Stage::Lost | Stage::Ended => None,
         }
     }
 
-    /// Returns when a failed acquire may be repeated.
-    pub(crate) fn poll_retry(&self) -> Option<BootInstant> {
-        self.acquiring()?.retry_at()
-    }
-
-    /// Returns how long a release that is sent now keeps the key.
-    pub(crate) fn keep_for(&self, now: BootInstant) -> Duration {
-        let releasing = self.releasing.as_ref();
-        releasing.map_or(Duration::ZERO, |releasing| releasing.keep_for(now))
-    }
-
-    /// Returns the token of the hold under which the work of a call that runs at most once
-    /// succeeded.
-    pub(crate) fn succeeded_under(&self) -> Option<FencingToken> {
-        self.releasing.as_ref()?.succeeded_under()
-    }
-
-    /// Returns, once, whether the success of a call that runs at most once is recorded.
-    pub(crate) fn poll_record_outcome(&mut self) -> Option<RecordOutcome> {
-        self.record_outcome.take()
-    }
-
-    /// Returns the same for a release that is abandoned.
-    pub(crate) fn abandon_record(&mut self) -> Option<RecordOutcome> {
-        self.releasing.as_mut()?.abandon_record()
-    }
-
-    /// Returns true once all state in the store has expired.
-    pub(crate) fn has_expired(&self, now: BootInstant) -> bool {
-        let ttl = self.request.timing.ttl();
-        let releasing = self.releasing.as_ref();
-        releasing.is_none_or(|releasing| releasing.has_expired(ttl, now))
+    /// Returns when a failed acquire may be repeated, or a release be sent, if the store can be
+    /// used then.
+    pub(crate) fn poll_repeat(&self) -> Option<BootInstant> {
+        match &self.stage {
+            Stage::Acquiring(acquiring) => acquiring.retry_at(),
+            Stage::Releasing(releasing) => releasing.send_at(),
+            _ => None,
+        }
     }
 
     // Transitions between stages.
@@ -633,6 +644,7 @@ impl Acquisition {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
                     acquiring.restart();
                 }
+                self.settle(now);
             }
         }
     }
@@ -654,6 +666,9 @@ impl Acquisition {
 
     fn begin_hold(&mut self, held: Holding, GrantOrigin { path, granted_at }: GrantOrigin) {
         let is_downgraded = matches!(self.stage, Stage::Downgrading(_));
+        if let Some(acquiring) = self.acquiring() {
+            self.was_unanswered = acquiring.was_unanswered();
+        }
         self.hold_info = Some(HoldInfo {
             kind: if is_downgraded {
                 Kind::Read
@@ -674,8 +689,8 @@ impl Acquisition {
             HoldStatus::Held => {}
             HoldStatus::Gone => {
                 self.end_hold(HoldEnd::Gone, now);
-                self.releasing = Some(Releasing::new(now));
-                self.is_release_due = true;
+                // Makes the store hand a free lock to the next waiter (R31).
+                self.begin_release(self.releasing(now), false);
             }
             // Not released here: no other client can acquire the lock before its holder has stopped
             // and releases it, or its TTL ends.
@@ -683,31 +698,67 @@ impl Acquisition {
         }
     }
 
-    /// Releases the acquisition because its call is stalled. Others can then have the lock, and the
-    /// call acquires again once it is polled (R37).
-    fn release_stalled(&mut self, now: BootInstant) {
-        if let Stage::Held(held) = &self.stage {
-            held.safe_deadline().close(now);
-        }
-        self.stage = Stage::Ended(None);
-        self.releasing =
-            Some(Releasing::new(now).with_queue_entry(self.request.queue_entry_expires_at()));
-        self.is_release_due = true;
+    /// Releases a hold that its call does not claim. Others can then have the lock, and the call
+    /// acquires again once it is polled (R37).
+    fn release_unclaimed(&mut self, now: BootInstant) {
+        self.end_hold(HoldEnd::Unclaimed, now);
+        self.begin_release(self.releasing(now), true);
     }
 
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
         match &self.stage {
             Stage::Held(held) => drop(held.safe_deadline().close(now)),
             Stage::Downgrading(_) => {}
-            Stage::Acquiring(_) | Stage::Ended(_) => return,
+            _ => return,
         }
-        self.stage = Stage::Ended(Some(end));
-        self.is_loss_pending = self.is_claimed;
+        self.end = Some(end);
+        self.reports.is_lost = self.is_claimed;
+        self.stage = Stage::Lost;
+    }
+
+    /// Ends the acquiring stage once its outcome is known.
+    fn settle(&mut self, now: BootInstant) {
+        if let Stage::Acquiring(acquiring) = &mut self.stage
+            && let Some(outcome) = acquiring.outcome()
+        {
+            self.outcome = Some(outcome.clone());
+            self.release_acquiring(now);
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome, now: BootInstant) {
+        self.outcome = Some(outcome);
+        self.release_acquiring(now);
+    }
+
+    /// Releases what the store may have for a call that no longer acquires.
+    fn release_acquiring(&mut self, now: BootInstant) {
+        let Some(acquiring) = self.acquiring() else {
+            return;
+        };
+        if !acquiring.needs_release(self.rules) {
+            self.stage = Stage::Ended;
+            return;
+        }
+        self.was_unanswered = acquiring.was_unanswered() || acquiring.is_acquire_in_flight();
+        self.begin_release(self.releasing(now), true);
+    }
+
+    fn releasing(&self, now: BootInstant) -> Releasing {
+        Releasing::new(now).after_unanswered(self.was_unanswered && self.rules.cancel_twice)
+    }
+
+    fn begin_release(&mut self, releasing: Releasing, has_queue_entry: bool) {
+        self.stage = Stage::Releasing(if has_queue_entry {
+            releasing.with_queue_entry(self.request.queue_entry_expires_at())
+        } else {
+            releasing
+        });
     }
 }
 
-/// Returns the error of a stalled call.
-fn stalled_error() -> StoreError {
+/// Returns the error of a call that did not claim its hold.
+fn unclaimed_error() -> StoreError {
     StoreError::new(
         Outage::TimedOut,
         "the acquire future was not polled in time, so its request was cancelled; do not block the \

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::fencing::FencingToken;
 use crate::observer::event::RecordOutcome;
+use crate::protocol::acquisition::acquiring;
 use crate::protocol::messages::ReleaseReply;
+use crate::protocol::outcome::Action;
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
@@ -19,6 +21,7 @@ const MAX_REPEATS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Releasing {
+    next: Next,
     /// How long the key stays taken, counted from `began`.
     keep_for: Duration,
     /// The token of the hold whose success is to be recorded. The same in every repeat (P10).
@@ -30,11 +33,31 @@ pub(super) struct Releasing {
     safe_until: Option<BootInstant>,
     /// The time until which the store keeps the queue entry, if there may be one.
     queue_entry_expires_at: Option<BootInstant>,
+    /// Set until a release was answered, if an acquire may be applied after it (R2).
+    after_unanswered: bool,
+    /// Set if an acquire was applied after the release in flight was sent.
+    sends_again: bool,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
+    /// How many attempts have ended.
+    attempts: u32,
     /// How many times the release was sent again after a reply.
     repeats: u32,
     backoff: Backoff,
+}
+
+/// The next step of the release.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    SendAt(BootInstant),
+    /// A release that was sent at `sent_at` keeps the key for `keep_for`.
+    AwaitReply {
+        sent_at: BootInstant,
+        keep_for: Duration,
+        late_at: BootInstant,
+    },
+    /// `min_hold` keeps the key until this time. Then the lock is handed off.
+    HandOffAt(BootInstant),
 }
 
 /// The result of an attempt to release.
@@ -51,13 +74,17 @@ pub(crate) enum ReleaseStep {
 impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
+            next: Next::SendAt(now),
             keep_for: Duration::ZERO,
             succeeded_under: None,
             is_record_decided: false,
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
+            after_unanswered: false,
+            sends_again: false,
             may_be_applied: false,
+            attempts: 0,
             repeats: 0,
             backoff: BACKOFF,
         }
@@ -93,14 +120,96 @@ impl Releasing {
         }
     }
 
-    /// Returns how long a release that is sent now keeps the key. A repeated one keeps it no longer
-    /// than the first would have.
-    pub(super) fn keep_for(&self, now: BootInstant) -> Duration {
-        self.keep_for.saturating_sub(now.since(self.began))
+    /// Has the release repeated once no acquire can be applied any longer.
+    pub(super) fn after_unanswered(self, after_unanswered: bool) -> Self {
+        Releasing {
+            after_unanswered,
+            ..self
+        }
     }
 
-    pub(super) fn succeeded_under(&self) -> Option<FencingToken> {
-        self.succeeded_under
+    /// Returns the release command, if it is due. A repeated one keeps the key no longer than the
+    /// first would have.
+    pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
+        match self.next {
+            Next::SendAt(at) if at <= now => {}
+            _ => return None,
+        }
+        let timeout = request.timing.command_timeout();
+        let keep_for = self.keep_for.saturating_sub(now.since(self.began));
+        self.next = Next::AwaitReply {
+            sent_at: now,
+            keep_for,
+            late_at: acquiring::late_at(now, timeout),
+        };
+        Some(Action::Release {
+            keep_for,
+            succeeded_under: self.succeeded_under,
+            after_unanswered: self.after_unanswered,
+            timeout,
+        })
+    }
+
+    /// Returns true while only `min_hold` keeps the key.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.next, Next::HandOffAt(_))
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.next, Next::AwaitReply { .. })
+    }
+
+    /// Returns true once the first attempt has ended.
+    pub(super) fn was_attempted(&self) -> bool {
+        self.attempts > 0
+    }
+
+    /// Returns when the first attempt was sent, until it has ended.
+    pub(super) fn first_sent_at(&self) -> Option<BootInstant> {
+        match self.next {
+            Next::AwaitReply { sent_at, .. } if self.attempts == 0 => Some(sent_at),
+            _ => None,
+        }
+    }
+
+    /// Returns when the release may be sent.
+    pub(super) fn send_at(&self) -> Option<BootInstant> {
+        match self.next {
+            Next::SendAt(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Returns when the reply is late, the lock is handed off, or nothing is left to be released.
+    pub(super) fn next_due(&self, request: &Request) -> BootInstant {
+        match self.next {
+            Next::SendAt(_) => self.expires_at(request),
+            Next::AwaitReply { late_at, .. } => late_at,
+            Next::HandOffAt(at) => at,
+        }
+    }
+
+    /// Begins the hand-off of a key that was kept long enough.
+    pub(super) fn handle_time(&mut self, now: BootInstant) {
+        if let Next::HandOffAt(at) = self.next
+            && now >= at
+        {
+            self.next = Next::SendAt(at);
+        }
+    }
+
+    /// Returns true if the reply to the release in flight is late.
+    pub(super) fn is_late(&self, now: BootInstant) -> bool {
+        matches!(self.next, Next::AwaitReply { late_at, .. } if now >= late_at)
+    }
+
+    /// Sends the release again without a pause: an acquire of this owner was applied after it.
+    pub(super) fn send_now(&mut self, now: BootInstant) {
+        match self.next {
+            Next::SendAt(at) => self.next = Next::SendAt(at.min(now)),
+            Next::AwaitReply { .. } => self.sends_again = true,
+            Next::HandOffAt(_) => {}
+        }
     }
 
     /// Returns, once, whether the success is recorded, if the reply says so.
@@ -128,9 +237,16 @@ impl Releasing {
         (!std::mem::replace(&mut self.is_record_decided, true)).then_some(outcome)
     }
 
-    /// Returns true once all state in the store has expired.
-    pub(super) fn has_expired(&self, ttl: Duration, now: BootInstant) -> bool {
-        now >= self.began + ttl && self.queue_entry_expires_at.is_none_or(|at| now >= at)
+    /// Returns when all state in the store has expired.
+    fn expires_at(&self, request: &Request) -> BootInstant {
+        let lock_expires_at = self.began + request.timing.ttl();
+        self.queue_entry_expires_at
+            .map_or(lock_expires_at, |at| at.max(lock_expires_at))
+    }
+
+    /// Returns true once all state in the store has expired, and no reply is awaited.
+    pub(super) fn has_expired(&self, request: &Request, now: BootInstant) -> bool {
+        matches!(self.next, Next::SendAt(_)) && now >= self.expires_at(request)
     }
 
     pub(super) fn handle_reply(
@@ -138,15 +254,43 @@ impl Releasing {
         reply: Result<ReleaseReply, StoreError>,
         now: BootInstant,
     ) -> ReleaseStep {
+        let sent = self.next;
+        self.attempts += 1;
+        let step = self.evaluate(reply, now);
+        if let ReleaseStep::RepeatAt(at) = step {
+            self.next = Next::SendAt(at);
+        } else if let Next::AwaitReply {
+            sent_at, keep_for, ..
+        } = sent
+            && step == ReleaseStep::Done
+            && !keep_for.is_zero()
+        {
+            let handed_off_at = sent_at + keep_for;
+            *self = Releasing {
+                next: Next::HandOffAt(handed_off_at),
+                attempts: self.attempts,
+                ..Releasing::new(handed_off_at)
+            };
+        }
+        step
+    }
+
+    fn evaluate(
+        &mut self,
+        reply: Result<ReleaseReply, StoreError>,
+        now: BootInstant,
+    ) -> ReleaseStep {
         match reply {
             Ok(released) => {
+                self.after_unanswered = false;
                 // If the hold is still valid and the first release did not find its lock, the lock
                 // had already been lost. A hold that may have expired meanwhile proves nothing.
                 let was_valid = self.safe_until.take().is_some_and(|at| now < at);
                 if was_valid && !released.was_held && !self.may_be_applied {
                     return ReleaseStep::NotHeld;
                 }
-                match released.repeat_after {
+                let at_once = std::mem::take(&mut self.sends_again).then_some(Duration::ZERO);
+                match released.repeat_after.or(at_once) {
                     Some(after) if self.repeats < MAX_REPEATS => {
                         self.repeats += 1;
                         ReleaseStep::RepeatAt(now + after)

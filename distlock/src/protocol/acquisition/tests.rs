@@ -1,5 +1,7 @@
 //! What the tests of each stage share. A test is a list of inputs.
 
+pub(super) use std::time::Duration;
+
 pub(super) use super::*;
 pub(super) use crate::config::options::Options;
 pub(super) use crate::error::Outage;
@@ -31,7 +33,7 @@ pub(super) fn with_options(options: Options) -> Acquisition {
 /// Returns an acquisition that sent its acquire at 1 s, with a lease of 30 s and a wait of 10 s.
 pub(super) fn sent() -> Acquisition {
     let mut acquisition = fresh(SECOND * 30, SECOND * 10);
-    let command = acquisition.poll_action(at(1_000));
+    let command = acquisition.poll_action(true, at(1_000));
     assert!(
         command
             == Some(Action::Acquire {
@@ -108,6 +110,6 @@ pub(super) fn granted() -> Acquisition {
 
 #[track_caller]
 pub(super) fn assert_confirms(acquisition: &mut Acquisition, now: BootInstant) {
-    let action = acquisition.poll_action(now);
+    let action = acquisition.poll_action(true, now);
     assert!(matches!(action, Some(Action::Confirm { .. })), "{action:?}");
 }

@@ -15,7 +15,7 @@ fn a_grant_that_overtakes_the_reply_is_applied_with_it() {
 fn a_grant_of_unknown_age_is_proven_first() {
     let mut acquisition = replied(queued());
     acquisition.handle_grant(&grant(None, 7), at(2_000));
-    let command = acquisition.poll_action(at(2_000));
+    let command = acquisition.poll_action(true, at(2_000));
     assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
     acquisition.handle_confirmation(Ok(Some(proof(2_000, 8)).into()), at(2_010));
     assert_eq!(
@@ -29,15 +29,14 @@ fn a_grant_of_unknown_age_is_proven_first() {
 fn a_failed_acquire_is_repeated_with_the_same_owner_id() {
     let mut acquisition = sent();
     acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
-    let again = acquisition.poll_retry().unwrap();
+    let again = acquisition.poll_repeat().unwrap();
     assert_eq!(
-        acquisition.poll_action(again),
+        acquisition.poll_action(false, again),
         None,
         "the store may not be back"
     );
-    acquisition.handle_retry();
     assert!(matches!(
-        acquisition.poll_action(again),
+        acquisition.poll_action(true, again),
         Some(Action::Acquire { .. })
     ));
     acquisition.handle_acquire_reply(held(7), at(2_100));
@@ -58,11 +57,11 @@ fn a_rejection_proves_nothing_about_an_earlier_acquire() {
         for (earlier, may_be_there) in [(unsent(), false), (timed_out(), true)] {
             let mut acquisition = sent();
             acquisition.handle_acquire_reply(earlier, at(2_000));
-            let again = acquisition.poll_retry().unwrap();
-            acquisition.handle_retry();
-            assert!(acquisition.poll_action(again).is_some());
+            let again = acquisition.poll_repeat().unwrap();
+            assert!(acquisition.poll_action(true, again).is_some());
             acquisition.handle_acquire_reply(failure.clone(), again);
-            let is_cancelled = acquisition.release(false, again);
+            acquisition.release(false, again);
+            let is_cancelled = acquisition.state() == AcquisitionState::Releasing;
             assert_eq!(is_cancelled, may_be_there, "{failure:?}");
         }
     }
@@ -75,7 +74,7 @@ fn a_reply_after_a_shutdown_makes_no_hold() {
     acquisition.handle_acquire_reply(held(7), at(1_002));
     let failed = Outcome::Failed(Failure::ShutDown);
     assert_eq!(acquisition.poll_outcome(), Some(failed.clone()));
-    assert!(acquisition.release(false, at(1_003)));
+    assert_eq!(acquisition.state(), AcquisitionState::Releasing);
     let mut confirming = replied(queued());
     confirming.handle_found();
     assert_confirms(&mut confirming, at(1_020));
@@ -93,90 +92,65 @@ fn a_grant_without_its_proof_is_acquired_again() {
             min_replicas,
             ..Options::default()
         });
-        acquisition.poll_action(at(1_000));
+        acquisition.poll_action(true, at(1_000));
         acquisition.handle_acquire_reply(queued(), at(1_010));
         acquisition.handle_found();
         assert_confirms(&mut acquisition, at(1_020));
         acquisition.handle_confirmation(Err(error(Outage::TooFewReplicas)), at(1_030));
-        assert_eq!(acquisition.poll_retry().is_some(), keeps_its_id);
+        assert_eq!(acquisition.poll_repeat().is_some(), keeps_its_id);
         assert_eq!(acquisition.poll_outcome().is_none(), keeps_its_id);
     }
 }
 
-/// The outcome is the same whether or not the call is polled before the queue entry is released.
+/// The call need not be polled for that.
 #[test]
-fn the_end_of_a_wait_reports_its_obstacle() {
-    for runs in [true, false] {
-        let mut acquisition = replied(queued());
-        acquisition.handle_time(at(11_000));
-        let early = runs.then(|| acquisition.poll_outcome()).flatten();
-        assert!(acquisition.release(false, at(11_000)), "{runs}: it waits");
-        let outcome = early.or_else(|| acquisition.poll_outcome());
-        assert!(
-            matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
-            "{runs}: {outcome:?}"
-        );
-        let again = acquisition.release(false, at(12_000));
-        assert!(!again, "{runs}: once is enough");
-    }
+fn the_end_of_a_wait_reports_its_obstacle_and_is_released() {
+    let mut acquisition = replied(queued());
+    assert_eq!(acquisition.poll_timeout(), Some(at(11_000)));
+    acquisition.handle_time(at(11_000));
+    let outcome = acquisition.poll_outcome();
+    assert!(
+        matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
+        "{outcome:?}"
+    );
+    assert_eq!(acquisition.state(), AcquisitionState::Releasing);
+    assert!(
+        !acquisition.release(false, at(12_000)),
+        "the release has begun"
+    );
 }
 
+/// A sender that does not run is not waited for. The owner id is released once more when its
+/// acquire can no longer be applied (R2).
 #[test]
-fn an_unnoticed_grant_is_released() {
+fn a_late_reply_is_not_awaited() {
+    let unanswered = |acquisition: &mut Acquisition, now| match acquisition.poll_action(true, now) {
+        Some(Action::Release {
+            after_unanswered, ..
+        }) => after_unanswered,
+        other => panic!("{other:?}"),
+    };
     let mut acquisition = sent();
-    acquisition.handle_stall(at(3_000));
-    assert!(acquisition.poll_release());
-    acquisition.handle_acquire_reply(held(7), at(3_100));
-    assert_eq!(
-        acquisition.state(),
-        AcquisitionState::Ended,
-        "it comes too late"
-    );
-    let mut waiting = replied(queued());
-    waiting.handle_stall(at(3_000));
-    assert_eq!(waiting.state(), AcquisitionState::Queued, "it has a reply");
-}
-
-#[test]
-fn an_idle_caller_is_released() {
-    let mut acquisition = sent();
-    assert_eq!(
-        acquisition.state(),
-        AcquisitionState::Acquiring,
-        "in flight"
-    );
-    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
-    assert_eq!(acquisition.state(), AcquisitionState::NeedsPoll);
-    acquisition.handle_queue_check(at(2_010));
-    assert_eq!(
-        acquisition.state(),
-        AcquisitionState::NeedsPoll,
-        "its pause has not ended"
-    );
-    acquisition.handle_queue_check(at(2_100));
-    // A call that continues keeps its acquisition.
-    acquisition.handle_retry();
-    acquisition.poll_action(at(2_110));
-    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(3_000));
-    acquisition.handle_queue_check(at(4_200));
-    acquisition.handle_queue_check(at(6_199));
-    assert_eq!(acquisition.state(), AcquisitionState::NeedsPoll);
-    acquisition.handle_queue_check(at(6_200));
-    assert!(acquisition.poll_release() && acquisition.state() == AcquisitionState::Ended);
-    // The time counts from the end of its pause, at 1.03 s.
-    let mut acquisition = replied(Err(error(Outage::TimedOut)));
-    acquisition.handle_queue_check(at(1_029));
-    acquisition.handle_queue_check(at(1_030));
-    acquisition.handle_queue_check(at(3_029));
-    assert_eq!(acquisition.state(), AcquisitionState::NeedsPoll);
-    acquisition.handle_queue_check(at(3_030));
-    assert_eq!(acquisition.state(), AcquisitionState::Ended);
-    // The store has nothing of an acquisition whose first acquire has not been sent.
-    let request = acquisition.request().clone();
-    let mut fresh = Acquisition::new(request, None, Rules::ALL);
-    assert_eq!(fresh.state(), AcquisitionState::Acquiring);
-    fresh.handle_queue_check(at(90_000));
-    assert_eq!(fresh.state(), AcquisitionState::Acquiring);
+    let first = acquisition.awaited();
+    let late = acquisition.poll_timeout().expect("a deadline");
+    assert!(late >= at(2_000) && late < at(2_100), "{late:?}");
+    acquisition.handle_time(late);
+    assert_eq!((acquisition.awaited(), acquisition.poll_outcome()), (None, None));
+    let again = acquisition.poll_repeat().expect("a repetition");
+    assert!(matches!(
+        acquisition.poll_action(true, again),
+        Some(Action::Acquire { .. })
+    ));
+    assert!(acquisition.awaited() > first);
+    acquisition.handle_acquire_reply(held(7), again);
+    acquisition.poll_outcome();
+    assert!(acquisition.release(true, again));
+    assert!(unanswered(&mut acquisition, again), "although it was held");
+    // Given up in flight, and after its reply.
+    let mut in_flight = sent();
+    assert!(in_flight.release(false, at(1_001)) && unanswered(&mut in_flight, at(1_001)));
+    let mut answered = replied(queued());
+    assert!(answered.release(false, at(1_020)) && !unanswered(&mut answered, at(1_020)));
 }
 
 /// A short timeout at the end of the wait says less than the error before it.
@@ -191,10 +165,9 @@ fn a_call_fails_with_the_error_that_says_most() {
     ] {
         let mut acquisition = replied(Err(unreachable.clone()));
         assert_eq!(acquisition.error(), Some(&unreachable));
-        let retry_at = acquisition.poll_retry();
+        let retry_at = acquisition.poll_repeat();
         assert_eq!(retry_at, Some(at(1_030)), "the first pause is 20 ms");
-        acquisition.handle_retry();
-        assert!(acquisition.poll_action(at(again)).is_some());
+        assert!(acquisition.poll_action(true, at(again)).is_some());
         acquisition.handle_acquire_reply(Err(last), at(11_000));
         acquisition.handle_time(at(11_000));
         let failed = Outcome::Failed(Failure::Unavailable(expected.clone()));
@@ -203,7 +176,7 @@ fn a_call_fails_with_the_error_that_says_most() {
     // An outage that does not pass ends the call at once, and so does any error a call that tries
     // once.
     let mut tries_once = fresh(SECOND * 30, Duration::ZERO);
-    tries_once.poll_action(at(1_000));
+    tries_once.poll_action(true, at(1_000));
     for (mut acquisition, outage) in [
         (sent(), Outage::Unsupported),
         (tries_once, Outage::TimedOut),
@@ -219,7 +192,7 @@ fn an_acquire_that_came_too_late_is_repeated() {
     for (wait, is_over) in [(SECOND * 10, false), (Duration::ZERO, true)] {
         let mut acquisition = fresh(SECOND * 30, wait);
         for expected in [None, is_over.then_some(Outage::TimedOut)] {
-            assert!(acquisition.poll_action(at(1_000)).is_some());
+            assert!(acquisition.poll_action(true, at(1_000)).is_some());
             acquisition.handle_acquire_reply(Ok(AcquireReply::Late), at(1_010));
             let outage = match acquisition.poll_outcome() {
                 Some(Outcome::Failed(Failure::Unavailable(error))) => Some(error.outage),
@@ -233,14 +206,14 @@ fn an_acquire_that_came_too_late_is_repeated() {
 #[test]
 fn a_waiter_follows_the_queue_checks() {
     let acquires = |acquisition: &mut Acquisition| {
-        let action = acquisition.poll_action(at(2_000));
+        let action = acquisition.poll_action(true, at(2_000));
         matches!(action, Some(Action::Acquire { .. }))
     };
     // Free behind dead waiters, or no longer in the queue.
     let mut behind_dead = replied(Ok(AcquireReply::Unfinished));
     assert!(acquires(&mut behind_dead));
     let mut missing = replied(queued());
-    assert!(!acquires(&mut missing) && !missing.has_failed());
+    assert!(!acquires(&mut missing));
     missing.handle_missing();
     assert!(acquires(&mut missing));
 
@@ -272,7 +245,7 @@ fn a_call_that_runs_at_most_once_is_confirmed_before_its_body() {
             once_per: Some(SECOND * 3_600),
             ..Options::default()
         });
-        acquisition.poll_action(at(1_000));
+        acquisition.poll_action(true, at(1_000));
         acquisition.handle_acquire_reply(queued(), at(1_010));
         acquisition.handle_grant(&grant(Some(2_000), 7), at(2_010));
         assert_eq!(acquisition.poll_outcome(), None, "it is not confirmed");
@@ -288,9 +261,9 @@ fn a_call_that_runs_at_most_once_is_confirmed_before_its_body() {
     closed.handle_confirmation(Ok(already_ran), at(2_020));
     let failure = Failure::AlreadyRan(record.clone());
     assert_eq!(closed.poll_outcome(), Some(Outcome::Failed(failure)));
-    assert!(closed.release(false, at(2_030)), "the grant is released");
+    assert_eq!(closed.state(), AcquisitionState::Releasing, "the grant");
 
     // Nothing was taken or queued, so there is nothing to release.
-    let mut rejected = replied(Ok(AcquireReply::AlreadyRan(record)));
-    assert!(!rejected.release(false, at(1_020)));
+    let rejected = replied(Ok(AcquireReply::AlreadyRan(record)));
+    assert_eq!(rejected.state(), AcquisitionState::Ended);
 }

@@ -16,7 +16,7 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let mut late = sent();
     late.handle_acquire_reply(held(7), at(1_000) + validity);
     assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
-    assert!(late.release(false, at(40_000)), "it is cancelled");
+    assert_eq!(late.state(), AcquisitionState::Releasing, "it is cancelled");
 }
 
 #[test]
@@ -24,13 +24,13 @@ fn a_grant_is_confirmed_before_it_is_renewed() {
     let mut acquisition = granted();
     let due = acquisition.poll_timeout().unwrap();
     assert!(due <= at(2_040), "{due:?}");
-    assert_eq!(acquisition.poll_action(at(2_011)), None);
+    assert_eq!(acquisition.poll_action(true, at(2_011)), None);
     assert_confirms(&mut acquisition, due);
     acquisition.handle_confirmation(Ok(Some(proof(2_030, 7)).into()), at(2_040));
     let due = acquisition.poll_timeout().unwrap();
     assert!(due > at(11_000) && due <= at(12_030), "{due:?}");
-    assert_eq!(acquisition.poll_action(due), Some(Action::Renew));
-    assert_eq!(acquisition.poll_action(due), None, "one at a time");
+    assert_eq!(acquisition.poll_action(true, due), Some(Action::Renew));
+    assert_eq!(acquisition.poll_action(true, due), None, "one at a time");
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
     assert_eq!(acquisition.poll_timeout(), Some(at(2_011)));
     assert_confirms(&mut acquisition, at(2_011));
     acquisition.confirm_now(at(2_012));
-    assert_eq!(acquisition.poll_action(at(2_012)), None, "it is in flight");
+    assert_eq!(acquisition.poll_action(true, at(2_012)), None, "it is in flight");
     acquisition.handle_confirmation(Ok(Some(proof(2_011, 7)).into()), at(2_013));
     assert!(acquisition.is_confirmed());
     let renewal = acquisition.poll_timeout();
@@ -58,12 +58,12 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
     let mut acquisition = granted();
     acquisition.handle_confirmation(Ok(Some(proof(2_030, 8)).into()), at(2_040));
     assert_eq!(
-        acquisition.poll_loss(),
-        Some(HoldEnd::Gone),
+        acquisition.poll_report(),
+        Some(Report::Lost(HoldEnd::Gone)),
         "another token"
     );
-    assert_eq!(acquisition.poll_loss(), None);
-    assert!(acquisition.poll_release() && !acquisition.poll_release());
+    assert_eq!(acquisition.poll_report(), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Releasing);
     assert!(
         !acquisition.release(true, at(2_050)),
         "its release is in flight"
@@ -75,8 +75,8 @@ fn an_unclaimed_hold_is_no_loss() {
     let mut acquisition = replied(held(7));
     acquisition.handle_time(at(60_000));
     assert_eq!(
-        (acquisition.state(), acquisition.poll_loss()),
-        (AcquisitionState::Ended, None)
+        (acquisition.state(), acquisition.poll_report()),
+        (AcquisitionState::Lost, None)
     );
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
     assert!(acquisition.release(false, at(60_000)));
@@ -84,16 +84,19 @@ fn an_unclaimed_hold_is_no_loss() {
 
 #[test]
 fn an_unclaimed_hold_is_not_extended_and_is_released() {
+    let full = replied(held(7));
+    let expected = at(1_010) + SECOND * 2;
+    assert_eq!(full.poll_timeout(), Some(expected), "two command timeouts");
     let mut acquisition = unclaimed();
     let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
     let half = at(2_010) + safe_deadline.safe_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
-    assert_eq!(acquisition.poll_action(BootInstant(half.0 - 1)), None);
+    assert_eq!(acquisition.poll_action(true, BootInstant(half.0 - 1)), None);
     assert_eq!(acquisition.state(), AcquisitionState::Held);
-    assert_eq!(acquisition.poll_action(half), None);
-    assert_eq!(acquisition.state(), AcquisitionState::Ended);
-    assert!(!safe_deadline.check_valid(half) && acquisition.poll_release());
-    assert_eq!(acquisition.poll_loss(), None, "no caller had it");
+    assert_eq!(acquisition.poll_action(false, half), None);
+    assert_eq!(acquisition.state(), AcquisitionState::Releasing);
+    assert!(!safe_deadline.check_valid(half));
+    assert_eq!(acquisition.poll_report(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
     let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
         panic!("{outcome:?}");
@@ -141,7 +144,7 @@ fn a_renewal_that_succeeds_clears_the_failure_before_it() {
             acquisition.handle_renewal(Ok(()), token, at(13_000), at(13_010));
         }
         acquisition.handle_time(at(60_000));
-        let Some(HoldEnd::NotRenewed(reason)) = acquisition.poll_loss() else {
+        let Some(Report::Lost(HoldEnd::NotRenewed(reason))) = acquisition.poll_report() else {
             panic!("{acquisition:?}");
         };
         assert_eq!(reason.is_empty(), expected.is_empty(), "{reason}");
@@ -164,7 +167,7 @@ fn a_hold_ends_at_its_limit() {
             max_hold_from_start: from_start,
             ..Options::default()
         });
-        acquisition.poll_action(at(1_000));
+        acquisition.poll_action(true, at(1_000));
         acquisition.handle_acquire_reply(held(7), at(1_010));
         assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
         let is_renewed = acquisition.poll_timeout() < Some(at(ends));
@@ -179,7 +182,7 @@ fn a_hold_ends_at_its_limit() {
         acquisition.handle_time(at(ends - 1));
         assert_eq!(acquisition.state(), AcquisitionState::Held);
         acquisition.handle_time(at(ends));
-        assert_eq!(acquisition.poll_loss(), Some(expected));
+        assert_eq!(acquisition.poll_report(), Some(Report::Lost(expected)));
     }
 }
 
@@ -197,8 +200,8 @@ fn only_the_revocation_of_its_own_token_ends_a_hold() {
         acquisition.handle_revocation(&revocation, at(2_000));
     }
     assert_eq!(
-        acquisition.poll_loss(),
-        Some(HoldEnd::Revoked("ops".into()))
+        acquisition.poll_report(),
+        Some(Report::Lost(HoldEnd::Revoked("ops".into())))
     );
 }
 
@@ -209,7 +212,7 @@ fn downgrading() -> Acquisition {
     };
     let request = Request::new(LockKey::new("k").unwrap(), Kind::Write, options, at(1_000));
     let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
-    acquisition.poll_action(at(1_000));
+    acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_000));
     acquisition.poll_outcome();
     assert!(acquisition.begin_downgrade(at(2_000)));
@@ -222,16 +225,16 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     let mut acquisition = downgrading();
     let write = acquisition.hold_info().unwrap().clone();
     assert!(!write.safe_deadline.check_valid(at(2_000)));
-    let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(at(2_000)) else {
+    let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(true, at(2_000)) else {
         panic!("a command is due");
     };
     assert_eq!(token.get(), 7);
-    assert_eq!(acquisition.poll_action(at(2_001)), None, "it is in flight");
+    assert_eq!(acquisition.poll_action(true, at(2_001)), None, "it is in flight");
     // Renewals and confirmations of the write hold are ignored.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(2_001));
     acquisition.handle_confirmation(Ok(None.into()), at(2_001));
     acquisition.handle_downgrade(Err(error(Outage::TimedOut)), at(2_002));
-    let repeated = acquisition.poll_action(at(2_000) + timeout);
+    let repeated = acquisition.poll_action(true, at(2_000) + timeout);
     assert!(repeated.is_some());
     acquisition.handle_downgrade(Ok(Some(proof(2_500, 9))), at(13_000));
     assert!(acquisition.is_confirmed());
@@ -258,13 +261,16 @@ fn a_downgrade_without_a_proof_in_time_is_a_loss() {
         Err(error(Outage::TimedOut)),
     ] {
         let mut acquisition = downgrading();
-        acquisition.poll_action(at(2_000));
+        acquisition.poll_action(true, at(2_000));
         let is_gone = reply == Ok(None);
         let late = if is_gone { at(2_500) } else { at(60_000) };
         acquisition.handle_downgrade(reply, late);
         assert_eq!(acquisition.end() == Some(&HoldEnd::Gone), is_gone);
-        assert!(acquisition.poll_loss().is_some() && acquisition.poll_release());
-        assert_eq!(acquisition.poll_action(late), None);
+        assert!(acquisition.poll_report().is_some());
+        assert!(matches!(
+            acquisition.poll_action(true, late),
+            Some(Action::Release { .. })
+        ));
     }
 }
 
@@ -273,12 +279,12 @@ fn a_new_connection_makes_a_renewal_due() {
     let mut acquisition = replied(held(7));
     acquisition.poll_outcome();
     acquisition.renew_now(at(1_500));
-    assert_eq!(acquisition.poll_action(at(1_500)), Some(Action::Renew));
+    assert_eq!(acquisition.poll_action(true, at(1_500)), Some(Action::Renew));
     // Sent with the token that the hold had before a downgrade (K12).
     let token = FencingToken::new;
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token(6), at(1_500), at(1_600));
     assert_eq!(acquisition.state(), AcquisitionState::Held);
     // A proof that came too late changes nothing.
     acquisition.handle_renewal(Ok(()), token(7), at(1_500), at(60_000));
-    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+    assert_eq!(acquisition.state(), AcquisitionState::Lost);
 }

@@ -54,20 +54,30 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
             acquisition.handle_acquire_reply(queued(), at(1_010));
             assert!(acquisition.release(false, at(2_000)));
         },
-        |acquisition| acquisition.handle_stall(at(2_000)),
+        |acquisition| assert!(acquisition.release(false, at(2_000))),
     ];
     for end in ways_to_end {
         let mut acquisition = fresh(SECOND, SECOND * 20);
-        acquisition.poll_action(at(1_000));
+        acquisition.poll_action(true, at(1_000));
         end(&mut acquisition);
         let expires_at = acquisition.request().queue_entry_expires_at();
-        assert!(expires_at > at(21_000) && acquisition.has_expired(expires_at));
-        assert!(!acquisition.has_expired(BootInstant(expires_at.0 - 1)));
+        assert!(expires_at > at(21_000));
+        assert_abandoned_at(expires_at, acquisition);
     }
     let mut acquisition = replied(held(7));
     assert!(acquisition.release(false, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
-    assert!(acquisition.has_expired(ends) && !acquisition.has_expired(BootInstant(ends.0 - 1)));
+    assert_abandoned_at(ends, acquisition);
+}
+
+#[track_caller]
+fn assert_abandoned_at(expires_at: BootInstant, mut acquisition: Acquisition) {
+    assert_eq!(acquisition.poll_timeout(), Some(expires_at));
+    acquisition.handle_time(BootInstant(expires_at.0 - 1));
+    assert_eq!(acquisition.state(), AcquisitionState::Releasing);
+    acquisition.handle_time(expires_at);
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+    assert_eq!(acquisition.poll_report(), Some(Report::Abandoned));
 }
 
 #[test]
@@ -76,12 +86,36 @@ fn a_repeated_release_keeps_the_key_no_longer() {
         min_hold: Some(Duration::from_millis(5_990)),
         ..Options::default()
     });
-    acquisition.poll_action(at(1_000));
+    acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_010));
     assert!(acquisition.release(true, at(2_000)));
-    assert_eq!(acquisition.keep_for(at(2_000)), SECOND * 5);
-    assert_eq!(acquisition.keep_for(at(5_000)), SECOND * 2);
-    assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
+    let unanswered = || Err(error(Outage::TimedOut));
+    for (sent_at, kept) in [(2_000, SECOND * 5), (5_000, SECOND * 2)] {
+        assert_eq!(released_for(&mut acquisition, sent_at), Some(kept));
+        acquisition.handle_release_reply(unanswered(), at(sent_at));
+    }
+    assert_eq!(released_for(&mut acquisition, 6_000), Some(SECOND));
+    let released = ReleaseReply {
+        was_held: true,
+        repeat_after: None,
+        is_recorded: false,
+    };
+    acquisition.handle_release_reply(Ok(released), at(6_010));
+    // The lock is handed off when the time that it was kept has passed.
+    assert_eq!(acquisition.state(), AcquisitionState::Kept);
+    assert_eq!(acquisition.poll_timeout(), Some(at(7_000)));
+    assert_eq!(released_for(&mut acquisition, 6_999), None);
+    assert_eq!(released_for(&mut acquisition, 7_000), Some(Duration::ZERO));
+    acquisition.handle_release_reply(Ok(released), at(7_010));
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+}
+
+/// Sends the release if it is due, and returns for how long it keeps the key.
+fn released_for(acquisition: &mut Acquisition, now: u64) -> Option<Duration> {
+    match acquisition.poll_action(true, at(now))? {
+        Action::Release { keep_for, .. } => Some(keep_for),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -116,7 +150,7 @@ fn hourly() -> Acquisition {
         once_per: Some(SECOND * 3_600),
         ..Options::default()
     });
-    acquisition.poll_action(at(1_000));
+    acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_010));
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
     acquisition
@@ -130,7 +164,7 @@ fn only_a_success_under_a_valid_hold_is_recorded() {
         assert!(how(&mut acquisition), "a release is sent");
         let unanswered = Err(error(Outage::TimedOut));
         acquisition.handle_release_reply(unanswered, at(2_500));
-        acquisition.succeeded_under().map(FencingToken::get)
+        recorded_under(&mut acquisition)
     };
     assert_eq!(succeeded(|hold| hold.release(true, at(2_000))), Some(7));
     assert_eq!(succeeded(|hold| hold.release(false, at(2_000))), None);
@@ -151,7 +185,25 @@ fn only_a_success_under_a_valid_hold_is_recorded() {
     assert_eq!(succeeded(revoke_and_release), None);
     let mut plain = replied(held(7));
     assert!(plain.release(true, at(2_000)));
-    assert_eq!(plain.succeeded_under(), None);
+    assert_eq!(recorded_under(&mut plain), None);
+}
+
+/// Returns the token under which the release that is due records a success.
+fn recorded_under(acquisition: &mut Acquisition) -> Option<u64> {
+    match acquisition.poll_action(true, at(60_000)) {
+        Some(Action::Release {
+            succeeded_under, ..
+        }) => succeeded_under.map(FencingToken::get),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns, once, whether the success is recorded.
+fn poll_record(acquisition: &mut Acquisition) -> Option<RecordOutcome> {
+    std::iter::from_fn(|| acquisition.poll_report()).find_map(|report| match report {
+        Report::Record(outcome) => Some(outcome),
+        _ => None,
+    })
 }
 
 #[test]
@@ -160,15 +212,15 @@ fn a_reply_says_whether_the_success_is_recorded() {
         let mut acquisition = hourly();
         assert!(acquisition.release(succeeded, at(2_000)));
         acquisition.handle_release_reply(Err(error(Outage::TimedOut)), at(2_500));
-        assert_eq!(acquisition.poll_record_outcome(), None, "no reply");
+        assert_eq!(poll_record(&mut acquisition), None, "no reply");
         let reply = ReleaseReply {
             was_held: true,
             repeat_after: None,
             is_recorded,
         };
         acquisition.handle_release_reply(Ok(reply), at(2_600));
-        let outcome = acquisition.poll_record_outcome();
-        assert_eq!(acquisition.poll_record_outcome(), None, "once");
+        let outcome = poll_record(&mut acquisition);
+        assert_eq!(poll_record(&mut acquisition), None, "once");
         outcome
     };
     assert_eq!(outcome(true, true), Some(RecordOutcome::Recorded));
@@ -191,9 +243,10 @@ fn each_success_has_one_outcome() {
         let mut outcomes = Vec::new();
         for reply in replies {
             acquisition.handle_release_reply(reply.clone(), at(2_500));
-            outcomes.extend(acquisition.poll_record_outcome());
+            outcomes.extend(poll_record(&mut acquisition));
         }
-        outcomes.extend(acquisition.abandon_record());
+        acquisition.abandon();
+        outcomes.extend(poll_record(&mut acquisition));
         outcomes
     };
     let unanswered = || Err(error(Outage::TimedOut));

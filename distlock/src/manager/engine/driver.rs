@@ -1,0 +1,299 @@
+//! The driver: sends what is due for the acquisitions of a manager, and handles every reply.
+//!
+//! A call sends its first command itself, and a holder its awaited release. What is late, dropped
+//! or repeated is sent here.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::manager::engine::core::{Core, Phase};
+use crate::manager::engine::registry::Entry;
+use crate::manager::engine::releases::ReleasePermit;
+use crate::manager::engine::renew;
+use crate::manager::engine::report;
+use crate::manager::engine::sync_future::SyncFuture;
+use crate::protocol::acquisition::Acquisition;
+use crate::protocol::outcome::Action;
+use crate::observer::event::Operation;
+use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
+use crate::store::read;
+use crate::util::clock::BootInstant;
+use crate::util::notify::wait_until;
+
+type StoreReply = Result<CommandReply, StoreError>;
+
+/// Drives all acquisitions, until the manager closes.
+pub(crate) async fn run(core: Arc<Core>) {
+    loop {
+        let now = core.clock.now();
+        let mut actions = Vec::new();
+        for entry in core.registry.due(now) {
+            actions.extend(Sending::next(&core, &entry, false));
+            report::publish(&core, &entry);
+        }
+        let is_usable = core.store.unavailable().is_none();
+        if is_usable {
+            for entry in core.registry.due_retries(now) {
+                actions.extend(Sending::next(&core, &entry, true));
+            }
+            for entry in core.registry.due_releases(now, core.releases.room()) {
+                actions.extend(Sending::next(&core, &entry, true));
+            }
+        }
+        // First, because holds may be about to expire.
+        let (renewals, others): (Vec<_>, Vec<_>) =
+            (actions.into_iter()).partition(Sending::is_renewal);
+        renew::start(&core, renewals.iter().map(|renewal| renewal.entry.clone()));
+        for sending in others {
+            core.executor.spawn(sending.send());
+        }
+        while let Some(entry) = core.registry.surplus() {
+            core.registry.drive(&entry, Acquisition::abandon);
+            report::publish(&core, &entry);
+        }
+        wait(&core, is_usable).await;
+    }
+}
+
+/// Waits until something is due, or the store can be used again.
+async fn wait(core: &Core, is_usable: bool) {
+    let has_room = core.releases.room() > 0;
+    let sleep = (core.registry).plan_sleep(core.clock.now(), is_usable, has_room);
+    let sleep = async {
+        match sleep {
+            Some(sleep) => tokio::time::sleep(sleep).await,
+            None => std::future::pending().await,
+        }
+    };
+    let usable = async {
+        if is_usable {
+            std::future::pending().await
+        }
+        core.store.ready().await;
+    };
+    tokio::select! {
+        biased;
+        () = core.registry.driver_notify.notified() => {}
+        () = sleep => {}
+        () = usable => {}
+    }
+}
+
+/// A command that is about to be sent for an acquisition, or in flight. If it is dropped before it
+/// has a reply, the acquisition continues without one.
+pub(crate) struct Sending {
+    core: Arc<Core>,
+    entry: Arc<Entry>,
+    action: Action,
+    /// The number of the command if its reply is awaited, see [`Acquisition::awaited`].
+    number: Option<u32>,
+    _permit: Option<ReleasePermit>,
+}
+
+impl Sending {
+    /// Returns the next command of an acquisition, if one is due.
+    pub(crate) fn next(core: &Arc<Core>, entry: &Arc<Entry>, repeats: bool) -> Option<Self> {
+        let now = core.clock.now();
+        let next = core.registry.drive(entry, |acquisition| {
+            let action = acquisition.poll_action(repeats, now)?;
+            Some((action, acquisition.awaited()))
+        });
+        let (action, number) = next?;
+        Some(Self::new(core, entry, action, number))
+    }
+
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        entry: &Arc<Entry>,
+        action: Action,
+        number: Option<u32>,
+    ) -> Self {
+        let is_release = matches!(action, Action::Release { .. });
+        Sending {
+            core: core.clone(),
+            entry: entry.clone(),
+            action,
+            number,
+            _permit: is_release.then(|| ReleasePermit::new(core)),
+        }
+    }
+
+    fn is_renewal(&self) -> bool {
+        matches!(self.action, Action::Renew)
+    }
+
+    fn timeout(&self) -> Duration {
+        match self.action {
+            Action::Acquire { timeout, .. }
+            | Action::Confirm { timeout }
+            | Action::Downgrade { timeout, .. }
+            | Action::Release { timeout, .. } => timeout,
+            Action::Renew => self.entry.request.timing.command_timeout(),
+        }
+    }
+
+    /// Sends the command in place, if the store can do that on any runtime. Otherwise, the I/O
+    /// thread sends it.
+    pub(crate) async fn send_here(self) {
+        if let Some(reply) = self.call_here().await {
+            self.handle(reply);
+        } else {
+            let executor = self.core.executor.clone();
+            executor.poll_or_spawn(self.send());
+        }
+    }
+
+    async fn call_here(&self) -> Option<Option<StoreReply>> {
+        let command = self.entry.command(&self.action)?;
+        let call = self.core.store.call_here(command, self.timeout())?;
+        Some(self.reply(SyncFuture::new(call)).await)
+    }
+
+    /// Sends the command. Runs on the I/O thread.
+    pub(crate) async fn send(self) {
+        if let Some(command) = self.entry.command(&self.action) {
+            let call = self.core.store.call(command, self.timeout());
+            let reply = self.reply(call).await;
+            self.handle(reply);
+        }
+    }
+
+    /// Returns the reply, or `None` once the acquisition does not await it any longer. The command
+    /// is then not continued, because a release may have been sent.
+    async fn reply(
+        &self,
+        call: impl Future<Output = StoreReply>,
+    ) -> Option<StoreReply> {
+        let Sending { core, entry, .. } = self;
+        let started = core.command_start();
+        let given_up = wait_until(&entry.changed, || {
+            let is_awaited = self.number.is_none() || self.is_awaited();
+            (!is_awaited).then_some(())
+        });
+        let reply = tokio::select! {
+            biased;
+            () = given_up => return None,
+            reply = call => reply,
+        };
+        core.publish_command(operation(&self.action), started, &reply);
+        Some(reply)
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.number.is_some() && self.entry.peek(Acquisition::awaited) == self.number
+    }
+
+    fn acquire_command(&self) -> Option<Acquire<'_>> {
+        match self.action {
+            Action::Acquire { wait, .. } => Some(self.entry.acquire_command(wait)),
+            _ => None,
+        }
+    }
+
+    /// Handles the reply.
+    fn handle(mut self, reply: Option<StoreReply>) {
+        let Some(reply) = reply else { return };
+        let (core, number) = (&*self.core, self.number.take());
+        let must_cancel = !core.rules.cancel_is_final && reply.is_err();
+        core.update(&self.entry, |acquisition, now| {
+            if number.is_some() && acquisition.awaited() != number {
+                return;
+            }
+            match self.action {
+                Action::Acquire { .. } => {
+                    acquisition.handle_acquire_reply(reply.and_then(read::<Acquire<'_>>), now);
+                }
+                Action::Confirm { .. } => {
+                    acquisition.handle_confirmation(reply.and_then(read::<Confirm<'_>>), now);
+                }
+                Action::Downgrade { .. } => {
+                    acquisition.handle_downgrade(reply.and_then(read::<Downgrade<'_>>), now);
+                }
+                Action::Release { .. } => {
+                    acquisition.handle_release_reply(reply.and_then(read::<Release<'_>>), now);
+                }
+                Action::Renew => {}
+            }
+            end_if_closed(core, acquisition, now);
+        });
+        report::publish(&self.core, &self.entry);
+        if must_cancel && matches!(self.action, Action::Acquire { .. }) {
+            let (core, entry) = (self.core.clone(), self.entry.clone());
+            self.core.executor.spawn(async move {
+                let timeout = entry.request.timing.command_timeout();
+                // The rule that this breaks forbids the command.
+                let _ = core.run_command(entry.release_command(), timeout).await;
+            });
+        }
+    }
+}
+
+/// Sends one acquire for several acquisitions, and returns the error of the command if it failed.
+pub(crate) async fn send_all(
+    core: Arc<Core>,
+    sending: Vec<Sending>,
+    replied: oneshot::Sender<Result<(), StoreError>>,
+) {
+    let commands: Vec<_> = (sending.iter()).filter_map(Sending::acquire_command).collect();
+    let Some(first) = sending.first() else { return };
+    let call = core.store.call(Command::AcquireAll(&commands), first.timeout());
+    let reply = first.reply(call).await.map(|reply| reply.and_then(read::<&[Acquire<'_>]>));
+    drop(commands);
+    let result = match &reply {
+        Some(Err(error)) => Err(error.clone()),
+        _ => Ok(()),
+    };
+    for sending in sending {
+        let reply = reply.clone().map(|reply| {
+            reply.map(|proof| {
+                // Otherwise, nothing is in the store, as after a try of a lock that is held.
+                let busy = AcquireReply::Busy(Vec::new());
+                CommandReply::Acquired(proof.map_or(busy, AcquireReply::Held))
+            })
+        });
+        sending.handle(reply);
+    }
+    // The caller may be gone.
+    let _ = replied.send(result);
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let Some(number) = self.number.take() else {
+            return;
+        };
+        if self.core.is_inherited() {
+            return;
+        }
+        self.core.update(&self.entry, |acquisition, now| {
+            if acquisition.awaited() == Some(number) {
+                acquisition.handle_unanswered(now);
+                end_if_closed(&self.core, acquisition, now);
+            }
+        });
+        report::publish(&self.core, &self.entry);
+    }
+}
+
+/// Ends an acquisition once the manager is closed, because nothing drives it any longer.
+fn end_if_closed(core: &Core, acquisition: &mut Acquisition, now: BootInstant) {
+    if core.phase() == Phase::Closed {
+        acquisition.handle_shutdown(now);
+        acquisition.abandon();
+    }
+}
+
+fn operation(action: &Action) -> Operation {
+    match action {
+        Action::Acquire { .. } => Operation::Acquire,
+        Action::Confirm { .. } => Operation::Confirm,
+        Action::Renew => Operation::Renew,
+        Action::Downgrade { .. } => Operation::Downgrade,
+        Action::Release { .. } => Operation::Release,
+    }
+}

@@ -1,0 +1,32 @@
+//! Reports what has happened to a hold and to its release, each once.
+
+use std::sync::Arc;
+
+use crate::manager::engine::core::Core;
+use crate::manager::engine::held::HeldLock;
+use crate::manager::engine::registry::Entry;
+use crate::manager::engine::releases;
+use crate::manager::telemetry::hold_events;
+use crate::manager::telemetry::loss_report;
+use crate::manager::telemetry::record_report;
+use crate::protocol::outcome::Report;
+
+/// Publishes and logs what has happened since the last call.
+pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
+    while let Some(report) = entry.poll_report() {
+        match report {
+            Report::Record(outcome) => record_report::publish(core, entry, outcome),
+            Report::Lost(end) => {
+                if let Some(hold) = HeldLock::of(core, entry) {
+                    let error = hold.end_error(&end);
+                    hold.publish_loss(&error);
+                    loss_report::log_loss(hold, error);
+                }
+            }
+            Report::Released { sent_at, outcome } => {
+                hold_events::publish_release(core, entry, sent_at, outcome);
+            }
+            Report::Abandoned => releases::record_abandoned(core, entry),
+        }
+    }
+}
