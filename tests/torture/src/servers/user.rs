@@ -34,8 +34,6 @@ const PERMISSIONS: &[&str] = &[
     "publish",
     "pubsub|numsub",
     "ping",
-    "client|info",
-    "client|kill",
     "info",
 ];
 
