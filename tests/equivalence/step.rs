@@ -275,6 +275,7 @@ impl Step {
                             kind,
                             owner,
                             keep_for,
+                            after_unanswered: false,
                             success,
                         };
                         let released = run(store, release, LIMIT).await?;
@@ -429,6 +430,7 @@ async fn renew_and_release(
             kind: Kind::Mutex,
             owner: *owner,
             keep_for: Duration::ZERO,
+            after_unanswered: false,
             success: None,
         };
         were_held.push(run(store, release, LIMIT).await?.was_held);

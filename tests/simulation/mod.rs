@@ -16,9 +16,8 @@
 //! | `safe_until` counts from the reply | 3 | a hold is valid for longer than the server keeps it, less the grace period |
 //! | only a renewal counts from its reply | 12 | the same |
 //! | a pushed grant counts from its arrival | 0 | the same |
-//! | the old connection is not killed | 409, 320 | an acquire is applied after its release; if kills are denied, it is not cancelled |
 //! | SUBSCRIBE after the first acquires | 0 | acquires on a connection that does not listen |
-//! | kills are denied, and there is no second release | 320 | an acquire that arrived after its release is not cancelled |
+//! | there is no second release | XXX | an acquire that arrived after its release is not cancelled |
 //! | no acquire is repeated after a reconnect | (`everything_happens`) | too few acquires are repeated at once |
 //! | cancel, then acquire again with the same id | 3 | an acquire is applied after its release |
 //! | a hold takes the token of an older push | 4006 | the server has another token |

@@ -123,7 +123,7 @@ impl Strike {
             Fault::Restart => {
                 world.server.forget(&world.keys);
                 world.oracle.forgot();
-                world.server.restarts();
+                world.server.forgets_scripts();
                 for client in &self.everybody {
                     client.site.lose_all("restart");
                 }

@@ -122,7 +122,7 @@ impl User {
     }
 
     async fn call(&mut self) {
-        if self.world.conditions.denies_kills() && self.random.chance(300) {
+        if self.world.conditions.delays_acquires() && self.random.chance(300) {
             return self.abandon_at_reset().await;
         }
         let mutex = self.mutex();

@@ -71,7 +71,7 @@ impl World {
         let conditions = Arc::new(Conditions::drawn(deadline, &random.fork()));
         let time = WorldTime::new();
         let network = Network::new();
-        let oracle = Oracle::new(network.clone(), time.clone(), conditions.denies_kills());
+        let oracle = Oracle::new(network.clone(), time.clone());
         let server = FaultyServer::new(
             Arc::new(ServerClock(time.clone())),
             conditions.clone(),

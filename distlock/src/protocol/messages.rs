@@ -203,8 +203,8 @@ pub(crate) enum RenewalFailure {
 pub(crate) struct ReleaseReply {
     /// Set if the owner held the lock.
     pub(crate) was_held: bool,
-    /// Set if an acquire of this owner may yet be applied, by a connection that is still open in
-    /// the server. The owner must then be released again after this time (R2).
+    /// Set if an acquire of this owner may yet be applied. The owner must then be released again
+    /// after this time (R2).
     pub(crate) repeat_after: Option<Duration>,
     /// Set if the store has the record of the success that the release reported.
     pub(crate) is_recorded: bool,

@@ -37,8 +37,6 @@ rules! {
     same_id = "no-idempotent-acquire",
     /// R2: an owner with an unanswered acquire is released again after the acquire's apply deadline.
     cancel_twice = "cancelled-once",
-    /// R2: an unanswered acquire is cancelled on its runtime connection, or after that has ended.
-    release_in_order = "connection-overtaken",
     /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",
     /// R3: an acquire that failed after it was sent is cancelled, whatever the server replied.

@@ -66,6 +66,8 @@ pub(crate) struct Release<'a> {
     pub(crate) owner: OwnerNumber,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
+    /// Set if an acquire of this owner went unanswered, so it may be applied after this release.
+    pub(crate) after_unanswered: bool,
     /// What succeeded, under the hold with this token; `None` if nothing is recorded.
     pub(crate) success: Option<(&'a Once, FencingToken)>,
 }

@@ -115,13 +115,12 @@ pub(crate) trait DirectSender: Send + Sync {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<AcquireReply, StoreError>>;
 
-    /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an acquire command of this
-    /// owner is unanswered. Then only [`LockStore::call`] can release it.
+    /// Runs [`Command::Release`].
     fn release<'a>(
         &'a self,
         release: Release<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>>;
+    ) -> BoxFuture<'a, Result<ReleaseReply, StoreError>>;
 }
 
 /// Default of the upper limit of a lock's queue.

@@ -132,6 +132,7 @@ impl Client {
             key: &key,
             owner,
             keep_for: Duration::ZERO,
+            after_unanswered: false,
             success: None,
         };
         self.run(release).was_held

@@ -25,16 +25,13 @@ type Answers = oneshot::Receiver<RedisResult<Vec<Reply>>>;
 /// A connection, from its acceptance until nothing of it is in flight.
 pub(super) struct Wire {
     site: Weak<Site>,
-    /// The id of the connection on the server.
-    pub(super) id: u64,
-    /// A number that is never reused, unlike `id`.
     pub(super) number: u64,
     on_event: ConnectionEventHandler,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The purpose of the connection, once its first request shows it.
+    /// The purpose of the connection, once a request shows it.
     role: Option<Role>,
     /// Set while the connection is open at the client.
     here: bool,
@@ -76,27 +73,27 @@ impl Sent {
         }
     }
 
-    /// Returns the purpose of a connection with this first request.
-    fn role(&self) -> Role {
-        match &self.0[..] {
-            [Request::Run { .. }, ..] => Role::Renewals,
-            [Request::WhoAmI] => Role::RuntimeConnection,
-            _ => Role::Commands,
+    /// Returns the purpose of a connection, if this is the first request that shows it.
+    fn role(&self) -> Option<Role> {
+        if let [Request::Subscribe(_)] | [.., Request::Info { all: true }] = self.0[..] {
+            return Some(Role::Commands);
         }
+        self.op().map(|op| match op {
+            super::op::Op::Renew(_) => Role::Renewals,
+            _ => Role::RuntimeConnection,
+        })
     }
 }
 
 impl Wire {
     pub(super) fn new(
         site: &Arc<Site>,
-        id: u64,
         number: u64,
         on_event: ConnectionEventHandler,
     ) -> Arc<Self> {
         let now = site.network.now();
         Arc::new(Wire {
             site: Arc::downgrade(site),
-            id,
             number,
             on_event,
             state: Mutex::new(State {
@@ -112,10 +109,6 @@ impl Wire {
                 unanswered: BTreeMap::new(),
             }),
         })
-    }
-
-    pub(super) fn address(&self) -> String {
-        format!("10.0.0.1:{}", self.number)
     }
 
     pub(super) fn is_for(&self, role: Role) -> bool {
@@ -183,11 +176,7 @@ impl Wire {
             let _ = caller.send(Err(gone("no connection")));
             return answer;
         };
-        let listens = matches!(sent.0[..], [Request::Subscribe(_)]);
-        if listens {
-            state.role = Some(Role::Commands);
-        }
-        state.role.get_or_insert(sent.role());
+        state.role = state.role.or_else(|| sent.role());
         state.calls += 1;
         let call = state.calls;
         state.unanswered.insert(call, caller);

@@ -43,14 +43,12 @@ pub(crate) enum Fault {
     Crash,
     /// The server forgets its scripts.
     ScriptFlush,
-    /// A client may not kill its old connection.
-    DeniedKill,
 }
 
 impl Fault {
     /// Returns true if the fault may delay a client's releases for longer than a reconnect takes.
     pub(crate) fn hinders(self) -> bool {
-        self > Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
+        self > Fault::Reset && self != Fault::ScriptFlush
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -59,7 +57,7 @@ impl Fault {
 }
 
 /// All faults in order, with their names and their minimum number in 400 worlds.
-pub(crate) const ALL: [(Fault, &str, u64); 22] = [
+pub(crate) const ALL: [(Fault, &str, u64); 21] = [
     (Fault::DelayedRequest, "faults: delayed request", 400),
     (Fault::DelayedReply, "faults: delayed reply", 400),
     (Fault::DroppedRequest, "faults: dropped request", 500),
@@ -81,7 +79,6 @@ pub(crate) const ALL: [(Fault, &str, u64); 22] = [
     (Fault::Suspend, "faults: suspend", 60),
     (Fault::Crash, "faults: crash", 25),
     (Fault::ScriptFlush, "faults: script flush", 30),
-    (Fault::DeniedKill, "faults: denied kill", 35),
 ];
 
 /// The behavior of the network.
@@ -92,8 +89,8 @@ pub(crate) struct Conditions {
     pub(crate) longest_delay: Millis,
     /// Rates of the faults of single messages, per thousand messages.
     rates: [u64; 9],
-    /// Set if no client may kill its old connection.
-    denies_kills: bool,
+    /// Set if many acquires arrive after their connection was replaced.
+    delays_acquires: bool,
     calm: AtomicBool,
     refusing: AtomicBool,
 }
@@ -105,9 +102,9 @@ impl Conditions {
     pub(crate) fn drawn(deadline: Millis, random: &SeededRandom) -> Self {
         let slowest = *random.pick(&[0, 1, 1, 2, 5, 20]);
         let slowest = slowest.min(deadline / 5);
-        // If old connections live on, requests in flight when the next connection is ready matter.
-        let denies_kills = random.chance(150);
-        let slowest = if denies_kills {
+        // The next connection is then ready before the delayed requests arrive.
+        let delays_acquires = random.chance(150);
+        let slowest = if delays_acquires {
             slowest.min(1)
         } else {
             slowest
@@ -115,7 +112,7 @@ impl Conditions {
         // Grants are few, so if their messages have faults, many have them.
         let bad_pushes = random.chance(200);
         let rates = std::array::from_fn(|fault| {
-            if denies_kills && fault == Fault::DelayedRequest as usize {
+            if delays_acquires && fault == Fault::DelayedRequest as usize {
                 random.between(100, 400)
             } else if bad_pushes && fault >= Fault::DelayedPush as usize {
                 random.between(100, 500)
@@ -127,13 +124,13 @@ impl Conditions {
         });
         Conditions {
             latency: (0, slowest),
-            longest_delay: if denies_kills {
+            longest_delay: if delays_acquires {
                 deadline
             } else {
                 *random.pick(&[20, 80, 300, 1_200])
             },
             rates,
-            denies_kills,
+            delays_acquires,
             calm: AtomicBool::new(random.chance(50)),
             refusing: AtomicBool::new(false),
         }
@@ -156,8 +153,8 @@ impl Conditions {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn denies_kills(&self) -> bool {
-        self.denies_kills
+    pub(crate) fn delays_acquires(&self) -> bool {
+        self.delays_acquires
     }
 
     /// Returns true if a fault hits this message.

@@ -205,6 +205,7 @@ impl Op {
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
+                    after_unanswered: false,
                     success: success.as_ref().map(|(once, token)| (once, *token)),
                 };
                 let released = at_once(run(store, release, timeout));

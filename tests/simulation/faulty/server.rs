@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use redis::Value;
 
-use super::connection::Wire;
 use super::fault::Conditions;
 use super::op::{Answer, Op};
-use super::wire::{self, REFUSAL, Reply, Request};
+use super::wire::{self, REFUSAL, Reply};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
@@ -71,9 +70,8 @@ pub(crate) struct FaultyServer {
 struct State {
     /// Hashes of all scripts ever sent; false once the server forgot them.
     scripts: HashMap<String, bool>,
-    /// The connections accepted since the server started; `ever` counts them across restarts.
+    /// The number of connections ever accepted.
     accepted: u64,
-    ever: u64,
 }
 
 impl FaultyServer {
@@ -107,25 +105,18 @@ impl FaultyServer {
         self.clock.wall_micros()
     }
 
-    /// Forgets scripts and connection ids, like a restart.
-    pub(crate) fn restarts(&self) {
-        lock(&self.state).accepted = 0;
-        self.forgets_scripts();
-    }
-
-    /// Forgets the scripts, like SCRIPT FLUSH.
+    /// Forgets the scripts, like SCRIPT FLUSH or a restart.
     pub(crate) fn forgets_scripts(&self) {
         for known in lock(&self.state).scripts.values_mut() {
             *known = false;
         }
     }
 
-    /// Returns the id of a new connection, and a number that no other connection ever has.
-    pub(super) fn accepts(&self) -> (u64, u64) {
+    /// Returns the number of a new connection.
+    pub(super) fn accepts(&self) -> u64 {
         let mut state = lock(&self.state);
         state.accepted += 1;
-        state.ever += 1;
-        (state.accepted, state.ever)
+        state.accepted
     }
 
     /// Learns a script from its source. Fails if the script is named by an unknown hash.
@@ -182,13 +173,9 @@ impl FaultyServer {
     }
 }
 
-/// Returns the server's reply about itself or about a connection.
-pub(super) fn about(wire: &Wire, request: &Request) -> Value {
-    match request {
-        Request::Server => wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n"),
-        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", wire.id, wire.address())),
-        _ => Value::SimpleString("PONG".into()),
-    }
+/// Returns the server's reply about itself.
+pub(super) fn about() -> Value {
+    wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n")
 }
 
 impl fmt::Debug for FaultyServer {

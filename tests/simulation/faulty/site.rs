@@ -167,8 +167,7 @@ impl Site {
         if accepts.await.is_err() {
             return Err(StoreError::new(Outage::Unreachable, "no server is there"));
         }
-        let (id, number) = self.server.accepts();
-        let wire = Wire::new(&self, id, number, on_event);
+        let wire = Wire::new(&self, self.server.accepts(), on_event);
         let mut wires = lock(&self.wires);
         wires.retain(|wire| !wire.is_over());
         wires.push(wire.clone());
@@ -182,23 +181,8 @@ impl Site {
                 self.listens(wire, client);
                 Ok(redis::Value::Okay)
             }
-            Request::Kill { id, address } => {
-                if self.server.conditions.denies_kills() {
-                    self.fault(Fault::DeniedKill, format_args!("{address}"));
-                    return Err("NOPERM this user has no permissions to run 'client|kill'".into());
-                }
-                let wires = lock(&self.wires).clone();
-                let killed = (wires.into_iter())
-                    .find(|wire| wire.id == *id && wire.address() == *address)
-                    .filter(|wire| self.bury(wire));
-                let many = i64::from(killed.is_some());
-                if let Some(killed) = killed {
-                    // Some callers may still wait for a reply on the connection.
-                    let arrives = self.after(self.latency());
-                    self.deliver(arrives, move || killed.ends_here("killed"));
-                }
-                Ok(redis::Value::Int(many))
-            }
+            Request::Ping => Ok(redis::Value::SimpleString("PONG".into())),
+            Request::Info { .. } => Ok(super::server::about()),
             Request::Run {
                 hash,
                 by_hash,
@@ -218,7 +202,6 @@ impl Site {
                     }
                 }
             }
-            request => Ok(super::server::about(wire, request)),
         }
     }
 
@@ -282,10 +265,10 @@ impl Site {
         }
     }
 
-    /// Ends a connection at the server. Returns false if it had already ended.
-    pub(super) fn bury(&self, wire: &Arc<Wire>) -> bool {
+    /// Ends a connection at the server.
+    pub(super) fn bury(&self, wire: &Arc<Wire>) {
         if !wire.ends_there() {
-            return false;
+            return;
         }
         let mut listeners = lock(&self.listeners);
         for listener in listeners.values_mut() {
@@ -298,7 +281,6 @@ impl Site {
         let gone = silent.and_then(|name| listeners.remove(&name));
         drop(listeners);
         drop(gone);
-        true
     }
 
     fn current(&self, role: Role) -> Option<Arc<Wire>> {
@@ -308,7 +290,7 @@ impl Site {
     }
 
     /// Ends a connection at the client. Unless the server notices as well, it continues with what
-    /// was sent until the connection is killed.
+    /// was sent.
     pub(crate) fn lose(&self, role: Role, server_knows: bool, why: &str) {
         if let Some(wire) = self.current(role) {
             self.note(format_args!("loses {role:?}: {why}"));

@@ -38,13 +38,11 @@ pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Ping,
-    Server,
-    WhoAmI,
-    Subscribe(ClientId),
-    Kill {
-        id: u64,
-        address: String,
+    /// `Commands` connections request all of it.
+    Info {
+        all: bool,
     },
+    Subscribe(ClientId),
     Run {
         hash: String,
         by_hash: bool,
@@ -206,19 +204,9 @@ pub(super) fn read(command: &Cmd) -> Request {
     let request = match words.next() {
         "PING" => Request::Ping,
         "INFO" => match words.0.next() {
-            None | Some("server") => Request::Server,
+            None => Request::Info { all: true },
+            Some("server") => Request::Info { all: false },
             section => panic!("INFO {section:?}"),
-        },
-        "CLIENT" => match words.next() {
-            "INFO" => Request::WhoAmI,
-            "KILL" => {
-                words.expect("ID");
-                let id = words.number();
-                words.expect("ADDR");
-                let address = words.next().to_owned();
-                Request::Kill { id, address }
-            }
-            other => panic!("CLIENT {other}"),
         },
         "EVALSHA" => return run(words, true),
         "EVAL" => return run(words, false),

@@ -69,11 +69,7 @@ pub(crate) struct Call {
 }
 
 impl Oracle {
-    pub(crate) fn new(
-        network: Arc<Network>,
-        time: Arc<WorldTime>,
-        old_connections_live: bool,
-    ) -> Arc<Self> {
+    pub(crate) fn new(network: Arc<Network>, time: Arc<WorldTime>) -> Arc<Self> {
         Arc::new(Oracle {
             network,
             time,
@@ -88,7 +84,7 @@ impl Oracle {
                 notified: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
-                connections: Connections::new(old_connections_live),
+                connections: Connections::default(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,

@@ -245,11 +245,6 @@ impl Shared {
         let text = |text: &str| Frame::text(text);
         match name.to_ascii_uppercase().as_str() {
             "HELLO" => Frame::List('%', vec![text("proto"), Frame::int(3)]),
-            "CLIENT" => match word(1).to_ascii_uppercase().as_str() {
-                "INFO" => text("id=7 addr=127.0.0.1:50000 laddr=127.0.0.1:1 name="),
-                "KILL" => Frame::int(1),
-                _ => Frame::Line('+', "OK".into()),
-            },
             "SUBSCRIBE" => Frame::push([text("subscribe"), text(word(1)), Frame::int(1)]),
             "PING" if words.len() > 1 => text(word(1)),
             "PING" => Frame::Line('+', "PONG".into()),

@@ -116,17 +116,3 @@ async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
     let error = LockManager::connect_lazy("nonsense").unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
 }
-
-/// Locks work without the CLIENT command, as without the permission to it.
-#[tokio::test]
-async fn a_server_without_client_commands() {
-    let server = RedisServer::builder()
-        .args(["--rename-command", "CLIENT", ""])
-        .start();
-    let manager = LockManager::connect(&server.url()).await.unwrap();
-    manager
-        .lock("k")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
-}

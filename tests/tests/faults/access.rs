@@ -40,13 +40,11 @@ pub(crate) const NEEDED: &[&str] = &[
 ];
 
 /// Permissions without which locks are handed off later (pushes, detection of dead clients, tests
-/// and replacement of broken connections), or an evicting server goes unnoticed.
+/// of connections), or an evicting server goes unnoticed.
 pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
     "+ping",
-    "+client|info",
-    "+client|kill",
     "+info",
 ];
 

@@ -91,7 +91,7 @@ async fn no_fault_makes_a_client_dial_without_a_pause() {
         "ACL SETUSER default -subscribe",
         "ACL SETUSER default -ping",
     ];
-    let commands = "HELLO CLIENT EVAL EVALSHA INFO SUBSCRIBE PING";
+    let commands = "HELLO EVAL EVALSHA INFO SUBSCRIBE PING";
     let unknown = Frame::error("ERR unknown command 'HELLO'");
     let mut faults = vec![
         ("killed".to_owned(), Fault::Killed),

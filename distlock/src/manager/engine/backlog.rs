@@ -104,6 +104,15 @@ impl Backlog {
         lock(&self.by_holders).remove(&owner)
     }
 
+    /// Schedules the repeat of a release that is not in flight.
+    pub(crate) fn schedule(&self, release: PendingRelease) {
+        let mut queues = lock(&self.queues);
+        queues.retries.push_back(release);
+        queues.abandon_surplus();
+        drop(queues);
+        self.retry_notify.notify_one();
+    }
+
     /// Schedules a retry. Returns the next waiting release, if `store_responds`.
     pub(crate) fn retry_later(
         &self,

@@ -165,12 +165,14 @@ impl Entry {
 
     /// Returns the release command. The key stays taken for `keep_for`.
     pub(crate) fn release_command(&self, keep_for: Duration) -> Release<'_> {
+        let acquisition = lock(&self.acquisition);
         Release {
             key: &self.request.key,
             kind: self.request.kind,
             owner: self.owner,
             keep_for,
-            success: lock(&self.acquisition)
+            after_unanswered: acquisition.is_after_unanswered(),
+            success: acquisition
                 .succeeded_under()
                 .and_then(|token| Some((self.request.once.as_ref()?, token))),
         }

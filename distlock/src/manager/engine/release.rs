@@ -294,10 +294,7 @@ impl StartedRelease {
         let receiver = match self {
             StartedRelease::NotNeeded => return ReleaseResult::NoLossFound,
             StartedRelease::OnIoThread(receiver) => receiver,
-            StartedRelease::ByHolder(release) => match release.send().await {
-                Ok(result) => return result,
-                Err(receiver) => receiver,
-            },
+            StartedRelease::ByHolder(release) => return release.send().await,
         };
         // An error means that no result will come.
         receiver.await.unwrap_or(ReleaseResult::NoLossFound)
@@ -313,8 +310,7 @@ pub(crate) struct HolderRelease {
 }
 
 impl HolderRelease {
-    /// Sends the release; returns the result's receiver if the I/O thread has to send it instead.
-    async fn send(mut self) -> Result<ReleaseResult, oneshot::Receiver<ReleaseResult>> {
+    async fn send(mut self) -> ReleaseResult {
         let (core, entry) = (&self.core, &self.entry);
         let now = core.clock.now();
         let keep_for = entry.peek(|acquisition| acquisition.keep_for(now));
@@ -325,22 +321,23 @@ impl HolderRelease {
                 .release(entry.release_command(keep_for), timeout),
         )
         .await;
-        if let Some(reply) = &reply {
-            core.publish_command(Operation::Release, started, reply);
-        }
+        core.publish_command(Operation::Release, started, &reply);
         self.is_done = true;
         let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
             // Timed out; the I/O thread has taken over the release.
-            return Ok(ReleaseResult::NoLossFound);
+            return ReleaseResult::NoLossFound;
         };
-        let Some(reply) = reply else {
-            return Err(send_on_io_thread(core, release));
-        };
+        let is_answered = reply.is_ok();
         let step = handle_reply(core, &mut release, reply, now, keep_for);
-        if matches!(step, ReleaseStep::RepeatAt(_)) {
-            drop(send_on_io_thread(core, release));
+        match step {
+            ReleaseStep::RepeatAt(due) if is_answered => {
+                release.due = due;
+                core.releases.schedule(release);
+            }
+            ReleaseStep::RepeatAt(_) => drop(send_on_io_thread(core, release)),
+            ReleaseStep::Done | ReleaseStep::NotHeld => {}
         }
-        Ok(step.into())
+        step.into()
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct Acquisition {
     hold_info: Option<HoldInfo>,
     /// The release, once it has begun.
     releasing: Option<Releasing>,
+    /// Set while an acquire is in flight.
+    awaits_acquire_reply: bool,
+    /// Set once an acquire went unanswered. It may be applied until its deadline (R2).
+    was_unanswered: bool,
     /// The hold is claimed once the caller has received it. Until then the hold is not extended,
     /// and it is soon released (R37).
     is_claimed: bool,
@@ -121,6 +125,8 @@ impl Acquisition {
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             hold_info: None,
             releasing: None,
+            awaits_acquire_reply: false,
+            was_unanswered: false,
             is_claimed: false,
             is_loss_pending: false,
             is_release_due: false,
@@ -134,7 +140,7 @@ impl Acquisition {
     pub(crate) fn release_only(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
         Acquisition {
             stage: Stage::Ended(None),
-            releasing: Some(Releasing::new(now)),
+            releasing: Some(Releasing::new(false, now)),
             ..Self::new(request, None, rules)
         }
     }
@@ -233,6 +239,10 @@ impl Acquisition {
         reply: Result<AcquireReply, StoreError>,
         now: BootInstant,
     ) {
+        self.awaits_acquire_reply = false;
+        if let Err(error) = &reply {
+            self.was_unanswered |= !error.unsent && error.is_unanswered();
+        }
         let Stage::Acquiring(acquiring) = &mut self.stage else {
             return;
         };
@@ -387,7 +397,7 @@ impl Acquisition {
     fn end_downgrade(&mut self, now: BootInstant) {
         if let Stage::Downgrading(downgrading) = &self.stage {
             self.end_hold(downgrading.end(), now);
-            self.releasing = Some(Releasing::new(now));
+            self.releasing = Some(self.new_release(now));
             self.is_release_due = true;
         }
     }
@@ -504,9 +514,9 @@ impl Acquisition {
         let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
         let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
             Some(HoldInfo { token, since, .. }) => {
-                Releasing::new(now).after_success(&self.request, *token, *since)
+                self.new_release(now).after_success(&self.request, *token, *since)
             }
-            None => Releasing::new(now),
+            None => self.new_release(now),
         };
         self.stage = Stage::Ended(end);
         let releasing = releasing.with_valid_hold(safe_until);
@@ -543,7 +553,11 @@ impl Acquisition {
         self.handle_time(now);
         let may_extend = self.may_extend();
         match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.action(&self.request, now),
+            Stage::Acquiring(acquiring) => {
+                let action = acquiring.action(&self.request, now);
+                self.awaits_acquire_reply |= matches!(action, Some(Action::Acquire { .. }));
+                action
+            }
             Stage::Held(held) if may_extend => held.action(&self.request, now),
             Stage::Downgrading(downgrading) => downgrading.action(&self.request, now),
             Stage::Held(_) | Stage::Ended(_) => None,
@@ -601,6 +615,12 @@ impl Acquisition {
         releasing.map_or(Duration::ZERO, |releasing| releasing.keep_for(now))
     }
 
+    /// Returns true if an acquire went unanswered, and no release has been answered since.
+    pub(crate) fn is_after_unanswered(&self) -> bool {
+        let releasing = self.releasing.as_ref();
+        releasing.is_some_and(Releasing::is_after_unanswered)
+    }
+
     /// Returns the token of the hold under which the work of a call that runs at most once
     /// succeeded.
     pub(crate) fn succeeded_under(&self) -> Option<FencingToken> {
@@ -625,6 +645,10 @@ impl Acquisition {
     }
 
     // Transitions between stages.
+
+    fn new_release(&self, now: BootInstant) -> Releasing {
+        Releasing::new(self.was_unanswered || self.awaits_acquire_reply, now)
+    }
 
     fn prove(&mut self, proof: Proof, origin: GrantOrigin, now: BootInstant) {
         match Holding::proven(&self.request, self.rules, proof, now) {
@@ -674,7 +698,7 @@ impl Acquisition {
             HoldStatus::Held => {}
             HoldStatus::Gone => {
                 self.end_hold(HoldEnd::Gone, now);
-                self.releasing = Some(Releasing::new(now));
+                self.releasing = Some(self.new_release(now));
                 self.is_release_due = true;
             }
             // Not released here: no other client can acquire the lock before its holder has stopped
@@ -691,7 +715,7 @@ impl Acquisition {
         }
         self.stage = Stage::Ended(None);
         self.releasing =
-            Some(Releasing::new(now).with_queue_entry(self.request.queue_entry_expires_at()));
+            Some(self.new_release(now).with_queue_entry(self.request.queue_entry_expires_at()));
         self.is_release_due = true;
     }
 

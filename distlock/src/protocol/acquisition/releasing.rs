@@ -14,9 +14,6 @@ use crate::util::clock::BootInstant;
 /// always rejected does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// Maximum number of times that a release with a reply is sent again.
-const MAX_REPEATS: u32 = 3;
-
 #[derive(Debug)]
 pub(super) struct Releasing {
     /// How long the key stays taken, counted from `began`.
@@ -32,8 +29,8 @@ pub(super) struct Releasing {
     queue_entry_expires_at: Option<BootInstant>,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
-    /// How many times the release was sent again after a reply.
-    repeats: u32,
+    /// Set until the first reply if an acquire went unanswered. The release is then sent twice (R2).
+    after_unanswered: bool,
     backoff: Backoff,
 }
 
@@ -49,7 +46,7 @@ pub(crate) enum ReleaseStep {
 }
 
 impl Releasing {
-    pub(super) fn new(now: BootInstant) -> Self {
+    pub(super) fn new(after_unanswered: bool, now: BootInstant) -> Self {
         Releasing {
             keep_for: Duration::ZERO,
             succeeded_under: None,
@@ -58,7 +55,7 @@ impl Releasing {
             safe_until: None,
             queue_entry_expires_at: None,
             may_be_applied: false,
-            repeats: 0,
+            after_unanswered,
             backoff: BACKOFF,
         }
     }
@@ -97,6 +94,10 @@ impl Releasing {
     /// than the first would have.
     pub(super) fn keep_for(&self, now: BootInstant) -> Duration {
         self.keep_for.saturating_sub(now.since(self.began))
+    }
+
+    pub(super) fn is_after_unanswered(&self) -> bool {
+        self.after_unanswered
     }
 
     pub(super) fn succeeded_under(&self) -> Option<FencingToken> {
@@ -140,6 +141,7 @@ impl Releasing {
     ) -> ReleaseStep {
         match reply {
             Ok(released) => {
+                self.after_unanswered = false;
                 // If the hold is still valid and the first release did not find its lock, the lock
                 // had already been lost. A hold that may have expired meanwhile proves nothing.
                 let was_valid = self.safe_until.take().is_some_and(|at| now < at);
@@ -147,11 +149,8 @@ impl Releasing {
                     return ReleaseStep::NotHeld;
                 }
                 match released.repeat_after {
-                    Some(after) if self.repeats < MAX_REPEATS => {
-                        self.repeats += 1;
-                        ReleaseStep::RepeatAt(now + after)
-                    }
-                    _ => ReleaseStep::Done,
+                    Some(after) => ReleaseStep::RepeatAt(now + after),
+                    None => ReleaseStep::Done,
                 }
             }
             Err(error) => {

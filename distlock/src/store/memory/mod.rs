@@ -169,6 +169,7 @@ fn run(
             owner,
             keep_for,
             success,
+            ..
         }) => CommandReply::Released(locks.with_kind(key, kind.is_counted(), now, |lock| {
             let is_recorded = success
                 .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));

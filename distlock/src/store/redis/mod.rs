@@ -98,7 +98,7 @@ impl RedisStore {
                 CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
             }
             Command::Release(release) => {
-                CommandReply::Released(node.release(release.owner, &release, timeout).await?)
+                CommandReply::Released(node.release(&release, timeout).await?)
             }
             Command::CheckQueue(checks) if node.is_polling() => {
                 let checked = Box::pin(polling::check_queues(node, checks, timeout)).await?;
@@ -196,13 +196,10 @@ impl DirectSender for RuntimeConnectionHandle {
         &'a self,
         release: Release<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Option<Result<ReleaseReply, StoreError>>> {
+    ) -> BoxFuture<'a, Result<ReleaseReply, StoreError>> {
         Box::pin(async move {
-            let reply = self
-                .node
-                .release_if_answered(&self.chosen, &release, timeout);
-            let reply = reply.await?;
-            Some(reply.map_err(|error| error.at(self.node.address())))
+            let reply = self.node.release_on(&self.chosen, &release, timeout).await;
+            reply.map_err(|error| error.at(self.node.address()))
         })
     }
 }

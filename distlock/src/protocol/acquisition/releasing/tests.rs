@@ -84,21 +84,51 @@ fn a_repeated_release_keeps_the_key_no_longer() {
     assert_eq!(acquisition.keep_for(at(9_000)), Duration::ZERO);
 }
 
+/// R2: the acquire may be applied after the first release.
 #[test]
-fn a_release_is_repeated_while_an_acquire_may_be_applied() {
-    let mut acquisition = replied(held(7));
-    assert!(acquisition.release(false, at(1_500)));
-    let again = ReleaseReply {
+fn an_unanswered_acquire_is_released_twice() {
+    let again = |replies: [Result<AcquireReply, StoreError>; 2]| {
+        let mut acquisition = sent();
+        for reply in replies {
+            acquisition.handle_acquire_reply(reply, at(1_010));
+            acquisition.handle_retry();
+            acquisition.poll_action(at(1_010));
+        }
+        acquisition.release(false, at(1_500));
+        acquisition.is_after_unanswered()
+    };
+    let failed = |outage| Err(error(outage));
+    assert!(!again([failed(Outage::NotReady), held(7)]), "answered");
+    let unsent = Err(error(Outage::Unreachable).mark_unsent());
+    assert!(!again([unsent, held(7)]));
+    assert!(again([failed(Outage::TimedOut), held(7)]));
+    assert!(again([failed(Outage::TimedOut), queued()]));
+    assert!(again([failed(Outage::NotReady), failed(Outage::NotReady)]), "in flight");
+    let mut stalled = sent();
+    stalled.handle_stall(at(1_500));
+    assert!(stalled.is_after_unanswered());
+    let mut shut_down = sent();
+    shut_down.handle_shutdown(at(1_500));
+    assert!(shut_down.release(false, at(1_500)) && shut_down.is_after_unanswered());
+    // A release without a reply may have come too early as well.
+    let mut release = |reply| stalled.handle_release_reply(reply, at(2_000));
+    assert_eq!(release(Err(error(Outage::TimedOut))), ReleaseStep::RepeatAt(at(2_000)));
+    let reply = |repeat_after| ReleaseReply {
         was_held: true,
-        repeat_after: Some(SECOND),
+        repeat_after,
         is_recorded: false,
     };
-    for _ in 0..3 {
-        let step = acquisition.handle_release_reply(Ok(again), at(2_000));
-        assert_eq!(step, ReleaseStep::RepeatAt(at(3_000)));
-    }
-    let step = acquisition.handle_release_reply(Ok(again), at(2_000));
-    assert_eq!(step, ReleaseStep::Done, "three times are enough");
+    let repeated = release(Ok(reply(Some(SECOND))));
+    assert_eq!(repeated, ReleaseStep::RepeatAt(at(3_000)));
+    assert!(!stalled.is_after_unanswered(), "the second one is the last");
+    let done = stalled.handle_release_reply(Ok(reply(None)), at(3_000));
+    assert_eq!(done, ReleaseStep::Done);
+}
+
+#[test]
+fn a_failed_release_is_repeated() {
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(false, at(1_500)));
     // The store is back at once after an error without a reply.
     for (outage, pause) in [
         (Outage::TimedOut, 0),

@@ -3,8 +3,7 @@
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
 //! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
 //! to its connections. A `route` runs a command on the node that has its slot, and follows each
-//! `redirect`. `listing` lists the taken keys. An acquire command without a reply is recorded in
-//! `unanswered_by_node`, because its slot may be on another node at the time of the release.
+//! `redirect`. `listing` lists the taken keys.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -25,7 +24,6 @@ use crate::store::command::{Command, CommandReply, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
-use crate::store::redis::cluster::unanswered_by_node::UnansweredByNode;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::Node;
@@ -46,7 +44,6 @@ mod route;
 pub(super) mod slot_map;
 pub(super) mod slots;
 pub(super) mod topology;
-mod unanswered_by_node;
 
 /// Time that a call gives a node to be opened for the first time, even if `wait` is 0.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -54,7 +51,6 @@ const OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 /// One client of a cluster.
 pub(super) struct ClusterStore {
     nodes: Arc<Nodes>,
-    unanswered: UnansweredByNode,
     refresh: AbortHandle,
 }
 
@@ -72,7 +68,6 @@ impl ClusterStore {
         let refresh = refresh::run(Arc::downgrade(&nodes), seeds.collect(), health);
         let store = ClusterStore {
             nodes,
-            unanswered: UnansweredByNode::default(),
             refresh: tokio::spawn(refresh).abort_handle(),
         };
         OpenedStore {
@@ -106,11 +101,7 @@ impl ClusterStore {
                 error.unsent &= !has_state;
                 error
             })?;
-            let response = {
-                let _unanswered_guard = self.unanswered.track(request.owner, &attempt.node);
-                self.acquire_at(&attempt, request).await
-            };
-            let result = match response {
+            let result = match self.acquire_at(&attempt, request).await {
                 // The owner is queued without a subscription: it acquires again, with the same id.
                 Ok(None) => {
                     has_state = true;
@@ -207,24 +198,12 @@ impl ClusterStore {
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let owner = release.owner;
         let route = self.hand_off_route(release.key, timeout);
-        let released = route.run(|attempt| async move {
-            let reply = attempt
-                .node
-                .release(owner, release, attempt.timeout)
-                .await?;
-            Ok((attempt.node.clone(), reply))
-        });
-        let (node, mut reply) = released.await?;
-        for other in self.unanswered.get(owner) {
-            if !Arc::ptr_eq(&other, &node) {
-                reply.repeat_after = reply
-                    .repeat_after
-                    .max(other.forget_unanswered(owner, timeout));
-            }
-        }
-        self.unanswered.forget(owner);
+        let released =
+            route.run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
+        let mut reply = released.await?;
+        // The attempt may have had less time than the acquires.
+        reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
         Ok(reply)
     }
 
@@ -334,9 +313,6 @@ impl LockStore for ClusterStore {
             }
             let route = Route::new(&self.nodes, key, timeout);
             let acquired = route.run(|attempt| async move {
-                let track =
-                    |request: &Acquire<'_>| self.unanswered.track(request.owner, &attempt.node);
-                let _unanswered_guards: Vec<_> = requests.iter().map(track).collect();
                 attempt.node.acquire_all(requests, attempt.timeout).await
             });
             acquired.await

@@ -1,5 +1,5 @@
-//! The handshake of a connection. It kills the old connection, subscribes, and verifies that the
-//! server accepts writes and runs scripts. Only then does the connection count as up.
+//! The handshake of a connection. It subscribes, and verifies that the server accepts writes and
+//! runs scripts. Only then does the connection count as up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,7 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::hooks::channel_of;
-use crate::store::redis::conn::session::{
-    Predecessor, ServerSideId, Session, SessionEnd, Subscriptions,
-};
+use crate::store::redis::conn::session::{Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::{
@@ -64,17 +62,13 @@ impl Dialer {
         }
     }
 
-    /// Opens a connection. The first command on a command connection kills the old one, so that
-    /// commands in flight there are never applied (see `predecessor_may_be_alive`). Then the
-    /// connection subscribes. Acquire commands come after that.
-    pub(crate) fn dial<'a>(
-        &'a self,
-        predecessor: Option<&'a Predecessor>,
-    ) -> BoxFuture<'a, Result<Session, StoreError>> {
-        Box::pin(self.connect(predecessor))
+    /// Opens a connection, which may replace another. A command connection subscribes before any
+    /// acquire command.
+    pub(crate) fn dial(&self, replaces: bool) -> BoxFuture<'_, Result<Session, StoreError>> {
+        Box::pin(self.connect(replaces))
     }
 
-    async fn connect(&self, predecessor: Option<&Predecessor>) -> Result<Session, StoreError> {
+    async fn connect(&self, replaces: bool) -> Result<Session, StoreError> {
         // Pushes from an older connection are discarded.
         let generation = self.newest_generation.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(SessionEnd::default());
@@ -83,13 +77,8 @@ impl Dialer {
         let connection = self.transport.open(on_event).await?;
         let shared = &*self.shared;
         self.check_protocol(&*connection)?;
-        let (mut server_side_id, mut predecessor_may_be_alive) = (None, false);
         if self.purpose == Purpose::Commands {
-            (server_side_id, predecessor_may_be_alive) =
-                self.take_over(&*connection, predecessor).await?;
-        }
-        if self.purpose == Purpose::Runtime {
-            server_side_id = fetch_server_side_id(&*connection).await?;
+            self.introduce(&*connection, replaces).await?;
         }
         let run_id = self.probe(&*connection).await?;
         if connection.has_pushes() && self.purpose != Purpose::Runtime {
@@ -112,8 +101,6 @@ impl Dialer {
             generation,
             client: shared.id(),
             run_id,
-            server_side_id,
-            predecessor_may_be_alive,
             end,
             subscribed,
         })
@@ -149,7 +136,7 @@ impl Dialer {
     /// servers, or may by now reach a different one, and locks acquired on two servers exclude
     /// nothing.
     pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
-        let session = self.dial(None).await?;
+        let session = self.dial(false).await?;
         if session.run_id.is_some() && session.run_id == other.run_id {
             Ok(session)
         } else {
@@ -177,33 +164,28 @@ impl Dialer {
         Err(StoreError::new(Outage::Misconfigured, detail))
     }
 
-    /// Kills the old command connection, and subscribes. Returns the server's id of the new
-    /// connection, and whether the old one may still be alive.
-    async fn take_over(
+    /// Makes the client known on a new command connection: subscribes, under a new id if nothing
+    /// needs the old one.
+    async fn introduce(
         &self,
         connection: &dyn Connection,
-        predecessor: Option<&Predecessor>,
-    ) -> Result<(Option<ServerSideId>, bool), StoreError> {
+        replaces: bool,
+    ) -> Result<(), StoreError> {
         let shared = &*self.shared;
-        if !connection.has_pushes() {
-            if predecessor.is_some() {
-                shared.regenerate_id_if_idle();
-            }
-            return Ok((None, predecessor.is_some()));
-        }
-        if predecessor.is_none() {
-            self.check_password(connection).await?;
-        }
-        let predecessor_may_be_alive = !kill(connection, predecessor).await?;
-        let server_side_id = fetch_server_side_id(connection).await?;
-        if predecessor.is_some() {
+        if replaces {
             shared.regenerate_id_if_idle();
+        }
+        if !connection.has_pushes() {
+            return Ok(());
+        }
+        if !replaces {
+            self.check_password(connection).await?;
         }
         let (names, client) = (&shared.names, &shared.id());
         let subscribing = shared.client.hooks.subscribe(connection, names, client);
         subscribing.await?;
         shared.mark_subscribed();
-        Ok((server_side_id, predecessor_may_be_alive))
+        Ok(())
     }
 
     /// Runs a script with the commands that locks need, as source and by hash, which are separate
@@ -336,35 +318,6 @@ impl Dialer {
             }
         })
     }
-}
-
-/// Kills a connection. Returns false if it may still be alive.
-pub(crate) async fn kill(
-    connection: &dyn Connection,
-    predecessor: Option<&Predecessor>,
-) -> Result<bool, StoreError> {
-    let predecessor = match predecessor {
-        None => return Ok(true),
-        Some(Predecessor(None)) => return Ok(false),
-        Some(Predecessor(Some(predecessor))) => predecessor,
-    };
-    let mut kill = redis::cmd("CLIENT");
-    kill.arg("KILL")
-        .arg("ID")
-        .arg(&predecessor.id)
-        .arg("ADDR")
-        .arg(&predecessor.addr);
-    Ok(optional(connection.send(kill).await)?.is_some())
-}
-
-async fn fetch_server_side_id(
-    connection: &dyn Connection,
-) -> Result<Option<ServerSideId>, StoreError> {
-    let mut info = redis::cmd("CLIENT");
-    info.arg("INFO");
-    let info = connection.send(info).await;
-    let info: Option<String> = optional(info.and_then(|info| Ok(from_redis_value(info)?)))?;
-    Ok(info.and_then(|info| ServerSideId::parse(&info)))
 }
 
 /// Returns the reply to a command that is not essential: `None` if the user may not run it, or

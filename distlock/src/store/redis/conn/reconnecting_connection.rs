@@ -13,7 +13,7 @@ use crate::store::StoreEvent;
 use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::conn::handshake::{Dialer, Purpose};
 use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
-use crate::store::redis::conn::session::{Predecessor, Session};
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
@@ -227,17 +227,15 @@ impl Drop for Supervisor {
 
 impl Supervisor {
     async fn run(&self) {
-        let mut predecessor = None;
         let mut loss = None;
         loop {
-            let session = self.open(predecessor.as_ref(), loss).await;
+            let session = self.open(loss).await;
             let error = monitor(&session, &self.inner).await;
             // Servers and proxies close connections that have been idle for long.
             let is_idle = self.inner.permits.available_permits() == MAX_IN_FLIGHT;
             let may_be_idle =
                 self.dialer.purpose != Purpose::Commands || session.client.is_polling();
             let is_harmless = is_idle && may_be_idle;
-            predecessor = Some(Predecessor(session.server_side_id.clone()));
             drop(session);
             self.inner.set_state(State::Down(error));
             let since = self.health.connection_down(self.connection_kind());
@@ -246,28 +244,26 @@ impl Supervisor {
     }
 
     /// Opens a session, retrying until an attempt succeeds.
-    async fn open(
-        &self,
-        predecessor: Option<&Predecessor>,
-        loss: Option<ConnectionLoss>,
-    ) -> Arc<Session> {
+    async fn open(&self, loss: Option<ConnectionLoss>) -> Arc<Session> {
+        let replaces = loss.is_some();
         let mut backoff = RECONNECT_BACKOFF;
-        let mut timeout = match predecessor {
-            Some(_) => INITIAL_RECONNECT_TIMEOUT,
+        let mut timeout = if replaces {
+            INITIAL_RECONNECT_TIMEOUT
+        } else {
             // A part of the time of `connect`, because another server may have replaced one that
             // does not reply.
-            None => self.connect_timeout / 4 * 3,
+            self.connect_timeout / 4 * 3
         };
         loop {
             self.dialer.transport.ready().await;
-            match with_timeout(timeout, self.dialer.dial(predecessor)).await {
+            match with_timeout(timeout, self.dialer.dial(replaces)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
                     self.inner.set_state(State::Up(session.clone()));
                     self.health.connection_up(self.connection_kind(), loss);
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
-                    if predecessor.is_some() {
+                    if replaces {
                         (self.dialer.shared.client.events)(match self.dialer.purpose {
                             Purpose::Commands => StoreEvent::Reconnected,
                             _ => StoreEvent::RenewalsReconnected,
@@ -278,7 +274,7 @@ impl Supervisor {
                 Err(mut error) => {
                     // The server was the right one before, and may be again. It may be being
                     // reconfigured.
-                    if predecessor.is_some() && error.outage == Outage::Misconfigured {
+                    if replaces && error.outage == Outage::Misconfigured {
                         error.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is not reported.

@@ -19,7 +19,7 @@ struct Sample {
 }
 
 /// Stands for the server's time while none is known. No command is then too late.
-pub(crate) const UNKNOWN: u64 = 1 << 52;
+const UNKNOWN: u64 = 1 << 52;
 
 /// Maximum age of a sample that is used to date a grant.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
@@ -43,12 +43,23 @@ impl ServerTime {
         }
     }
 
-    /// Returns the server time after which a command with this timeout is too late. The margin
-    /// grows with the age of the sample, because the clocks may have drifted apart.
+    /// Returns the server time after which a command with this timeout is too late.
     pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
+        let server_now = self.upper_bound(now).unwrap_or(UNKNOWN);
+        server_now.saturating_add(as_micros(timeout + self.margin(now)))
+    }
+
+    /// Returns the delay after which every command that was sent until now, with at most this
+    /// timeout, is too late. The upper bound may be ahead of the server's clock by the delay of one
+    /// command.
+    pub(crate) fn time_until_rejected(&self, now: BootInstant, timeout: Duration) -> Duration {
+        2 * timeout + self.margin(now)
+    }
+
+    /// Returns how far the clocks may have drifted apart since the sample was taken.
+    fn margin(&self, now: BootInstant) -> Duration {
         let age = (*lock(&self.0)).map_or(Duration::ZERO, |sample| now.since(sample.local));
-        let now = self.upper_bound(now).unwrap_or(UNKNOWN);
-        now.saturating_add(as_micros(timeout + age / 1_000))
+        age / 1_000
     }
 
     /// Returns a local time that is not after a grant made at `granted` server time. The grant's

@@ -22,10 +22,6 @@ pub(crate) struct Session {
     pub(crate) client: ClientId,
     /// The server's run id, if the server reports it.
     pub(crate) run_id: Option<String>,
-    /// The server's id of the connection, by which its successor kills it.
-    pub(crate) server_side_id: Option<ServerSideId>,
-    /// Set if the previous connection could not be killed. Its commands may still be applied.
-    pub(crate) predecessor_may_be_alive: bool,
     pub(crate) end: Arc<SessionEnd>,
     /// The subscribed channels, updated by the server's pushes in their order. The push
     /// that ends a subscription may arrive after the reply to a command.
@@ -37,32 +33,6 @@ impl Session {
         lock(&self.subscribed).contains(channel)
     }
 }
-
-/// The server's id of a connection. It includes the address, because a restarted server counts
-/// its ids from one again. The id alone could then be that of another connection.
-#[derive(Clone, Debug)]
-pub(crate) struct ServerSideId {
-    pub(crate) id: String,
-    pub(crate) addr: String,
-}
-
-impl ServerSideId {
-    /// Reads `id=7 addr=127.0.0.1:50000 laddr=... ...`.
-    pub(crate) fn parse(info: &str) -> Option<Self> {
-        let field = |name: &str| {
-            info.split_whitespace()
-                .find_map(|field| field.strip_prefix(name))
-        };
-        Some(ServerSideId {
-            id: field("id=")?.to_owned(),
-            addr: field("addr=")?.to_owned(),
-        })
-    }
-}
-
-/// A lost connection, with its id if that is known.
-#[derive(Debug)]
-pub(crate) struct Predecessor(pub(crate) Option<ServerSideId>);
 
 /// Why a session has ended, once it has.
 #[derive(Debug, Default)]

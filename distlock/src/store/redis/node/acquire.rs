@@ -12,7 +12,6 @@ use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
-use crate::store::redis::node::unanswered::UnansweredGuard;
 use crate::store::redis::wire::commands::AcquireAll;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
@@ -93,22 +92,7 @@ impl Node {
         if chosen.session.client.is_polling() {
             return Ok(None);
         }
-        // Each owner is remembered on its own, because each is released on its own.
-        let mut unanswered: Vec<_> = (requests.iter())
-            .map(|request| self.unanswered.track(request.owner, chosen.sent_on()))
-            .collect();
-        let apply_by = (self.shared.server_time).apply_by(self.shared.client.clock.now(), timeout);
-        unanswered
-            .iter()
-            .for_each(|acquire| acquire.mark_sent(apply_by));
-        let script = AcquireAll { requests, apply_by };
-        let reply = self.run_on(&chosen, &script, timeout).await;
-        if reply.is_ok() {
-            unanswered
-                .iter_mut()
-                .for_each(UnansweredGuard::mark_answered);
-        }
-        reply
+        self.run_on(&chosen, &AcquireAll(requests), timeout).await
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and

@@ -6,7 +6,6 @@ use redis::Cmd;
 
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::runtime_connection::RuntimeConnection;
-use crate::store::redis::node::unanswered::SentOn;
 
 /// The connection on which a script is sent.
 #[derive(Debug)]
@@ -25,14 +24,6 @@ impl ChosenConnection {
             session,
             runtime_connection: None,
             preceding: None,
-        }
-    }
-
-    /// Returns the connection to remember for an acquire.
-    pub(crate) fn sent_on(&self) -> SentOn {
-        match &self.runtime_connection {
-            None => SentOn::Commands(self.session.generation),
-            Some(connection) => SentOn::Runtime(connection.id.clone()),
         }
     }
 }

@@ -43,8 +43,7 @@ impl Node {
         self.run_on(&chosen, script, timeout).await
     }
 
-    /// Runs a script on a connection, and records the server time in its reply. An acquire without
-    /// a reply is remembered.
+    /// Runs a script on a connection, and records the server time in its reply.
     pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
         &self,
         chosen: &ChosenConnection,
@@ -59,19 +58,11 @@ impl Node {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
-        let owner = script.owner().filter(|_| script.is_acquire());
-        let mut unanswered_guard =
-            owner.map(|owner| self.unanswered.track(owner, chosen.sent_on()));
         let command = |by| {
-            let apply_by = match &unanswered_guard {
-                Some(unanswered_guard) => {
-                    let apply_by = shared
-                        .server_time
-                        .apply_by(shared.client.clock.now(), timeout);
-                    unanswered_guard.mark_sent(apply_by);
-                    apply_by
-                }
-                None => 0,
+            let apply_by = if script.is_acquire() {
+                (shared.server_time).apply_by(shared.client.clock.now(), timeout)
+            } else {
+                0
             };
             script.encode(
                 &ScriptContext {
@@ -101,13 +92,6 @@ impl Node {
             }
             _ => None,
         };
-        let is_answered = match &result {
-            Ok(_) => true,
-            Err(error) => conflict_reply.is_some() || errors::is_redirect(error),
-        };
-        if let Some(unanswered_guard) = unanswered_guard.as_mut().filter(|_| is_answered) {
-            unanswered_guard.mark_answered();
-        }
         let raw = match (result, conflict_reply) {
             (Ok(result), _) => result,
             (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
@@ -184,8 +168,7 @@ impl Node {
                 // The I/O thread checks whether the server is alive.
                 self.commands.check_liveness(timeout);
                 if session.connection.activity() == activity_before {
-                    self.runtime_connections
-                        .retire(runtime_connection.id.number);
+                    self.runtime_connections.retire(runtime_connection.number);
                 }
             }
             self.handle_failure(session, timeout, result)

@@ -14,7 +14,6 @@ pub(crate) mod polling;
 pub(crate) mod release;
 pub(crate) mod runtime_connection;
 pub(crate) mod runtime_connections;
-pub(crate) mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +33,6 @@ use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
-use crate::store::redis::node::unanswered::UnansweredAcquires;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
@@ -44,9 +42,7 @@ use crate::store::redis::wire::errors;
 pub(crate) struct Node {
     pub(crate) shared: Arc<Shared>,
     health: Arc<Health>,
-    pub(crate) unanswered: UnansweredAcquires,
     pub(crate) check_schedule: Arc<CheckSchedule>,
-    /// An owner's acquire, cancel, release and queue check share a connection, which orders them.
     pub(crate) commands: ReconnectingConnection,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
     /// use a separate connection, because they must survive if the server closes that one.
@@ -83,7 +79,6 @@ impl Node {
         let node = Arc::new(Node {
             commands: spawn(Purpose::Commands),
             renewals: spawn(Purpose::Renewals),
-            unanswered: UnansweredAcquires::default(),
             check_schedule: Arc::default(),
             shared,
             health,

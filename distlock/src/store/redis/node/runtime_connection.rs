@@ -10,12 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::Notify;
 
 use crate::protocol::messages::OwnerNumber;
-use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::handshake;
-use crate::store::redis::conn::session::{Predecessor, ServerSideId, Session};
+use crate::store::redis::conn::session::Session;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -32,20 +30,11 @@ const MIN_CALLER_GRACE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct RuntimeConnection {
     pub(crate) session: Session,
-    pub(crate) id: Arc<RuntimeConnectionId>,
+    pub(crate) number: u64,
     /// Generation of the command connection that receives the pushes for its acquires.
     command_generation: u64,
     in_flight: Mutex<CommandsInFlight>,
     waker: Arc<MonitorWaker>,
-}
-
-/// The identity of a runtime connection, also after its end.
-#[derive(Debug)]
-pub(crate) struct RuntimeConnectionId {
-    pub(crate) number: u64,
-    connection: Predecessor,
-    /// Whether the server confirmed that the connection is gone.
-    killed: OnceCell<bool>,
 }
 
 /// The commands in flight on a runtime connection.
@@ -91,11 +80,8 @@ impl RuntimeConnection {
         now: BootInstant,
     ) -> Self {
         RuntimeConnection {
-            id: Arc::new(RuntimeConnectionId::new(
-                number,
-                session.server_side_id.clone(),
-            )),
             session,
+            number,
             command_generation,
             in_flight: Mutex::new(CommandsInFlight::new(now)),
             waker,
@@ -275,24 +261,6 @@ impl MonitorWaker {
         if self.is_asleep.load(Ordering::Acquire) && self.is_asleep.swap(false, Ordering::AcqRel) {
             self.used.notify_one();
         }
-    }
-}
-
-impl RuntimeConnectionId {
-    /// Creates the identity of a runtime connection that the server knows by `connection`.
-    pub(crate) fn new(number: u64, connection: Option<ServerSideId>) -> Self {
-        RuntimeConnectionId {
-            number,
-            connection: Predecessor(connection),
-            killed: OnceCell::new(),
-        }
-    }
-
-    /// Kills the connection over another one, so that no further command from it is applied.
-    /// Returns `false` if it may still be alive.
-    pub(crate) async fn kill(&self, session: &Session) -> Result<bool, StoreError> {
-        let kill = || handshake::kill(&*session.connection, Some(&self.connection));
-        self.killed.get_or_try_init(kill).await.copied()
     }
 }
 

@@ -195,7 +195,7 @@ impl RuntimeConnections {
     pub(crate) fn find(&self, number: u64) -> Option<Arc<RuntimeConnection>> {
         let runtimes = lock(&self.runtimes);
         runtimes.by_runtime.values().find_map(|state| match state {
-            RuntimeState::Open(connection) if connection.id.number == number => {
+            RuntimeState::Open(connection) if connection.number == number => {
                 Some(connection.clone())
             }
             _ => None,
@@ -205,7 +205,7 @@ impl RuntimeConnections {
     /// Retires the open connection with this number, so that no more commands are sent on it.
     pub(crate) fn retire(&self, number: u64) {
         self.remove(|state| {
-            matches!(state, RuntimeState::Open(connection) if connection.id.number == number)
+            matches!(state, RuntimeState::Open(connection) if connection.number == number)
         });
     }
 
@@ -271,13 +271,13 @@ impl RuntimeConnections {
                     ConnectionState::InUse => in_use_at = now,
                     ConnectionState::Stalled => {
                         in_use_at = now;
-                        let is_open = self.find(connection.id.number).is_some();
+                        let is_open = self.find(connection.number).is_some();
                         if is_open && now < may_close_at {
                             continue;
                         }
                         if is_open {
                             may_close_at = now + MIN_CLOSE_INTERVAL;
-                            self.retire(connection.id.number);
+                            self.retire(connection.number);
                         }
                         let owners = connection.take_stalled(now);
                         (self.dialer.shared.client.events)(StoreEvent::Stalled(owners));
@@ -319,7 +319,7 @@ impl RuntimeConnections {
             for connection in self.all() {
                 match connection.check(now) {
                     ConnectionState::Idle(since) if now >= since + IDLE_TIMEOUT => {
-                        self.retire(connection.id.number)
+                        self.retire(connection.number)
                     }
                     ConnectionState::Idle(since) => {
                         let idle_at = since + IDLE_TIMEOUT;
@@ -355,7 +355,7 @@ impl RuntimeConnections {
                 _ => None,
             });
         let mut open: Vec<_> = open.chain(runtimes.retired.iter().cloned()).collect();
-        open.sort_unstable_by_key(|connection| connection.id.number);
+        open.sort_unstable_by_key(|connection| connection.number);
         open
     }
 }

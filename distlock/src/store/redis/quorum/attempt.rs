@@ -32,8 +32,17 @@ pub(super) struct Attempt {
     /// Set if a node has reported that other clients want the lock.
     pub(super) is_contended: AtomicBool,
     pub(super) is_released: AtomicBool,
-    /// Whether each node may have stored something. The lock orders the commands to that node.
-    pub(super) nodes: Vec<tokio::sync::Mutex<bool>>,
+    /// What each node may have. The lock orders the commands to that node.
+    pub(super) nodes: Vec<tokio::sync::Mutex<Traces>>,
+}
+
+/// What the commands of an attempt may have left on a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traces {
+    /// Set if the node may have stored something.
+    pub(super) may_be_stored: bool,
+    /// Set if a command went unanswered, so it may yet be applied.
+    pub(super) was_unanswered: bool,
 }
 
 impl Attempt {
@@ -55,7 +64,7 @@ impl Attempt {
             started,
             is_contended: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
-            nodes: (0..nodes).map(|_| false.into()).collect(),
+            nodes: (0..nodes).map(|_| Traces::default().into()).collect(),
         }
     }
 
@@ -78,7 +87,8 @@ impl Attempt {
         keep_for: Duration,
         timeout: Duration,
     ) -> Option<Result<ReleaseReply, StoreError>> {
-        if !*self.nodes[index].lock().await {
+        let traces = *self.nodes[index].lock().await;
+        if !traces.may_be_stored {
             return None;
         }
         let release = Release {
@@ -86,8 +96,9 @@ impl Attempt {
             kind: Kind::Mutex,
             owner: self.owner,
             keep_for,
+            after_unanswered: traces.was_unanswered,
             success: None,
         };
-        Some(node.release(self.owner, &release, timeout).await)
+        Some(node.release(&release, timeout).await)
     }
 }

@@ -65,18 +65,20 @@ impl NodeCommand<'_> {
         (index, node): (usize, &Node),
         timeout: Duration,
     ) -> Option<Result<Result<Granted, Refusal>, StoreError>> {
-        let mut may_store = self.attempt.nodes[index].lock().await;
+        let mut traces = self.attempt.nodes[index].lock().await;
         if self.attempt.is_released.load(Ordering::Acquire) {
             return None;
         }
-        let before = std::mem::replace(&mut *may_store, true);
+        let before = *traces;
+        (traces.may_be_stored, traces.was_unanswered) = (true, true);
         let reply = node.run(None, self, timeout).await;
         match (self.action, &reply) {
-            (_, Err(error)) if error.unsent => *may_store = before,
+            (_, Err(error)) if error.unsent => *traces = before,
+            (_, Err(error)) if error.is_unanswered() => {}
             (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
-                *may_store = false;
+                *traces = before;
             }
-            _ => {}
+            _ => traces.was_unanswered = before.was_unanswered,
         }
         Some(reply.map_err(|error| error.at(node.address())))
     }

@@ -50,8 +50,8 @@ impl Quorum {
         Ok(released)
     }
 
-    /// Releases what an attempt has on any node. Retries in the background on nodes that do not
-    /// reply.
+    /// Releases what an attempt has on any node. Continues in the background on nodes that do not
+    /// reply, or may yet apply a command.
     pub(super) async fn release_attempt(
         self: &Arc<Self>,
         attempt: &Arc<Attempt>,
@@ -67,10 +67,14 @@ impl Quorum {
             let release = async move {
                 let node = &quorum.nodes.all[index];
                 let released = attempt.release_on((index, node), keep_for, timeout).await;
-                if is_first && is_pending(released.as_ref()) {
-                    let retries =
-                        release_later(quorum.clone(), attempt, index, keep_until, timeout);
-                    quorum.spawn(node.while_open(Box::pin(retries)));
+                let mut backoff = RETRY_BACKOFF;
+                if is_first
+                    && let Some(pause) =
+                        next_pause(&attempt, index, released.clone(), &mut backoff).await
+                {
+                    let later =
+                        release_later(quorum.clone(), attempt, index, keep_until, timeout, pause);
+                    quorum.spawn(node.while_open(Box::pin(later)));
                 }
                 released
             };
@@ -115,33 +119,43 @@ impl Quorum {
     }
 }
 
-/// Returns true if a node may still have what was to be released.
-fn is_pending(released: Option<&Result<ReleaseReply, StoreError>>) -> bool {
-    released.is_some_and(|reply| {
-        reply
-            .as_ref()
-            .is_ok_and(|reply| reply.repeat_after.is_some())
-    }) || released.is_some_and(Result::is_err)
+/// Returns the pause before the next release on a node; `None` if none is needed.
+async fn next_pause(
+    attempt: &Attempt,
+    index: usize,
+    released: Option<Result<ReleaseReply, StoreError>>,
+    backoff: &mut Backoff,
+) -> Option<Duration> {
+    match released? {
+        Ok(reply) => {
+            // The next release is the last one.
+            attempt.nodes[index].lock().await.was_unanswered = false;
+            reply.repeat_after
+        }
+        Err(_) => Some(backoff.next_delay()),
+    }
 }
 
-/// Retries a release until the node replies, or everything there has expired. The caller stops it
-/// when the node is closed.
+/// Repeats a release until the node has replied to the last one, or everything there has expired.
+/// The caller stops it when the node is closed.
 async fn release_later(
     quorum: Arc<Quorum>,
     attempt: Arc<Attempt>,
     index: usize,
     keep_until: BootInstant,
     timeout: Duration,
+    mut pause: Duration,
 ) {
     let mut backoff = RETRY_BACKOFF;
     let expires_at = quorum.clock.now() + attempt.longest_rest();
     while quorum.clock.now() < expires_at {
-        tokio::time::sleep(backoff.next_delay()).await;
+        tokio::time::sleep(pause).await;
         let keep_for = keep_until.since(quorum.clock.now());
         let node = &quorum.nodes.all[index];
-        let released = attempt.release_on((index, node), keep_for, timeout);
-        if !is_pending(released.await.as_ref()) {
-            return;
+        let released = attempt.release_on((index, node), keep_for, timeout).await;
+        match next_pause(&attempt, index, released, &mut backoff).await {
+            Some(next) => pause = next,
+            None => return,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) trait ScriptCall: Sync {
         None
     }
 
-    /// Returns true if the owner may have something in the store even without a reply.
+    /// Returns true if the command must not be applied after its deadline (R2).
     fn is_acquire(&self) -> bool {
         false
     }

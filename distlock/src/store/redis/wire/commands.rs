@@ -124,34 +124,30 @@ impl ScriptCall for Acquire<'_> {
 
 /// Acquires several locks of one server, if all are free. The reply is `None` if they are not.
 #[derive(Debug)]
-pub(crate) struct AcquireAll<'a> {
-    pub(crate) requests: &'a [Acquire<'a>],
-    /// The server's time after which nothing is acquired (µs).
-    pub(crate) apply_by: u64,
-}
+pub(crate) struct AcquireAll<'a>(pub(crate) &'a [Acquire<'a>]);
 
 impl ScriptCall for AcquireAll<'_> {
     type Reply = Option<Proof>;
 
+    fn is_acquire(&self) -> bool {
+        true
+    }
+
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
-        cmd.arg(3 * self.requests.len());
-        for request in self.requests {
+        cmd.arg(3 * self.0.len());
+        for request in self.0 {
             let kinds = [KeyKind::Lock, KeyKind::Queue, KeyKind::Fence];
             context.names.append(&mut cmd, request.key, &kinds);
         }
-        let context = ScriptContext {
-            apply_by: self.apply_by,
-            ..*context
-        };
-        let ttl = self.requests.iter().map(|request| request.timing.ttl());
+        let ttl = self.0.iter().map(|request| request.timing.ttl());
         // All requests have the same options.
-        let metadata = self.requests.first().and_then(|request| request.metadata);
+        let metadata = self.0.first().and_then(|request| request.metadata);
         cmd.arg(millis(ttl.max().unwrap_or_default()))
             .arg(context.apply_by())
             .arg(millis(context.settings.fence_ttl))
             .arg(&*context.holder_name(metadata));
-        for request in self.requests {
+        for request in self.0 {
             cmd.arg(context.owner(request.owner));
         }
         cmd
