@@ -35,10 +35,7 @@ rules! {
     cancel_is_final = "acquire-after-cancel",
     /// R1: an acquire that went unanswered is repeated with the same owner id, or cancelled.
     same_id = "no-idempotent-acquire",
-    /// R2: a new connection kills its predecessor in the server before anything else.
-    kill_predecessor = "predecessor-lives",
-    /// R2: where the predecessor cannot be killed, an acquire is cancelled again after its apply
-    /// deadline.
+    /// R2: an owner with an unanswered acquire is released again after the acquire's apply deadline.
     cancel_twice = "cancelled-once",
     /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",

@@ -3,7 +3,7 @@
 use super::state::Id;
 
 /// The number of kinds of steps.
-pub const KINDS: usize = 28;
+pub const KINDS: usize = 29;
 
 /// One step. The number identifies the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ pub(crate) enum Action {
     DropOld(usize),
     /// The client notices that its connection was closed.
     Notice(usize),
-    /// The client reconnects: it kills the old connection and subscribes.
+    /// The client reconnects and subscribes.
     Reconnect(usize),
     /// Time passes.
     Tick,
@@ -56,6 +56,8 @@ pub(crate) enum Action {
     Cut(usize),
     /// Fault: the server closes the connection.
     Close(usize),
+    /// Fault: the second command in flight is applied first, because one of them is a release.
+    Overtake(usize),
     /// Fault: the client crashes.
     Crash(usize),
     /// Fault: the call's `wait` ends.

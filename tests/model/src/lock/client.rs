@@ -34,8 +34,22 @@ impl Config {
         self.acquire_failed(client);
     }
 
+    /// Records that an acquire in flight will not be answered. It may be applied for as long as the
+    /// client would have waited.
+    fn note_unanswered(&self, client: &mut Client) {
+        if let Call::Waiting {
+            phase: Phase::Acquiring(left),
+            ..
+        } = client.call
+            && self.rules.cancel_twice
+        {
+            client.late = client.late.max(left);
+        }
+    }
+
     /// Handles an acquire or a confirmation without a reply.
     fn acquire_failed(&self, client: &mut Client) {
+        self.note_unanswered(client);
         if let Call::Waiting { id, phase, signal } = client.call {
             let phase = match phase {
                 Phase::Acquiring(_) => {
@@ -72,6 +86,7 @@ impl Config {
     /// Stops the call and queues the release of its id.
     pub(crate) fn cancel_call(&self, client: &mut Client) {
         self.stop_listening(client);
+        self.note_unanswered(client);
         if let Some(id) = client.id() {
             cancel(client, id);
         }
@@ -82,34 +97,15 @@ impl Config {
         client.link = Link::Down;
         client.up.clear();
         client.down.clear();
-        let lives_on = !self.rules.kill_predecessor && self.rules.cancel_twice;
-        let current = client.id();
-        for command in client.old.iter_mut() {
-            command.unhear();
-            if command.script == Script::Acquire && lives_on {
-                let late = Some(command.apply_by);
-                if current == Some(command.id) {
-                    client.late = client.late.max(late);
-                }
-                for cancel in client
-                    .cancels
-                    .iter_mut()
-                    .filter(|cancel| cancel.id == command.id)
-                {
-                    cancel.late = cancel.late.max(late);
-                }
-            }
-        }
-        for cancel in client.cancels.iter_mut() {
-            cancel.sent = false;
-        }
+        client.old.iter_mut().for_each(Command::unhear);
+        client.cancels.iter_mut().for_each(Cancel::send_again);
         if let Call::Holding { confirming, .. } = &mut client.call {
             *confirming = false;
         }
         self.acquire_failed(client);
     }
 
-    /// Forgets an old connection without commands; even without the kill, only those matter.
+    /// Forgets an old connection without commands, because only those matter.
     pub(crate) fn forget_old(client: &mut Client) {
         if client.link == Link::Up && client.old.is_empty() {
             client.old_lives = false;
@@ -123,9 +119,8 @@ impl Config {
         match (body, &mut client.call) {
             (Body::Released, _) => released(client, id),
             (Body::ReleaseFailed, _) => {
-                for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
-                    cancel.sent = false;
-                }
+                let failed = client.cancels.iter_mut().filter(|cancel| cancel.id == id);
+                failed.for_each(Cancel::send_again);
             }
             (Body::Push(_), _) if !is_current => cancel(client, id),
             _ if !is_current => {}
@@ -230,9 +225,9 @@ impl Config {
 
 fn cancel(client: &mut Client, id: Id) {
     let late = if client.id() == Some(id) {
-        client.late.take()
+        std::mem::take(&mut client.late)
     } else {
-        None
+        0
     };
     if !client.has_cancel(id) {
         client.cancels.push(Cancel {
@@ -245,11 +240,10 @@ fn cancel(client: &mut Client, id: Id) {
 
 fn released(client: &mut Client, id: Id) {
     for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
-        // An old connection may still apply an acquire, so the id is released again after that.
-        let again = cancel.late.is_some() && !cancel.second;
-        (cancel.sent, cancel.second) = (!again, true);
+        cancel.sent = false;
     }
+    // An unanswered acquire may have been applied after an early release.
     client
         .cancels
-        .retain(|cancel| cancel.id != id || !cancel.sent);
+        .retain(|cancel| cancel.id != id || cancel.early);
 }

@@ -65,6 +65,8 @@ faults! {
     cuts,
     /// The server closes a connection. Commands in flight are lost, replies in flight still arrive.
     closes,
+    /// A release and another command are applied in reverse order, as on two connections.
+    overtakes,
     /// A client crashes. The server may notice late or never.
     crashes,
     /// The server loses its data; connections stay.

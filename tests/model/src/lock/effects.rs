@@ -66,8 +66,8 @@ impl Config {
             }
             Action::Release(c, id) => {
                 let client = &mut state.clients[c];
-                for cancel in client.cancels.iter_mut() {
-                    cancel.sent |= cancel.id == id;
+                for cancel in client.cancels.iter_mut().filter(|cancel| cancel.id == id) {
+                    (cancel.sent, cancel.early) = (true, cancel.late > 0);
                 }
                 client.up.push(Command::new(Script::Release, id));
             }
@@ -117,6 +117,13 @@ impl Config {
                     state.clients[c].down.push(answer);
                 }
             }
+            Action::Overtake(c) => {
+                state.faults.overtakes -= 1;
+                let command = state.clients[c].up.remove(1);
+                if let Some(answer) = self.serve(state, c, command) {
+                    state.clients[c].down.push(answer);
+                }
+            }
             Action::ServeOld(c) => {
                 let command = state.clients[c].old.remove(0);
                 self.serve(state, c, command);
@@ -131,10 +138,6 @@ impl Config {
             Action::Reconnect(c) => {
                 let client = &mut state.clients[c];
                 client.link = Link::Up;
-                if self.rules.kill_predecessor {
-                    client.old.clear();
-                    client.old_lives = false;
-                }
                 Self::forget_old(client);
                 if let Call::Waiting {
                     phase: Phase::Queued { .. },

@@ -24,9 +24,10 @@
 //! any time, or never), the remaining commands are lost too. When the server closes a connection
 //! ([`Faults::closes`]), the commands are lost, and messages that it has sent still arrive.
 //! Duplicates are those of reality: the same acquire, release or queue check on the old connection
-//! and again on the new one. A new connection kills the old one, subscribes, and notifies the
-//! waiting calls in one step. Renewals have a separate connection, which is not ordered with the
-//! other and can be lost at any time.
+//! and again on the new one. A new connection subscribes and notifies the waiting calls in one step.
+//! A release may overtake another command, or be overtaken ([`Faults::overtakes`]), because a
+//! client has several connections. Renewals have a separate connection, which is not ordered with
+//! the other and can be lost at any time.
 //!
 //! **Time** is in ticks. Every lease, grant, apply-by and timer counts down by one with each tick
 //! ([`Durations`]). The queue checks of a client are at least a tick apart. Between two ticks,
@@ -56,8 +57,8 @@
 //! - Comparisons across a loss of data. Grants from before it are compared with each other, and
 //!   grants from after it with each other (safety statement "while the server keeps its data").
 //!
-//! Without `CLIENT KILL`, a released id may come back until its second release. The claims allow
-//! this while the client knows of the id.
+//! A released id may come back until its second release. The claims allow this while the client
+//! knows of the id.
 
 mod action;
 mod client;

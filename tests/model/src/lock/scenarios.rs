@@ -6,7 +6,7 @@ use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
 const NONE: Faults = Faults::NONE;
-const EACH: Faults = Faults::EACH;
+const EACH: Faults = Faults::EACH.overtakes(0);
 const DOUBT: Durations = Durations {
     doubt: true,
     ..SHORT
@@ -59,25 +59,21 @@ fn three(faults: Faults) -> Config {
 /// Explorations of the whole protocol that a test can afford.
 #[must_use]
 pub fn clean() -> Vec<Config> {
-    let no_kill = two(NONE.cuts(1).give_ups(1).late_ticks(1));
     vec![
         twice(NONE.late_ticks(1)),
         twice(NONE.cuts(1)),
         twice(NONE.crashes(1)),
         twice(NONE.flushes(1)),
         twice(NONE.refusals(1)),
-        two(EACH),
+        two(EACH.cuts(0)),
+        two(EACH.closes(0).crashes(0)),
+        two(EACH.closes(0).late_ticks(0)),
         two(NONE.crashes(1).late_ticks(1)).renewals(),
         scenario(&[2, 1], LONG, NONE.late_ticks(2)),
         three(NONE.cuts(1)),
         three(NONE.crashes(1)),
-        three(NONE.cuts(1).flushes(1)),
-        three(EACH).depth(9),
-        // If the server's user may not use `CLIENT KILL`, the second release suffices.
-        no_kill.without(rule!(kill_predecessor)),
-        // Either of the two rules suffices.
-        two(NONE.cuts(1).give_ups(1)).without(rule!(kill_predecessor)),
-        two(NONE.cuts(1).give_ups(1)).without(rule!(cancel_twice)),
+        three(EACH).depth(8),
+        two(NONE.cuts(1).overtakes(1).give_ups(1).late_ticks(1)),
     ]
 }
 
@@ -85,16 +81,17 @@ pub fn clean() -> Vec<Config> {
 #[must_use]
 pub fn deep() -> Vec<Config> {
     let lossy = NONE.cuts(1).crashes(1).flushes(1).refusals(1);
-    let no_kill = NONE.cuts(1).give_ups(1).late_ticks(1);
+    let gives_up = NONE.cuts(1).overtakes(1).give_ups(1).late_ticks(1);
     vec![
         twice(NONE.late_ticks(2)),
         twice(NONE.cuts(1).late_ticks(1)),
         twice(lossy),
         twice(NONE.late_ticks(1)).renewals(),
-        two(EACH.late_ticks(2)),
+        two(EACH),
         scenario(&[1, 1], LONG, EACH),
-        scenario(&[2, 1], SHORT, no_kill).without(rule!(kill_predecessor)),
+        scenario(&[2, 1], SHORT, gives_up),
         two(NONE.late_ticks(6)),
+        three(NONE.cuts(1).flushes(1)),
         three(NONE.cuts(1).late_ticks(1)),
         three(lossy),
         scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
@@ -107,7 +104,6 @@ pub fn removals() -> Vec<Removal<Durations>> {
     use Claim::*;
     let removal = Removal::<Durations>::new;
     let refusing = two(NONE.closes(1).refusals(1).late_ticks(2));
-    let give_up = two(NONE.cuts(1).give_ups(1));
     let crash = two(NONE.crashes(1));
     // `Proven` fails before the body meets another body.
     let early: &[Claim] = &[Exclusive, Proven];
@@ -119,9 +115,16 @@ pub fn removals() -> Vec<Removal<Durations>> {
             &[TokensRise],
         ),
         removal(rule!(cancel_is_final), two(NONE.late_ticks(1)), early),
+        // The acquire that is applied after its release was sent on a lost connection, or on
+        // another one.
         removal(
-            rule!(kill_predecessor, cancel_twice),
-            give_up,
+            rule!(cancel_twice),
+            two(NONE.cuts(1).give_ups(1)),
+            &[NothingLeft],
+        ),
+        removal(
+            rule!(cancel_twice),
+            two(NONE.overtakes(1).give_ups(1)),
             &[NothingLeft],
         ),
         removal(rule!(write_first), refusing, early),
@@ -135,5 +138,5 @@ pub fn removals() -> Vec<Removal<Durations>> {
 /// A scenario in which every kind of step occurs.
 #[must_use]
 pub fn every_step() -> Config {
-    scenario(&[1, 1], DOUBT, EACH).renewals().safety()
+    scenario(&[1, 1], DOUBT, Faults::EACH).renewals().safety()
 }

@@ -134,18 +134,26 @@ pub(crate) struct Cancel {
     pub(crate) id: Id,
     /// Set while a release is in flight.
     pub(crate) sent: bool,
-    /// Set once a release has been answered.
-    pub(crate) second: bool,
-    /// Set if an acquire went unanswered on a connection that may live on in the server. Contains
-    /// the ticks until that acquire can no longer be applied.
-    pub(crate) late: Option<u8>,
+    /// Set if the release in flight, or answered last, was sent while an unanswered acquire could
+    /// still be applied.
+    pub(crate) early: bool,
+    /// Ticks until no unanswered acquire can be applied.
+    pub(crate) late: u8,
 }
 
 impl Cancel {
-    /// Returns true if a release must be sent now. The second release waits until no acquire can
-    /// arrive after it.
+    /// Returns true if a release must be sent now. The second release waits until no acquire can be
+    /// applied after it.
     pub(crate) fn is_due(&self) -> bool {
-        !self.sent && (!self.second || self.late.is_none_or(|late| late == 0))
+        !self.sent && (!self.early || self.late == 0)
+    }
+
+    /// Makes a release due, because the one in flight failed or will not be answered.
+    pub(crate) fn send_again(&mut self) {
+        // A release that was answered early is still repeated only after apply-by.
+        if self.sent {
+            (self.sent, self.early) = (false, false);
+        }
     }
 }
 
@@ -167,7 +175,7 @@ pub(crate) struct Client {
     pub(crate) calls: u8,
     pub(crate) call: Call,
     /// Like [`Cancel::late`], for the current call.
-    pub(crate) late: Option<u8>,
+    pub(crate) late: u8,
     /// The ids that the client releases.
     pub(crate) cancels: List<Cancel, 3>,
     pub(crate) link: Link,

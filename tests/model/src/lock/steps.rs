@@ -3,7 +3,7 @@
 use super::action::Action;
 use super::config::{Config, PIPE};
 use super::state::{CLIENTS, Call, Cancel, Client, Link, Phase, Renewal, Signal, State};
-use super::wire::Body;
+use super::wire::{Body, Command, Script};
 
 impl Config {
     /// Adds every step that can be taken next.
@@ -130,6 +130,11 @@ impl Config {
         // The server stops reading from a client that does not read.
         if client.link == Link::Up && !client.up.is_empty() && !client.down.is_full() {
             steps.push(Action::Serve(c));
+            let is_release = |sent: &Command| sent.script == Script::Release;
+            if state.faults.overtakes > 0 && client.up.len() > 1 && client.up.iter().any(is_release)
+            {
+                steps.push(Action::Overtake(c));
+            }
         }
         if client.old_lives {
             steps.push(Action::DropOld(c));

@@ -34,9 +34,9 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             }
             Call::Holding { proof, .. } => less(&mut proof.left),
         }
-        client.late.iter_mut().for_each(less);
+        less(&mut client.late);
         for cancel in client.cancels.iter_mut() {
-            cancel.late.iter_mut().for_each(less);
+            less(&mut cancel.late);
         }
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
             less(&mut command.apply_by);

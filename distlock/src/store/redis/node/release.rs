@@ -30,10 +30,10 @@ impl Node {
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let (clock, server_time) = (&self.shared.client.clock, &self.shared.server_time);
+        let (client, server_time) = (&self.shared.client, &self.shared.server_time);
         let effect = self.send_release(chosen, release, timeout).await?;
-        let repeat_after = (release.after_unanswered)
-            .then(|| server_time.time_until_rejected(clock.now(), timeout));
+        let repeat_after = (release.after_unanswered && client.rules.cancel_twice)
+            .then(|| server_time.time_until_rejected(client.clock.now(), timeout));
         Ok(effect.reply(repeat_after))
     }
 
